@@ -1,0 +1,268 @@
+"""Every error this program raises on purpose, in one tree.
+
+    MakimonoError
+    ├── ConfigError              a key, file or variable is wrong                       exit 2
+    ├── UsageError               an argument or uuid that does not exist                exit 2
+    ├── SurroundingsError        the machine does not give what is needed               exit 3
+    │   ├── DiskError            full, read-only, not permitted
+    │   ├── SandboxUnavailable   commands cannot be isolated here
+    │   └── LockHeld             another process owns the folder
+    ├── ContextError             a task's folder is not what it should be
+    ├── LedgerError              the ledger refused
+    │   ├── ClaimLost            the row was not ours to take
+    │   └── Fenced               a newer attempt owns the task: stop at once
+    ├── GitError                 a git command failed
+    ├── WorkError                the repository cannot be worked on
+    │   ├── RepositoryMissing    nothing at the address
+    │   ├── BaseMissing          the base branch does not exist
+    │   ├── PushRejected         the other side refused the branch
+    │   └── PolicyViolation      a secret or a guarded path in what would be published
+    ├── ForgeError               the place where tasks come from refused
+    │   └── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
+    ├── ToolError                a tool call that cannot be done; its text goes to the model
+    └── ModelError               the model's server refused or failed
+        ├── ModelUnreachable     no connection, 5xx after all retries                    exit 3
+        ├── ModelStalled         stream idle, cut, or the whole call too long
+        ├── RateLimited          slow down; carries `retry_after`
+        ├── QuotaExhausted       no money or no quota left; never retried
+        ├── AccessRefused        401, 403                                                exit 3
+        ├── ModelNotFound        404 or model not loaded                                 exit 3
+        ├── ContextOverflow      prompt too long; carries `limit` and `requested` if told
+        ├── RequestTooLarge      one request over a per-minute limit; waiting never helps
+        ├── HistoryRefused       the message list is not legal for this wire
+        ├── RequestRefused       any other 4xx
+        └── AnswerUnreadable     200 without an answer in it (HTML, no choices, bad JSON)
+
+Stops are not errors: "done", "limit reached", "asked a question", "told to stop" travel as `values.Outcome`.
+The first argument is the message for a person: it names what was found, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+
+class MakimonoError(Exception):
+    """Root.  `code` is the stable word in `tasks.error_code`; `exit_code` what the command line ends with."""
+
+    code = "error"
+    exit_code = 1
+
+
+class ConfigError(MakimonoError):
+    """A key, file or variable of the configuration is wrong."""
+
+    code = "config"
+    exit_code = 2
+
+
+class UsageError(MakimonoError):
+    """The command line names something that does not exist or cannot be done."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class SurroundingsError(MakimonoError):
+    """The machine does not give what is needed."""
+
+    code = "surroundings"
+    exit_code = 3
+
+
+class DiskError(SurroundingsError):
+    """A write failed: disk full, read-only, not permitted.  What was there before is unharmed."""
+
+    code = "disk"
+
+
+class SandboxUnavailable(SurroundingsError):
+    """Commands cannot be isolated on this machine; the message says what an administrator can do."""
+
+    code = "sandbox_unavailable"
+
+
+class LockHeld(SurroundingsError):
+    """Another live process owns the folder."""
+
+    code = "lock_held"
+
+
+class ContextError(MakimonoError):
+    """A task's folder is not what it should be."""
+
+    code = "context"
+
+
+class LedgerError(MakimonoError):
+    """The ledger refused an operation."""
+
+    code = "ledger"
+
+
+class ClaimLost(LedgerError):
+    """The row was not `queued` any more, or another process holds the task's lock."""
+
+    code = "claim_lost"
+
+
+class Fenced(LedgerError):
+    """A newer attempt owns the task.  The holder of the old one must stop without another outside effect."""
+
+    code = "fenced"
+
+
+class GitError(MakimonoError):
+    """A git command failed; the message carries its last lines of stderr."""
+
+    code = "git"
+
+    def __init__(self, message: str, *, returncode: int = 1, stderr: str = "") -> None:
+        super().__init__(message)
+        self.returncode = returncode
+        self.stderr = stderr
+
+
+class WorkError(MakimonoError):
+    """The repository cannot be worked on."""
+
+    code = "work"
+
+
+class RepositoryMissing(WorkError):
+    """There is no git repository at the address."""
+
+    code = "repository_missing"
+
+
+class BaseMissing(WorkError):
+    """The base branch that the issue or the configuration names does not exist."""
+
+    code = "base_missing"
+
+
+class PushRejected(WorkError):
+    """The remote refused the branch (moved, protected, no permission)."""
+
+    code = "push_rejected"
+
+
+class PolicyViolation(WorkError):
+    """What would be published holds a secret or touches a guarded path; `findings` lists them without values."""
+
+    code = "policy"
+
+    def __init__(self, message: str, *, findings: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.findings = findings
+
+
+class ForgeError(MakimonoError):
+    """The place where tasks come from refused or cannot be read."""
+
+    code = "forge"
+
+
+class IssueUnreadable(ForgeError):
+    """This one issue cannot be read; the others go on."""
+
+    code = "issue_unreadable"
+
+
+class ToolError(MakimonoError):
+    """A tool call that cannot be done.  Its text is the result that the model sees."""
+
+    code = "tool"
+
+
+class ModelError(MakimonoError):
+    """The model's server refused or failed."""
+
+    code = "model"
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelUnreachable(ModelError):
+    """No connection, or 5xx after every retry."""
+
+    code = "model_unreachable"
+    exit_code = 3
+
+
+class ModelStalled(ModelError):
+    """The stream went idle or was cut, or the whole call took longer than allowed.  Nothing of it was acted on."""
+
+    code = "model_stalled"
+
+
+class RateLimited(ModelError):
+    """The server asks to slow down.  `retry_after` is in seconds, None when it did not say."""
+
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after
+
+
+class QuotaExhausted(ModelError):
+    """No quota or money left.  Never retried."""
+
+    code = "quota_exhausted"
+
+
+class AccessRefused(ModelError):
+    """401 or 403: the key is missing, wrong, or lacks a right."""
+
+    code = "access_refused"
+    exit_code = 3
+
+
+class ModelNotFound(ModelError):
+    """404, or no such model is loaded."""
+
+    code = "model_not_found"
+    exit_code = 3
+
+
+class ContextOverflow(ModelError):
+    """The prompt is too long for the model.  `limit` and `requested` are tokens, None when the text did not say."""
+
+    code = "context_overflow"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        limit: int | None = None,
+        requested: int | None = None,
+    ) -> None:
+        super().__init__(message, status=status)
+        self.limit = limit
+        self.requested = requested
+
+
+class RequestTooLarge(ContextOverflow):
+    """One request is larger than a per-minute limit (429).  Waiting never helps; a smaller request does."""
+
+    code = "request_too_large"
+
+
+class HistoryRefused(ModelError):
+    """The server says the message list is not legal (orphan result, unanswered call, template error)."""
+
+    code = "history_refused"
+
+
+class RequestRefused(ModelError):
+    """Any other 4xx."""
+
+    code = "request_refused"
+
+
+class AnswerUnreadable(ModelError):
+    """The status was good and there is no answer in the body."""
+
+    code = "answer_unreadable"

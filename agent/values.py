@@ -1,0 +1,295 @@
+"""The vocabulary: frozen values and small protocols that every floor shares.
+
+No I/O, no imports of this program.  Identity and storage live elsewhere (`context`, `store`); wire forms live in
+`llm/wire_*.py`.  Protocols at the end are what a room needs of a higher floor or of a neighbour: `run/wiring.py`
+hands the real thing in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Json = dict[str, Any]
+
+
+# --- tasks ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKey:
+    """What a task is about, wherever it runs.  `instance` is the forge's host, or the local tracker's path."""
+
+    task_source: str
+    owner: str
+    repo: str
+    task_type: str
+    task_id: str
+    instance: str = ""
+
+    def to_dict(self) -> dict[str, str]:
+        """The seed's mapping (seed 002, 3.1), with `instance`."""
+        return {
+            "task_source": self.task_source,
+            "instance": self.instance,
+            "owner": self.owner,
+            "repo": self.repo,
+            "task_type": self.task_type,
+            "task_id": self.task_id,
+        }
+
+    @classmethod
+    def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
+        """From the seed's mapping; unknown keys (`uuid`, `user`) are ignored, `instance` may be missing."""
+        if isinstance(key, TaskKey):
+            return key
+        names = ("task_source", "owner", "repo", "task_type", "task_id")
+        missing = [name for name in names if key.get(name) in (None, "")]
+        if missing:
+            raise ValueError(f"task key lacks {', '.join(missing)}; it needs {', '.join(names)}")
+        source, owner, repo, kind, number = (str(key[name]) for name in names)
+        return cls(source, owner, repo, kind, number, str(key.get("instance") or ""))
+
+    def __str__(self) -> str:
+        return f"{self.task_source}:{self.owner}/{self.repo}#{self.task_id}"
+
+
+class Status(StrEnum):
+    """The states of a row in `tasks` (design: section 4)."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+OPEN_STATUSES = (Status.QUEUED, Status.RUNNING, Status.PAUSED)
+CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+
+
+class End(StrEnum):
+    """How the loop ended.  None of them is an error."""
+
+    FINISHED = "finished"  # the model called `finish`
+    ANSWERED = "answered"  # a plain answer without a call
+    ASKED = "asked"  # `ask_user`: the task waits for a person
+    PAUSED = "paused"
+    STOPPED = "stopped"  # a person said stop
+    DRAINED = "drained"  # the daemon is going down: the row goes back to the queue
+    LIMIT = "limit"  # turns, tokens, money, wall time
+    REPEATING = "repeating"  # the same call with the same result after a nudge
+    FAILED = "failed"  # cannot go on; `code` says why
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to: `code` is a stable word, `title` one line, `summary` Markdown for a person."""
+
+    end: End
+    summary: str = ""
+    title: str = ""
+    code: str = ""
+
+
+# --- messages ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The provider's own numbers for one answer, in tokens.  `prompt` includes what was `cached`."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Usage:
+        """From what `to_dict` wrote."""
+        return cls(
+            int(record.get("prompt_tokens") or 0),
+            int(record.get("completion_tokens") or 0),
+            int(record.get("cached_tokens") or 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One whole answer of a model, after its last byte.
+
+    `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
+    `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.
+    """
+
+    text: str
+    calls: tuple[Json, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage | None = None
+    model: str = ""
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes `start` to `end` of a JSONL file of OpenAI messages (whole lines); `end` None means to the end."""
+
+    path: Path
+    start: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One request, as spans of files, before any byte is copied.
+
+    `tokens` is the estimate of everything that is sent (tools and overhead included), `limit` what the input may
+    be, `output` what is reserved for the answer (0: do not send a limit).  `metadata` goes to the log.
+    """
+
+    spans: tuple[Span, ...]
+    tokens: int = 0
+    limit: int = 0
+    output: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+# --- tools ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What one tool call came to.
+
+    `content` is exactly what the model gets (capped, redacted).  `status` is "success" or "error".  `output` names
+    the file below the task's folder that holds the whole text when it was cut.  `outcome` ends the run.
+    """
+
+    content: str
+    status: str = "success"
+    duration_ms: int = 0
+    output: str | None = None
+    error: str | None = None
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One command, run to its end.  `returncode` is negative for a signal; `output` is capped head + tail."""
+
+    returncode: int
+    output: bytes
+    duration: float
+    timed_out: bool = False
+    dropped: int = 0  # bytes between head and tail that `output` lacks
+    spool: Path | None = None  # file with the whole output, when one was asked for
+
+
+# --- protocols -----------------------------------------------------------------------------------------------
+
+
+class Counter(Protocol):
+    """Counts tokens.  `exact` is False for estimates; `name` tells which tokenizer ("o200k_base", "bytes:o200k")."""
+
+    name: str
+    exact: bool
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`; never raises for any string."""
+        ...
+
+
+class Ratios(Protocol):
+    """The learnt ratio reported/estimated per model, kept in tasks.db."""
+
+    def get(self, model: str) -> float:
+        """1.0 when nothing was learnt."""
+        ...
+
+    def learn(self, model: str, estimated: int, reported: int) -> float:
+        """Take one pair in; returns the new ratio."""
+        ...
+
+
+class Messages(Protocol):
+    """What a model client and the planner need of `context.MessageStore`."""
+
+    last_seq: int
+
+    def add_message(
+        self,
+        role: str,
+        content: str | None,
+        tool_name: str | None = None,
+        *,
+        tool_calls: Sequence[Mapping[str, Any]] | None = None,
+        tool_call_id: str | None = None,
+        kind: str | None = None,
+        usage: Usage | None = None,
+        finish_reason: str | None = None,
+    ) -> int:
+        """Append; returns `seq`."""
+        ...
+
+    def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
+        """The view that is sent."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was appended durable (`context_storage.durability`)."""
+        ...
+
+
+class Control(Protocol):
+    """How the outside reaches a running task.  `poll` is cheap and may be called every second."""
+
+    def poll(self) -> Outcome | None:
+        """An outcome (STOPPED, PAUSED, DRAINED) when the task must end now, else None."""
+        ...
+
+
+class MemoryLayer(Protocol):
+    """Long-term memory as the assembler sees it; the null layer returns nothing."""
+
+    def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
+        """At most `limit` of `{"content", "source", "relevance"}`, most relevant first."""
+        ...
+
+
+class Effects(Protocol):
+    """Outside effects that happen once (`context.EffectStore`; design: section 8)."""
+
+    def once(
+        self,
+        name: str,
+        look_up: Callable[[], Json | None],
+        do: Callable[[], Json],
+        **detail: Any,
+    ) -> Json:
+        """The receipt of effect `name`: the recorded one, else what `look_up` finds by the marker, else intent is
+        written and synced, `do` runs, and what it returns is recorded as the receipt."""
+        ...
+
+    def receipt(self, name: str) -> Json | None:
+        """The receipt, None when the effect is not known to have happened."""
+        ...
+
+
+class Redact(Protocol):
+    """Masks declared secrets by exact value and its encodings."""
+
+    def __call__(self, text: str) -> str: ...
+
+
+Listener = Callable[[str, Mapping[str, Any]], None]
+"""Hears `(event name, fields)`; may fail alone (see `observe/events.py`)."""
+
+Lines = Iterator[bytes]
