@@ -66,15 +66,19 @@ def run(
     spool: Path | None = None,
     spool_cap: int = 64 << 20,
     merge: bool = True,
+    errors: int | None = None,
     pass_fds: Sequence[int] = (),
     stop: Callable[[], bool] | None = None,
+    user: int | None = None,
 ) -> Finished:
-    """Run `argv` to its end with exactly the environment `env`.
+    """Run `argv` to its end with exactly the environment `env`; as root with `user`, as that uid, the group of the
+    same number and no other.
 
-    Output (stdout, and stderr unless `merge` is False, which drops it) is kept as head + tail of `cap` bytes, and
-    whole up to `spool_cap` in the file `spool`.  Returns when the direct child ends, even if a grandchild still
-    holds the pipe.  At the time-out, or when `stop()` is true, the whole group is killed and `timed_out` is set.
-    `returncode` is negative for a signal.  OSError when the program cannot be started.
+    Output (stdout, and stderr unless `merge` is False, which drops it, or `errors` is given, a descriptor that
+    gets it) is kept as head + tail of `cap` bytes, and whole up to `spool_cap` in the file `spool`.  Returns when the
+    direct child ends, even if a grandchild still holds the pipe.  At the time-out, or when `stop()` is true, the whole
+    group is killed and `timed_out` is set.  `returncode` is negative for a signal.  OSError when the program cannot
+    be started.
     """
     started = time.monotonic()
     child = subprocess.Popen(
@@ -83,9 +87,12 @@ def run(
         cwd=cwd,
         stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if merge else subprocess.DEVNULL,
+        stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
         start_new_session=True,
         pass_fds=tuple(pass_fds),
+        user=user,
+        group=user,
+        extra_groups=None if user is None else (),
     )
     kept = Tail(cap)
     spooled: BinaryIO | None = None
@@ -169,9 +176,10 @@ def kill_group(pid: int, sig: int = signal.SIGKILL) -> None:
         os.killpg(pid, sig)
 
 
-def marked(uuid: str) -> list[int]:
-    """Processes whose *executed* environment carries this task's uuid (durability facts: survives setsid)."""
-    needle = f"{MARK}={uuid}".encode()
+def marked(uuid: str, name: str = MARK) -> list[int]:
+    """Processes whose *executed* environment carries this task's uuid in variable `name` (durability facts: survives
+    setsid)."""
+    needle = f"{name}={uuid}".encode()
     found = []
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of times
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -185,11 +193,11 @@ def marked(uuid: str) -> list[int]:
     return found
 
 
-def end_tree(uuid: str, seconds: float = 5.0) -> int:
+def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK) -> int:
     """Kill every process that carries the uuid, again and again until none is left; returns how many were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
-    while (alive := marked(uuid)) and time.monotonic() < deadline:
+    while (alive := marked(uuid, name)) and time.monotonic() < deadline:
         for pid in alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

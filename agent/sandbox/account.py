@@ -1,0 +1,70 @@
+"""The user that commands run as.
+
+As root every task has a uid of its own, so that one task's commands can neither read nor signal another's and a
+folder's mode is enough to keep them out.  As an ordinary user there is only that user, and `uid_of` says None.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+NOBODY = 65534
+FIRST, LAST = 0x7000_0000, 0x7FFF_FFFE
+"""A range that nobody else hands out: above systemd's containers, below what overflows a signed number
+(https://systemd.io/UIDS-GIDS)."""
+SMALL_FIRST = 100_000
+
+
+def spans(path: Path = Path("/proc/self/uid_map")) -> list[tuple[int, int]]:
+    """The uids that exist here, as (first, last): a container's user namespace maps few of them."""
+    try:
+        rows = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return [(0, 0xFFFF_FFFE)]
+    return [(int(first), int(first) + int(count) - 1) for first, _, count in rows]
+
+
+def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
+    """The uid of a task: always the same one for the same uuid.
+
+    65534 (nobody), which tasks then share, when this process's user namespace maps no uid from 100000 up.
+    """
+    try:
+        number = UUID(uuid).int
+    except ValueError:
+        number = uuid5(NAMESPACE_URL, uuid).int
+    mapped = spans() if mapped is None else mapped
+    for first, last in mapped:
+        if first <= FIRST and last >= LAST:
+            return FIRST + number % (LAST - FIRST + 1)
+    for first, last in mapped:
+        low = max(first, SMALL_FIRST)
+        if last > low:
+            return low + number % (last - low + 1)
+    return NOBODY
+
+
+def own_uid(uuid: str) -> int | None:
+    """`uid_of` when this process is root and can become somebody else, else None."""
+    return uid_of(uuid) if os.geteuid() == 0 else None
+
+
+def reachable(path: Path, uid: int | None) -> bool:
+    """Whether user `uid`, a member of the one group of the same number, can pass every folder on the way to `path`.
+
+    True for None, this process's own user.  Access lists are not looked at.
+    """
+    if uid is None:
+        return True
+    for folder in path.resolve().parents:
+        try:
+            found = folder.stat()
+        except OSError:
+            return False
+        bit = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid == uid else stat.S_IXOTH
+        if not found.st_mode & bit:
+            return False
+    return True

@@ -1,0 +1,175 @@
+"""Run one command in bubblewrap: descriptors, the way to the uid, and what bubblewrap itself reports.
+
+Used by `bubblewrap.Bubblewrap` for every command and by `probe` for the trial; knows neither settings nor tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import proc
+from agent.errors import SandboxUnavailable
+from agent.sandbox import account, profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from agent.sandbox.base import Limits, Mounts
+    from agent.values import Finished
+
+SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One bubblewrap.  `libraries` is the folder of its own shared libraries that stands beside the packaged one."""
+
+    path: Path
+    version: str = ""
+    libraries: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run: the argument list inside, its whole environment, and what it may see."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    mounts: Mounts
+    limits: Limits
+    read_only: Sequence[Path] = ()
+    network: bool = False
+
+
+def needs_stage(tool: Tool, uid: int | None, command: Command) -> bool:
+    """Whether `uid` cannot pass a folder on the way to something that it has to mount or run."""
+    mounts = command.mounts
+    wanted = [mounts.work, mounts.git, mounts.mirror, mounts.home, *mounts.read_only, *command.read_only, tool.path]
+    return not all(account.reachable(path, uid) for path in wanted if path is not None)
+
+
+def launch(
+    tool: Tool,
+    command: Command,
+    *,
+    uid: int | None,
+    uuid: str,
+    timeout: float,
+    cap: int,
+    spool: Path | None = None,
+    stop: Callable[[], bool] | None = None,
+    staged: bool | None = None,
+) -> Finished:
+    """Run to the end; SandboxUnavailable with bubblewrap's words when the command was not started."""
+    if staged is None:
+        staged = needs_stage(tool, uid, command)
+    sources = profile.Sources(staged=staged)
+    with ExitStack() as stack:
+        contents = profile.files(command.mounts, network=command.network)
+        data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
+        reader, writer = stack.enter_context(_pipe())
+        inner = profile.arguments(
+            _name(tool, uid, sources),
+            command.argv,
+            mounts=command.mounts,
+            limits=command.limits,
+            read_only=command.read_only,
+            sources=sources,
+            data=data,
+            env=command.env,
+            network=command.network,
+            status=writer,
+        )
+        user = uid
+        if staged:
+            assert uid is not None
+            inner = profile.stage(str(tool.path), _setpriv(), uid, sources) + inner
+            user = None  # the stage needs root to bind; setpriv becomes the uid after it
+        try:
+            finished = proc.run(
+                inner,
+                # Exactly this: bubblewrap's first process keeps the environment it got where the command can read it.
+                env={proc.MARK: uuid},
+                cwd="/",
+                timeout=timeout,
+                cap=cap,
+                spool=spool,
+                stop=stop,
+                pass_fds=(writer, *data.values()),
+                user=user,
+            )
+        except OSError as error:
+            raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error
+        ended = _exit_code(reader) is not None
+    if not ended and not finished.timed_out and finished.returncode >= 0:
+        said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
+        raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
+    return finished
+
+
+def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:
+    """The path of bubblewrap as the uid can open it."""
+    if not sources.staged or account.reachable(tool.path, uid):
+        return str(tool.path)
+    if tool.libraries is None:
+        return sources.of(tool.path)
+    # The packaged binary looks for its libraries at $ORIGIN/../../<folder>: both keep their places to each other.
+    package = tool.path.parent.parent
+    place = f"{profile.STAGE}/bubblewrap"
+    for folder in (package, tool.libraries):
+        sources.outer += ["--ro-bind", str(folder), f"{place}/{folder.name}"]
+    return f"{place}/{tool.path.relative_to(package.parent)}"
+
+
+def _setpriv() -> str:
+    for candidate in SETPRIV:
+        if Path(candidate).exists():
+            return candidate
+    raise SandboxUnavailable(
+        "the user that commands run as cannot reach the task's folder, and setpriv (util-linux), which could take it "
+        "there, is not installed"
+    )
+
+
+@contextmanager
+def _held(content: bytes) -> Iterator[int]:
+    """A descriptor from which `content` can be read once."""
+    descriptor = os.memfd_create("makimono")
+    try:
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(reader, False)
+        yield reader, writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def _exit_code(reader: int) -> int | None:
+    """What bubblewrap reported as the command's exit code; None when it never got that far, or was killed."""
+    try:
+        report = os.read(reader, 1 << 16).decode("utf-8", "replace")
+    except BlockingIOError:
+        return None
+    for line in report.splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue  # cut by a kill
+        if isinstance(found, dict) and "exit-code" in found:
+            return int(found["exit-code"])
+    return None

@@ -1,0 +1,112 @@
+"""`sandbox.kind: none`: the same interface without isolation, for those who set it on purpose.
+
+A command can do what its user can.  What is kept of a sandbox: a made environment, an empty stdin, limits, a session
+of its own, the time-out, and that nothing which still carries its environment is alive afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from agent import proc
+from agent.errors import SandboxUnavailable
+from agent.sandbox import account, base, surroundings
+from agent.sandbox.bubblewrap import interpreter
+from agent.sandbox.probe import NONE_REASON
+from agent.values import Finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agent.sandbox.base import Mounts, Settings
+
+MARK = "MAKIMONO_COMMAND"
+"""Told apart from the task's mark: another command of the same task may be running."""
+
+
+class Unconfined:
+    """Commands as plain processes.
+
+    As root they run under the task's own uid if that can reach `base_dir`, so that they do not read this process's
+    environment or other tasks' folders; else, and always for an ordinary user, as this process's user.
+    """
+
+    kind = "none"
+
+    def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
+        self.uuid = uuid
+        self.limits = settings.sandbox.limits
+        own = account.own_uid(uuid)
+        self.uid = own if account.reachable(base_dir / "x", own) else None
+        self.interpreter = interpreter(base_dir)
+        if self.interpreter is not None and not account.reachable(self.interpreter / "x", self.uid):
+            self.interpreter = None
+        self.shell = surroundings.shell()
+        who = f"user {os.geteuid() if self.uid is None else self.uid}"
+        self.reason = f"{NONE_REASON}, they run as {who} with everything it can reach"
+        self.advice = "Remove sandbox.kind: none to have commands isolated again."
+
+    def run(
+        self,
+        command: str,
+        mounts: Mounts,
+        *,
+        timeout: float,
+        network: bool = False,
+        env: Mapping[str, str] | None = None,
+        cap: int = base.CAP,
+        spool: Path | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Finished:
+        del network  # there is always one
+        own = self.uid not in (None, account.NOBODY)
+        argv = surroundings.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
+        mark = uuid4().hex
+        path = surroundings.search_path(str(self.interpreter) if self.interpreter else None)
+        with self.folders(mounts.home) as (home, tmp):
+            inside = surroundings.inside(
+                self.uuid, home=str(home), tmp=str(tmp), path=path, shell_path=self.shell, extra=env
+            )
+            inside[MARK] = mark
+            try:
+                finished = proc.run(
+                    argv,
+                    env=inside,
+                    cwd=mounts.work,
+                    timeout=timeout,
+                    cap=cap,
+                    spool=spool,
+                    stop=stop,
+                    user=self.uid,
+                )
+            except OSError as error:
+                raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error
+            finally:
+                proc.end_tree(mark, name=MARK)
+        code = finished.returncode
+        if code < 0 and not finished.timed_out:
+            code = 128 - code
+        return Finished(code, finished.output, finished.duration, finished.timed_out, finished.dropped, finished.spool)
+
+    @contextmanager
+    def folders(self, home: Path | None) -> Iterator[tuple[Path, Path]]:
+        """A home and a folder for temporary files; what was made here is removed with all that is in it."""
+        made = Path(tempfile.mkdtemp(prefix="makimono-"))
+        try:
+            tmp = made / "tmp"
+            own = made / "home"
+            for folder in (tmp, own):
+                folder.mkdir(0o700)
+            if self.uid is not None:
+                made.chmod(0o711)
+                for folder in (tmp, own):
+                    os.chown(folder, self.uid, self.uid)
+            yield home or own, tmp
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
