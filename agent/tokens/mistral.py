@@ -1,0 +1,33 @@
+"""Mistral's Tekken vocabulary, when the extra package mistral-common is installed: `makimono[tokenizers]`."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.resources import as_file, files
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from agent.tokens.vocabulary import VocabularyCounter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sized
+
+FILE = "tekken_240911.json"
+
+
+class Tekken(VocabularyCounter):
+    """Mistral NeMo and every later model; a close estimate for the older ones."""
+
+    name = "tekken"
+
+    @staticmethod
+    def available() -> bool:
+        return find_spec("mistral_common") is not None
+
+    @classmethod
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+        with as_file(files("mistral_common") / "data" / FILE) as path:
+            encode: Callable[[str], Sized] = partial(Tekkenizer.from_file(path).encode, bos=False, eos=False)
+        return encode

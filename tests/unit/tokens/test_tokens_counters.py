@@ -1,0 +1,158 @@
+"""Which counter a model gets, what a message costs, and what usage teaches."""
+
+import hashlib
+import json
+
+import pytest
+
+from agent.tokens import (
+    EstimatedCounter,
+    MemoryRatios,
+    blend,
+    count_message,
+    count_tools,
+    counter_for,
+    drift,
+    preload,
+)
+from agent.tokens.base import FAMILIES, family_of
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("gpt-4o", "o200k_base"),
+        ("gpt-4o-mini-2024-07-18", "o200k_base"),
+        ("ft:gpt-4o-mini:org::id", "o200k_base"),
+        ("gpt-4.1-nano", "o200k_base"),
+        ("openai/gpt-5-codex", "o200k_base"),
+        ("o3-mini", "o200k_base"),
+        ("openai/o1", "o200k_base"),
+        ("gpt-oss:20b", "o200k_base"),
+        ("gpt-4-turbo", "cl100k_base"),
+        ("gpt-35-turbo", "cl100k_base"),
+        ("llama3.2", "bytes:o200k"),
+        ("mini-moto3", "bytes:o200k"),
+        ("", "bytes:o200k"),
+        ("   ", "bytes:o200k"),
+        ("モデル", "bytes:o200k"),
+    ],
+)
+def test_a_model_name_finds_its_counter(model, name):
+    counter = counter_for(model)
+    assert counter.name == name
+    assert counter.exact == (not name.startswith("bytes:"))
+    assert counter.count("hello world") >= 2
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("claude-3-5-sonnet-20241022", "claude-3"),
+        ("claude-sonnet-4-20250514", "claude-3"),
+        ("us.anthropic.claude-opus-4-1-20250805-v1:0", "claude-3"),
+        ("claude-haiku-4.5", "claude-3"),
+        ("claude-opus-4-8", "claude"),
+        ("claude-opus-4-10", "claude"),
+        ("claude-sonnet-5", "claude"),
+        ("qwen3:30b", "qwen"),
+        ("lmstudio-community/Qwen2.5-Coder-GGUF", "qwen"),
+        ("deepseek-r1-distill-llama-70b", "llama"),
+        ("deepseek-chat", "deepseek"),
+        ("gemini-2.5-pro", "gemma"),
+        ("mixtral:8x7b", "mistral"),
+        ("phi4", "unknown"),
+    ],
+)
+def test_a_model_name_finds_its_family(model, family):
+    assert family_of(model).name == family
+
+
+def test_every_family_counts_with_its_own_tokenizer_or_by_bytes():
+    for family in FAMILIES:
+        assert family.estimate().count("def f(): return 1\n" * 50) > 100
+        assert counter_for(family.name).count("hello") >= 1
+
+
+def test_bytes_can_be_preferred_where_the_vocabulary_costs_too_much_memory():
+    counter = counter_for("gpt-4", prefer="bytes")
+    assert not counter.exact
+    assert counter.name == "bytes:cl100k"
+
+
+def test_single_digit_vocabularies_pay_for_each_digit():
+    text = " ".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(50))
+    assert family_of("qwen3").estimate().count(text) > 1.2 * family_of("llama3").estimate().count(text)
+
+
+def test_a_learnt_ratio_moves_the_estimate():
+    ratios = MemoryRatios()
+    plain = counter_for("phi4")
+    text = "The quick brown fox jumps over the lazy dog. " * 100
+    for _ in range(20):
+        ratios.learn("phi4", 1000, 1500)
+    assert counter_for("phi4", ratios).count(text) == pytest.approx(1.5 * plain.count(text), rel=0.02)
+
+
+def test_a_counter_learns_against_its_own_estimate_not_against_the_corrected_one():
+    ratios = MemoryRatios()
+    for _ in range(30):
+        counter = counter_for("phi4", ratios)
+        assert isinstance(counter, EstimatedCounter)
+        counter.learn(round(1000 * counter.ratio), 1200)
+    assert ratios.get("phi4") == pytest.approx(1.2, rel=0.01)
+
+
+def test_a_small_or_mad_report_teaches_nothing_much():
+    assert blend(1.0, 50, 500) == 1.0
+    assert blend(1.0, 1000, 0) == 1.0
+    assert blend(1.0, 1000, 10**9) <= 1.6
+    assert blend(1.0, 10**6, 1) >= 0.85
+
+
+def test_drift_is_a_signed_share():
+    assert drift(1100, 1000) == pytest.approx(0.1)
+    assert drift(900, 1000) == pytest.approx(-0.1)
+    assert drift(10, 20) == 0.0
+
+
+def test_exact_counters_take_no_ratio():
+    ratios = MemoryRatios()
+    ratios.learn("gpt-4o", 1000, 3000)
+    assert counter_for("gpt-4o", ratios).count("hello world") == 2
+
+
+def test_case_29_arguments_of_calls_and_schemas_of_tools_are_counted():
+    counter = counter_for("")
+    body = "value = compute(item)  # the next\n" * 1180
+    assert len(body) > 40_000
+    line = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "c1",
+                "type": "function",
+                "function": {"name": "write_file", "arguments": json.dumps({"path": "a.py", "content": body})},
+            }
+        ],
+    }
+    assert 9_000 < count_message(counter, line) < 16_000
+    short = {"role": "assistant", "tool_calls": [{"id": "c", "name": "write_file", "arguments": {"content": body}}]}
+    assert count_message(counter, short) == pytest.approx(count_message(counter, line), rel=0.01)
+    tools = [{"type": "function", "function": {"name": "read_file", "description": "Reads a file. " * 40}}]
+    assert count_tools(counter, tools) > 100
+    assert count_tools(counter, []) == 0
+
+
+def test_a_message_costs_its_text_its_name_and_its_frame():
+    counter = counter_for("gpt-4o")
+    plain = count_message(counter, {"role": "user", "content": "hello world"})
+    assert plain == 2 + 4
+    assert count_message(counter, {"role": "user", "content": "hello world", "name": "bob"}) == plain + 2
+    assert count_message(counter, {"role": "user", "content": [{"type": "text", "text": "hello world"}]}) == plain
+    assert count_message(counter, {"role": "assistant", "content": None}) == 4
+
+
+def test_preload_takes_any_model():
+    assert preload("").count("x") == 1
