@@ -1,0 +1,266 @@
+"""Append-only files of one JSON object a line, with a number in each, that survive `kill -9` and a power loss.
+
+One writer, any number of readers.  An append is one write to a kept O_APPEND descriptor and knows the next number
+without reading; opening repairs what a crash left: a torn tail is cut back to the last newline and kept as
+`<file>.torn`, NUL or broken lines inside are skipped and listed in `damaged`.  What the records mean is `context`'s
+business.  Rules and figures: ../docs/durability.md, section 3.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import disk
+from agent.errors import ContextError, DiskError
+from agent.store.text import line as to_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agent.values import Json
+
+DURABILITIES = ("turn", "message", "none")
+MOST_REPORTED = 100
+"""Damaged lines that are listed by name; a file with more of them is reported as such, not held in memory."""
+
+
+class Damage:
+    """The damaged lines of a file that a reader met: offset → what was found.  At most MOST_REPORTED are kept."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: dict[int, str] = {}
+
+    def add(self, offset: int, what: str) -> None:
+        """Remember one, once."""
+        if len(self.found) < MOST_REPORTED:
+            self.found.setdefault(offset, what)
+
+    def sentences(self) -> list[str]:
+        """For a person, in the order of the file."""
+        return [f"{self.path.name}: line at byte {at} skipped: {what}" for at, what in sorted(self.found.items())]
+
+
+def parse(line: bytes, id_key: str) -> Json | str:
+    """The record of one line without its newline, or what is wrong with it."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return "NUL bytes" if b"\0" in line else f"not JSON ({error.msg})"
+    if not isinstance(record, dict):
+        return "not a JSON object"
+    if type(record.get(id_key)) is not int:
+        return f"no whole number in {id_key!r}"
+    return record
+
+
+def records(
+    path: Path, start: int = 0, *, id_key: str = "seq", damage: Damage | None = None, end: int | None = None
+) -> Iterator[tuple[int, Json]]:
+    """`(offset, record)` of every good line from byte `start` (a line's first byte), one line in memory at a time.
+
+    A missing file reads as empty; a last line without its newline is somebody's unfinished write and is left out.
+    """
+    try:
+        file = path.open("rb", buffering=disk.BLOCK)
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(start)
+        offset = start
+        for line in file:
+            if not line.endswith(b"\n") or (end is not None and offset >= end):
+                return
+            found = parse(line, id_key)
+            if isinstance(found, str):
+                if damage is not None and line != b"\n":
+                    damage.add(offset, found)
+            else:
+                yield offset, found
+            offset += len(line)
+
+
+def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
+    """The newest good record, read from the end; None when there is none.  Changes nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        end = last_newline(descriptor, os.fstat(descriptor).st_size)
+        for _, line in disk.read_backwards(descriptor, end):
+            found = parse(line, id_key)
+            if not isinstance(found, str):
+                return found
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def last_newline(descriptor: int, size: int) -> int:
+    """The offset behind the last newline before `size`, 0 when there is none."""
+    position = size
+    while position > 0:
+        length = min(disk.BLOCK, position)
+        position -= length
+        found = os.pread(descriptor, length, position).rfind(b"\n")
+        if found >= 0:
+            return position + found + 1
+    return 0
+
+
+class JsonlFile:
+    """One such file.  It is made at the first append; `id_key` is the name of the number in each record.
+
+    `durability`: "message" syncs at each append, "turn" when `sync` is called, "none" only when `sync(force=True)` is.
+    A failed write raises DiskError and leaves the file as it was.
+    """
+
+    def __init__(self, path: Path, *, durability: str = "turn", id_key: str = "seq") -> None:
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability is {durability!r}; allowed are {', '.join(DURABILITIES)}")
+        self.path = path
+        self.id_key = id_key
+        self.durability = durability
+        self.size = 0
+        self.last_id = 0
+        self.torn = 0
+        self.damage = Damage(path)
+        self._descriptor = -1
+        self._dirty = False
+        self._made = False
+        self._closed = False
+        if path.exists():
+            self._open()
+
+    @property
+    def count(self) -> int:
+        """How many records were appended.  Numbers have no gaps, so this is the last one; nothing is read."""
+        return self.last_id
+
+    @property
+    def damaged(self) -> list[str]:
+        """Broken lines met so far, as sentences, and the torn tail if one was cut."""
+        torn = [f"{self.path.name}: torn tail of {self.torn} bytes moved to {self.path.name}.torn"] if self.torn else []
+        return torn + self.damage.sentences()
+
+    def next_id(self) -> int:
+        """The number that the next record must carry."""
+        return self.last_id + 1
+
+    def append(self, record: Mapping[str, Any]) -> int:
+        """Append one record, which carries `next_id()`; returns the byte offset of its line."""
+        if record[self.id_key] != self.last_id + 1:
+            raise ValueError(f"{self.path.name}: {self.id_key} is {record[self.id_key]}, {self.last_id + 1} is next")
+        return self.append_line(to_line(record))
+
+    def append_line(self, line: bytes) -> int:
+        """Append one encoded record, newline included, whose number is `next_id()`; returns its byte offset."""
+        if self._descriptor < 0:
+            self._open()
+        offset = self.size
+        try:
+            disk.append(self._descriptor, line, self.path)
+            self.size = offset + len(line)
+            self._dirty = True
+            if self.durability == "message":
+                self.sync()
+        except DiskError:
+            self.cut_back(offset)
+            raise
+        self.last_id += 1
+        return offset
+
+    def cut_back(self, offset: int, last_id: int | None = None) -> None:
+        """Shorten the file to `offset`: what was appended since did not happen."""
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, offset)
+        self.size = offset
+        if last_id is not None:
+            self.last_id = last_id
+
+    def refresh(self) -> bool:
+        """Take in what another instance of this process appended; True when there was something."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return False
+        if size == self.size:
+            return False
+        self.close()
+        self._closed = False
+        self._open()
+        return True
+
+    def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
+        """`(offset, record)` from byte `start`, as the file is now."""
+        return records(self.path, start, id_key=self.id_key, damage=self.damage, end=self.size)
+
+    def at(self, offset: int) -> Json | None:
+        """The record whose line begins at `offset`."""
+        return next((record for _, record in self.records(offset)), None)
+
+    def last(self) -> Json | None:
+        """The newest record, None when there is none."""
+        return last_record(self.path, id_key=self.id_key)
+
+    def sync(self, *, force: bool = False) -> None:
+        """Make everything appended durable; nothing to do when nothing was appended, or when durability is "none"
+        and it is not forced."""
+        if not self._dirty or self._descriptor < 0 or (self.durability == "none" and not force):
+            return
+        with disk.writing(self.path):
+            os.fdatasync(self._descriptor)
+            if self._made:
+                disk.sync_dir(self.path.parent)
+        self._made = self._dirty = False
+
+    def close(self) -> None:
+        """Give the descriptor back.  A later append is an error."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._closed = True
+
+    def _open(self) -> None:
+        if self._closed:
+            raise ContextError(f"{self.path} is closed; its task has ended, nothing can be added")
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._made = not self.path.exists()
+        with disk.writing(self.path):
+            self._descriptor = os.open(self.path, flags, 0o600)
+            size = os.fstat(self._descriptor).st_size
+            self.size = last_newline(self._descriptor, size)
+            if self.size < size:
+                self._keep_torn(size)
+        self.last_id = self._newest_id()
+
+    def _keep_torn(self, size: int) -> None:
+        """Move what follows the last newline to `<file>.torn`, then cut it off; both are synced."""
+        self.torn = size - self.size
+        torn = self.path.with_name(self.path.name + ".torn")
+        target = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            for position in range(self.size, size, disk.COPY):
+                disk.write_all(target, os.pread(self._descriptor, min(disk.COPY, size - position), position))
+            disk.write_all(target, b"\n")
+            os.fsync(target)
+        finally:
+            os.close(target)
+        disk.sync_dir(self.path.parent)
+        os.ftruncate(self._descriptor, self.size)
+        os.fsync(self._descriptor)
+
+    def _newest_id(self) -> int:
+        """The number of the last good record; broken lines behind it stay and are reported."""
+        for offset, line in disk.read_backwards(self._descriptor, self.size):
+            found = parse(line, self.id_key)
+            if not isinstance(found, str):
+                return int(found[self.id_key])
+            self.damage.add(offset, found)
+        return 0

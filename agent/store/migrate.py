@@ -1,0 +1,83 @@
+"""Numbered migrations, each applied once and recorded in `schema_version`.
+
+`migrations/NNNN_name.sql` is plain SQL, several statements a file; a file and its record are one transaction, so a
+crash leaves the schema before it or after it.  Released files never change: a new need is a new number.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import SurroundingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.store.db import Database
+
+FOLDER = Path(__file__).parent / "migrations"
+
+_COMMENT = re.compile(r"--[^\n]*")
+
+
+def migrations() -> list[tuple[int, str, Path]]:
+    """(number, name, file), in order."""
+    found = []
+    for path in sorted(FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql")):
+        number, _, name = path.stem.partition("_")
+        found.append((int(number), name, path))
+    return found
+
+
+def statements(script: str) -> Iterator[str]:
+    """The statements of a file.  Our scripts hold no semicolon or `--` inside a string, and no trigger."""
+    for part in _COMMENT.sub("", script).split(";"):
+        if part.strip():
+            yield part.strip()
+
+
+def apply(database: Database) -> list[int]:
+    """Bring the schema up to date; returns the numbers that were applied now.
+
+    A database that a newer version of the program has changed is refused with SurroundingsError.
+    """
+    known = migrations()
+    missing = _missing(database, known)
+    if not missing:
+        return []
+    applied = []
+    for number, name, path in missing:
+        with database.transaction():
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version "
+                "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
+            )
+            # Another process may have been quicker; inside the transaction the answer is final.
+            if database.execute("SELECT 1 FROM schema_version WHERE version = :version", version=number):
+                continue
+            for statement in statements(path.read_text(encoding="utf-8")):
+                database.execute(statement)
+            database.execute(
+                "INSERT INTO schema_version (version, name, applied_at) VALUES (:version, :name, :now)",
+                version=number,
+                name=name,
+                now=clock.stamp(),
+            )
+            applied.append(number)
+    return applied
+
+
+def _missing(database: Database, known: list[tuple[int, str, Path]]) -> list[tuple[int, str, Path]]:
+    if not database.has_table("schema_version"):
+        return known
+    versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
+    newest = known[-1][0]
+    if versions and max(versions) > newest:
+        raise SurroundingsError(
+            f"{database.where} was changed by a newer version of makimono (schema {max(versions)}, this version knows "
+            f"{newest}); install that version again, or name another context_storage.base_dir"
+        )
+    return [migration for migration in known if migration[0] not in versions]

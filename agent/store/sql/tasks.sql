@@ -1,0 +1,111 @@
+-- The rows of `tasks` as a task's own process sees them (context/row.py).  Claims, leases of others and the queue are
+-- in ledger.sql.  Times are text parameters, made by clock.stamp.  Every write is fenced by the attempt.
+
+-- name: task_register
+INSERT INTO tasks (
+    uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at, started_at, heartbeat_at,
+    lease_owner, lease_until, attempt, process_id, hostname, llm_provider, model, context_length, "user", title
+) VALUES (
+    :uuid, :task_source, :instance, :owner, :repo, :task_type, :task_id, 'running', :now, :now, :now,
+    :lease_owner, :lease_until, 1, :process_id, :hostname, :llm_provider, :model, :context_length, :user, :title
+)
+ON CONFLICT DO NOTHING
+RETURNING attempt;
+
+-- name: task_get
+SELECT * FROM tasks WHERE uuid = :uuid;
+
+-- name: task_open_of_key
+SELECT uuid, status FROM tasks
+WHERE task_source = :task_source AND instance = :instance AND owner = :owner AND repo = :repo
+    AND task_type = :task_type AND task_id = :task_id AND status IN ('queued', 'running', 'paused');
+
+-- name: task_take
+-- The process that holds the folder's lock takes a row that nobody claimed through the ledger.
+UPDATE tasks SET status = 'running', attempt = attempt + 1, requested = NULL, completed_at = NULL,
+    error_message = NULL, error_code = NULL, lease_owner = :lease_owner, lease_until = :lease_until
+WHERE uuid = :uuid AND status IN ('queued', 'running', 'paused')
+RETURNING attempt;
+
+-- name: task_started
+-- Who works on it now, with which model.
+UPDATE tasks SET started_at = COALESCE(started_at, :now), heartbeat_at = :now, process_id = :process_id,
+    hostname = :hostname, llm_provider = :llm_provider, model = :model, context_length = :context_length,
+    "user" = COALESCE("user", :user), title = COALESCE(title, :title)
+WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
+RETURNING attempt;
+
+-- name: task_beat
+UPDATE tasks SET heartbeat_at = :now, lease_until = :lease_until, last_seq = :last_seq,
+    llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
+    total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+    cached_tokens = :cached_tokens, cost = :cost
+WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
+RETURNING requested;
+
+-- name: task_status
+UPDATE tasks SET status = :status, error_message = COALESCE(:error_message, error_message),
+    error_code = COALESCE(:error_code, error_code), completed_at = :completed_at
+WHERE uuid = :uuid AND attempt = :attempt
+RETURNING status;
+
+-- name: task_add_statistics
+-- The seed's increments (seed 002, 4.1 update_statistics).
+UPDATE tasks SET llm_call_count = llm_call_count + :llm_calls, tool_call_count = tool_call_count + :tool_calls,
+    total_tokens = total_tokens + :tokens, compression_count = compression_count + :compressions
+WHERE uuid = :uuid AND attempt = :attempt
+RETURNING status;
+
+-- name: task_close
+UPDATE tasks SET status = :status, completed_at = :now, requested = NULL, lease_owner = NULL, lease_until = NULL,
+    error_message = :error_message, error_code = :error_code, outcome = COALESCE(:outcome, outcome),
+    title = COALESCE(:title, title), last_seq = :last_seq,
+    llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
+    total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+    cached_tokens = :cached_tokens, cost = :cost
+WHERE uuid = :uuid AND attempt = :attempt AND status IN ('queued', 'running', 'paused')
+RETURNING status;
+
+-- name: task_pause
+UPDATE tasks SET status = 'paused', requested = NULL, lease_owner = NULL, lease_until = NULL, outcome = :reason,
+    last_seq = :last_seq,
+    llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
+    total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
+    cached_tokens = :cached_tokens, cost = :cost
+WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
+RETURNING status;
+
+-- name: task_set
+-- Columns that are NULL here keep what they hold.
+UPDATE tasks SET title = COALESCE(:title, title), branch = COALESCE(:branch, branch), url = COALESCE(:url, url),
+    outcome = COALESCE(:outcome, outcome), parent_uuid = COALESCE(:parent_uuid, parent_uuid),
+    error_code = COALESCE(:error_code, error_code), error_message = COALESCE(:error_message, error_message),
+    comment_cursor = COALESCE(:comment_cursor, comment_cursor), priority = COALESCE(:priority, priority),
+    model = COALESCE(:model, model), context_length = COALESCE(:context_length, context_length)
+WHERE uuid = :uuid AND attempt = :attempt
+RETURNING status;
+
+-- name: task_list
+SELECT * FROM tasks
+WHERE (:status IS NULL OR status = :status)
+ORDER BY created_at DESC, uuid
+LIMIT :limit;
+
+-- name: task_closed_before
+-- What cleanup removes: every closed task, by true times (ISO text with the same form compares as time).
+SELECT uuid, status, completed_at FROM tasks
+WHERE status IN ('completed', 'failed', 'stopped') AND COALESCE(completed_at, created_at) < :before
+ORDER BY completed_at;
+
+-- name: task_delete
+DELETE FROM tasks WHERE uuid = :uuid AND status IN ('completed', 'failed', 'stopped') RETURNING uuid;
+
+-- name: task_counts
+SELECT status, COUNT(*) AS count FROM tasks GROUP BY status ORDER BY status;
+
+-- name: ratio_get
+SELECT ratio, samples FROM token_ratios WHERE model = :model;
+
+-- name: ratio_put
+INSERT INTO token_ratios (model, ratio, samples, updated_at) VALUES (:model, :ratio, 1, :now)
+ON CONFLICT (model) DO UPDATE SET ratio = :ratio, samples = token_ratios.samples + 1, updated_at = :now;

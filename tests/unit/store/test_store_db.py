@@ -1,0 +1,249 @@
+"""`agent.store.db`, `migrate` and `ratios`: one connection, one schema, three tries."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from agent.errors import DiskError, LedgerError, SurroundingsError
+from agent.store import db, migrate
+from agent.store.queries import queries
+from agent.store.ratios import TokenRatios
+
+sqlite = db.module()
+
+SEED = """
+CREATE TABLE tasks (
+    uuid TEXT PRIMARY KEY, task_source TEXT NOT NULL, owner TEXT NOT NULL, repo TEXT NOT NULL, task_type TEXT NOT NULL,
+    task_id TEXT NOT NULL, status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, completed_at TEXT,
+    process_id INTEGER, hostname TEXT, llm_provider TEXT, model TEXT, context_length INTEGER,
+    llm_call_count INTEGER DEFAULT 0, tool_call_count INTEGER DEFAULT 0, total_tokens INTEGER DEFAULT 0,
+    compression_count INTEGER DEFAULT 0, error_message TEXT, user TEXT
+);
+CREATE INDEX idx_tasks_status ON tasks(status);
+CREATE INDEX idx_tasks_created_at ON tasks(created_at);
+CREATE INDEX idx_tasks_user ON tasks(user);
+"""
+
+
+def insert(database, uuid, status="running", task_id="27", instance=""):
+    database.execute(
+        "INSERT INTO tasks (uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at) "
+        "VALUES (:uuid, 'github', :instance, 'o', 'r', 'issue', :task_id, :status, '2026-01-31T09:15:00.123456Z')",
+        uuid=uuid,
+        status=status,
+        task_id=task_id,
+        instance=instance,
+    )
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    database = db.open_tasks(tmp_path / "contexts")
+    yield database
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ((3, 40, 1), False),
+        ((3, 44, 5), False),
+        ((3, 44, 6), True),
+        ((3, 45, 0), False),
+        ((3, 50, 4), False),
+        ((3, 50, 7), True),
+        ((3, 51, 2), False),
+        ((3, 51, 3), True),
+        ((3, 53, 4), True),
+    ],
+)
+def test_only_versions_without_the_wal_reset_bug_are_safe(version, safe):
+    assert db.is_safe(version) is safe
+
+
+def test_the_version_in_use_is_safe_and_told_to_doctor():
+    version, name, safe = db.sqlite_version()
+    assert safe
+    assert version == sqlite.sqlite_version
+    assert name == sqlite.__name__
+
+
+def test_the_seeds_columns_come_first_with_their_types_and_indexes(tasks):
+    seed = sqlite.connect(":memory:")
+    seed.executescript(SEED)
+    wanted = [row[1:3] for row in seed.execute("PRAGMA table_info(tasks)")]
+    seed.close()
+    found = [(row["name"], row["type"]) for row in tasks.execute("PRAGMA table_info(tasks)")]
+    assert found[: len(wanted)] == wanted
+    indexes = {row["name"] for row in tasks.execute("PRAGMA index_list(tasks)")}
+    assert {"idx_tasks_status", "idx_tasks_created_at", "idx_tasks_user"} <= indexes
+
+
+def test_the_connection_is_durable_and_waits(tasks):
+    assert tasks.execute("PRAGMA journal_mode")[0]["journal_mode"] == "wal"
+    assert tasks.execute("PRAGMA synchronous")[0]["synchronous"] == 2
+    assert tasks.execute("PRAGMA busy_timeout")[0]["timeout"] == 30_000
+    assert tasks.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "paused"])
+def test_one_key_has_one_open_row(tasks, status):
+    insert(tasks, "a", status)
+    with pytest.raises(LedgerError, match="UNIQUE"):
+        insert(tasks, "b", "queued")
+    insert(tasks, "c", "completed")
+    insert(tasks, "d", "queued", instance="other.example")
+    insert(tasks, "e", "queued", task_id="28")
+
+
+def test_migrations_are_applied_once_and_recorded(tasks):
+    assert migrate.apply(tasks) == []
+    numbers = [row["version"] for row in tasks.execute("SELECT version FROM schema_version ORDER BY version")]
+    assert numbers == [number for number, _, _ in migrate.migrations()]
+
+
+def test_a_table_made_from_the_seed_is_taken_over(tmp_path):
+    old = sqlite.connect(tmp_path / "tasks.db")
+    old.executescript(SEED)
+    for uuid, status, created in (("a", "running", "1"), ("b", "running", "2"), ("c", "completed", "0")):
+        old.execute(
+            "INSERT INTO tasks (uuid, task_source, owner, repo, task_type, task_id, status, created_at, total_tokens) "
+            "VALUES (?, 'github', 'o', 'r', 'issue', '1', ?, ?, 7)",
+            (uuid, status, created),
+        )
+    old.commit()
+    old.close()
+    database = db.open_tasks(tmp_path)
+    rows = {row["uuid"]: row for row in database.run("task_list", status=None, limit=10)}
+    assert {uuid: row["status"] for uuid, row in rows.items()} == {"a": "failed", "b": "running", "c": "completed"}
+    assert all(row["total_tokens"] == 7 and row["instance"] == "" and row["attempt"] == 0 for row in rows.values())
+    database.close()
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    database = db.open_tasks(tmp_path)
+    database.execute("INSERT INTO schema_version VALUES (9999, 'later', '')")
+    database.close()
+    with pytest.raises(SurroundingsError, match="newer version"):
+        db.open_tasks(tmp_path)
+
+
+def test_many_processes_may_open_a_new_database_at_once(tmp_path):
+    children = []
+    for _ in range(6):
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                database = db.open_tasks(tmp_path)
+                insert(database, str(os.getpid()), task_id=str(os.getpid()))
+                database.close()
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(pid)
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 6
+    database = db.open_tasks(tmp_path)
+    assert database.run("task_counts") == [{"status": "running", "count": 6}]
+    database.close()
+
+
+def test_a_transaction_that_raises_leaves_nothing(tasks):
+    def insert_twice():
+        with tasks.transaction():
+            insert(tasks, "a")
+            insert(tasks, "a")
+
+    with pytest.raises(LedgerError):
+        insert_twice()
+    assert tasks.run("task_get", uuid="a") == []
+    with tasks.transaction():
+        insert(tasks, "a")
+    assert tasks.run("task_get", uuid="a")[0]["status"] == "running"
+
+
+def test_another_writer_is_waited_for(tmp_path, tasks):
+    other = sqlite.connect(tasks.path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.15, lambda: other.execute("COMMIT")).start()
+    insert(tasks, "a")
+    time.sleep(0.01)
+    other.close()
+    assert tasks.run("task_get", uuid="a")
+
+
+def test_a_database_that_stays_busy_is_tried_three_times_and_named(tasks):
+    other = sqlite.connect(tasks.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    tasks.execute("PRAGMA busy_timeout = 1")
+    with pytest.raises(LedgerError, match="busy"):
+        insert(tasks, "a")
+    with pytest.raises(LedgerError, match="busy"), tasks.transaction():
+        pass
+    other.execute("COMMIT")
+    other.close()
+    insert(tasks, "a")
+
+
+def test_one_connection_serves_several_threads(tasks):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: insert(tasks, str(number), task_id=str(number)), range(40)))
+    assert tasks.run("task_counts") == [{"status": "running", "count": 40}]
+
+
+def test_a_connection_from_before_the_fork_is_refused(tasks):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            tasks.run("task_counts")
+        except LedgerError as error:
+            code = 0 if "before the fork" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_file_that_is_no_database_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "tasks.db").write_bytes(b"certainly not a database" * 100)
+    with pytest.raises(SurroundingsError, match="no SQLite database"):
+        db.open_tasks(tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_a_disk_error(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DiskError):
+        db.open_tasks(tmp_path / "file" / "contexts")
+
+
+def test_an_unknown_query_is_named(tasks):
+    with pytest.raises(ValueError, match="no_such_query"):
+        tasks.run("no_such_query")
+
+
+def test_every_query_is_one_statement_with_named_parameters(tasks):
+    for name, statement in queries().items():
+        assert "?" not in statement, name
+        assert ";" not in statement, name
+        tasks.execute("EXPLAIN " + statement, **dict.fromkeys(_parameters(statement)))
+
+
+def _parameters(statement):
+    import re
+
+    return set(re.findall(r":(\w+)", statement))
+
+
+def test_a_ratio_is_learnt_kept_and_bounded(tmp_path, tasks):
+    ratios = TokenRatios(tasks)
+    assert ratios.get("m") == 1.0
+    assert ratios.learn("m", 100, 150) == 1.5
+    assert ratios.learn("m", 100, 150) == 1.5
+    assert 1.0 < ratios.learn("m", 100, 100) < 1.5
+    assert TokenRatios(tasks).get("m") == ratios.get("m")
+    assert ratios.learn("other", 1, 1_000_000) == 4.0
+    assert ratios.learn("other", 0, 10) == 4.0
+    assert ratios.get("third") == 1.0
