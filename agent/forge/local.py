@@ -1,0 +1,266 @@
+"""The embedded forge: a folder of Markdown files that people edit, with the same contract as GitHub and GitLab.
+
+`issues/{n}.md` with front matter `title`, `labels`, `author`, `state` (`open`, `closed`), optional `repo` (a name in
+`local.repos`, else `default`) and `base`; `issues/{n}.comments.jsonl`; `pulls/{n}.md` (design: section 4, "Local
+tracker").  It needs no server and no account, every author is permitted, and it is the fake that tests run against.
+Built by `run/wiring.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from agent import clock
+from agent.errors import ConfigError, ForgeError, IssueUnreadable
+from agent.forge import front
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
+from agent.forge.local_comments import LocalComments, cursor_of
+from agent.forge.local_files import TrackerFiles
+from agent.forge.local_pulls import LocalPulls
+from agent.forge.task import Task
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from agent.forge.base import Comment
+
+OWNER = "local"
+REPO = "default"
+_STATES: dict[str, Literal["open", "closed"]] = {"open": "open", "closed": "closed"}
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[\w.-]+@[\w.-]+:")
+
+
+class LocalForge:
+    """The tracker of `settings.local`.  Changes are made under the flock on `{tracker}/.lock`; reading takes none."""
+
+    source = "local"
+    max_comment = 1_000_000
+
+    def __init__(self, settings: Any) -> None:
+        section = settings.local
+        if not section.tracker:
+            raise ConfigError(
+                "local.tracker is not set; it is the folder with `issues/`, as in `local: {tracker: tracker}`"
+            )
+        root = Path(settings.root)
+        tracker = (root / Path(section.tracker).expanduser()).resolve()
+        self.instance = str(tracker)
+        self.labels = Labels.of(section)
+        self.bot = str(section.bot_name)
+        self.repos = {name: _address(root, str(path)) for name, path in dict(section.repos or {}).items()}
+        self.files = TrackerFiles(tracker)
+        self.pulls = LocalPulls(self.files)
+
+    @classmethod
+    def all(cls, settings: Any) -> tuple[Self, ...]:
+        return (cls(settings),)
+
+    def getter(self) -> LocalTaskGetter:
+        return LocalTaskGetter(self)
+
+    def read(self, key: TaskKey) -> IssueText:
+        relative = _relative(key)
+        name = self._name(relative)
+        data = self._data(relative)
+        head, start = front.split(data, name)
+        issue = _issue(key, head)
+        text = front.decode(data[start:], name, head.text.count("\n") + 1).strip("\r\n")
+        comments, problems = self._comments(key).of_people()
+        saved = clock.stamp(datetime.fromtimestamp(self.files.modified(relative), UTC))
+        return IssueText(
+            key=key,
+            title=issue.title,
+            body=text,
+            author=issue.author,
+            labels=issue.labels,
+            state=issue.state,
+            base=issue.base,
+            comments=comments,
+            url=(self.files.root / relative).as_uri(),
+            created_at=head.value("created_at") or saved,
+            updated_at=saved,
+            cursor=cursor_of(comments),
+            problems=tuple(problems),
+        )
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        news, following, _ = self._comments(key).since(cursor)
+        return news, following
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        relative = _relative(key)
+
+        def change(data: bytes) -> bytes:
+            head, start = front.split(data, self._name(relative))
+            remove, add = self.labels.change(head.items("labels"), to)
+            return head.with_items("labels", remove, add).text.encode() + data[start:]
+
+        with self.files.locked():
+            try:
+                self.files.rewrite(relative, change)
+            except FileNotFoundError:
+                raise self._gone(relative) from None
+
+    def control(self, key: TaskKey) -> Literal["stop"] | None:
+        relative = _relative(key)
+        try:
+            data = self.files.read(relative, front.LIMIT)
+        except FileNotFoundError:
+            return "stop"  # the issue was removed
+        issue = _issue(key, front.split(data, self._name(relative))[0])
+        return self.labels.wish(issue.labels, issue.state)
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        return self._comments(key).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        text = self._fit(body)
+        with self.files.locked():
+            self._data(_relative(key), 1)
+            return self._comments(key).post(text)
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        text = self._fit(body)
+        with self.files.locked():
+            self._comments(key).edit(comment_id, text)
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:  # noqa: ARG002 - one tracker, one list
+        return self.pulls.find(head)
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        with self.files.locked():
+            return self.pulls.open(
+                title=_utf8(title), body=_utf8(body), head=head, base=base, draft=draft, issue=key.task_id
+            )
+
+    def update_pull(
+        self,
+        key: TaskKey,  # noqa: ARG002 - one tracker, one list
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        with self.files.locked():
+            return self.pulls.update(
+                pull.id,
+                title=None if title is None else _utf8(title),
+                body=None if body is None else _utf8(body),
+                draft=draft,
+                state=state,
+            )
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:
+        return Repository("local", OWNER, key.repo, self.address(key.repo, self._name(_relative(issue.key))))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def address(self, repo: str, where: str) -> str:
+        """The path or address of a name in `local.repos`; `where` is what the error begins with."""
+        if repo not in self.repos:
+            known = ", ".join(sorted(self.repos)) or "none"
+            raise IssueUnreadable(
+                f"{where}: repository {repo!r} is not in local.repos; known: {known}. "
+                f"Write `repo: NAME` with one of them, or add it to local.repos in config.yaml"
+            )
+        return self.repos[repo]
+
+    def task(self, number: int) -> Task | None:
+        """The task of an issue that waits for one, else None; reads no more than the front matter."""
+        relative = f"issues/{number}.md"
+        name = self._name(relative)
+        try:
+            head, _ = front.split(self.files.read(relative, front.LIMIT), name)
+        except FileNotFoundError:
+            return None  # removed since the folder was listed
+        repo = head.value("repo") or REPO
+        key = TaskKey(self.source, OWNER, repo, "issue", str(number), self.instance)
+        issue = _issue(key, head)
+        if issue.state != "open" or self.labels.queued not in issue.labels:
+            return None
+        self.address(repo, f"{name}:{head.line('repo')}")
+        return Task(key, self, user=issue.author, title=issue.title)
+
+    def _comments(self, key: TaskKey) -> LocalComments:
+        return LocalComments(self.files, _relative(key, ".comments.jsonl"), self.bot)
+
+    def _data(self, relative: str, limit: int | None = None) -> bytes:
+        try:
+            return self.files.read(relative, limit)
+        except FileNotFoundError:
+            raise self._gone(relative) from None
+
+    def _gone(self, relative: str) -> IssueUnreadable:
+        return IssueUnreadable(f"{self._name(relative)}: there is no such issue; it was removed or never there")
+
+    def _name(self, relative: str) -> str:
+        return str(self.files.root / relative)
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; the tracker takes {self.max_comment}, shorten it")
+        return _utf8(body)
+
+
+class LocalTaskGetter:
+    """Open issues with the bot label, by number (see `task.TaskGetter`)."""
+
+    def __init__(self, forge: LocalForge) -> None:
+        self.forge = forge
+        self.problems: tuple[IssueUnreadable, ...] = ()
+
+    def get_task_list(self) -> list[Task]:
+        numbers, odd = self.forge.files.numbers("issues")
+        problems = [
+            IssueUnreadable(f"{self.forge.files.root / name}: write the number without leading zeros") for name in odd
+        ]
+        tasks = []
+        for number in numbers:
+            try:
+                task = self.forge.task(number)
+            except IssueUnreadable as error:
+                problems.append(error)
+                continue
+            if task is not None:
+                tasks.append(task)
+        self.problems = tuple(problems)
+        return tasks
+
+
+def _issue(key: TaskKey, head: front.Front) -> IssueText:
+    """What the front matter says.  IssueUnreadable names the key that is missing or wrong."""
+    texts = {}
+    for name, example in (("title", "Fix the login"), ("author", "alice"), ("state", "open")):
+        value = (head.value(name) or "").strip()
+        if not value:
+            raise head.error(name, f"`{name}` is missing; write `{name}: {example}`")
+        texts[name] = value
+    if "labels" not in head.nodes:
+        raise head.error("labels", "`labels` is missing; write `labels: [coding agent]`, or `labels: []` for none")
+    state = _STATES.get(texts["state"])
+    if state is None:
+        raise head.error("state", f"`state` must be open or closed, not {texts['state']!r}")
+    base = (head.value("base") or "").strip() or None
+    labels = head.items("labels")
+    return IssueText(key, texts["title"], "", texts["author"], labels, state, base)
+
+
+def _relative(key: TaskKey, suffix: str = ".md") -> str:
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is no number of a local issue; they are called 1, 2, 3 …")
+    return f"issues/{key.task_id}{suffix}"
+
+
+def _address(root: Path, text: str) -> str:
+    return text if _ADDRESS.match(text) else str((root / Path(text).expanduser()).resolve())
+
+
+def _utf8(text: str) -> str:
+    """Without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()

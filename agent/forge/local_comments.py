@@ -1,0 +1,156 @@
+"""Comments of a local issue: `issues/{n}.comments.jsonl`, one object a line, written by people and by us.
+
+Fields `id` (integer), `author`, `body`, `created_at`, `updated_at`.  A line that cannot be read is left out and named;
+the rest goes on.  Ours are appended; an edit replaces one line and leaves every other byte.  Called by `local.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.errors import ForgeError
+from agent.forge.base import Comment
+from agent.forge.marks import carries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.local_files import TrackerFiles
+
+_ID = re.compile(rb'"id"\s*:\s*"?([0-9]{1,18})')
+_SEEN = re.compile(r"([0-9]+):([0-9a-f]{12})")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalComments:
+    """The comments of the issue whose comment file is `relative`.  `bot` is the own account's name."""
+
+    files: TrackerFiles
+    relative: str
+    bot: str
+
+    def all(self) -> tuple[list[Comment], list[str]]:
+        """(every readable comment in the file's order, sentences about the lines that are not)."""
+        comments: list[Comment] = []
+        problems: list[str] = []
+        seen: set[str] = set()
+        for number, line in enumerate(self._data().split(b"\n"), 1):
+            if not line.strip():
+                continue
+            where = f"{self.files.root / self.relative}:{number}"
+            try:
+                comment = _comment(line)
+            except ValueError as error:
+                problems.append(f"{where}: {error}; the line is left out")
+                continue
+            if comment.id in seen:
+                problems.append(f"{where}: id {comment.id} is used twice; give this comment another one")
+                continue
+            seen.add(comment.id)
+            comments.append(comment)
+        return comments, problems
+
+    def of_people(self) -> tuple[tuple[Comment, ...], list[str]]:
+        """What others than the own account wrote."""
+        comments, problems = self.all()
+        return tuple(comment for comment in comments if comment.author != self.bot), problems
+
+    def since(self, cursor: str | None) -> tuple[tuple[Comment, ...], str, list[str]]:
+        """(new and edited ones of people, the next cursor, problems)."""
+        comments, problems = self.of_people()
+        known = _known(cursor)
+        news = tuple(comment for comment in comments if known.get(comment.id) != _digest(comment))
+        return news, cursor_of(comments, known), problems
+
+    def find(self, marker: str) -> str | None:
+        """The oldest own one with the marker."""
+        return next((one.id for one in self.all()[0] if one.author == self.bot and carries(one.body, marker)), None)
+
+    def post(self, body: str) -> str:
+        """Append one as the own account; called under the tracker's lock."""
+        used = [int(match) for match in _ID.findall(self._data())]
+        number = max(used, default=0) + 1
+        now = clock.stamp()
+        record = {"id": number, "author": self.bot, "body": body, "created_at": now, "updated_at": now}
+        self.files.append_line(self.relative, orjson.dumps(record))
+        return str(number)
+
+    def edit(self, comment_id: str, body: str) -> None:
+        """Replace the body of an own one; called under the tracker's lock."""
+
+        def change(data: bytes) -> bytes:
+            for start, line in _lines(data):
+                try:
+                    found = _comment(line)
+                except ValueError:
+                    continue
+                if found.id != comment_id or found.author != self.bot:
+                    continue
+                if found.body == body:
+                    return data
+                record = orjson.loads(line) | {"body": body, "updated_at": clock.stamp()}
+                end = start + len(line.rstrip(b"\r"))
+                return data[:start] + orjson.dumps(record) + data[end:]
+            raise ForgeError(
+                f"{self.files.root / self.relative}: no comment {comment_id} of {self.bot!r} to edit; "
+                f"it was removed, or belongs to somebody else"
+            )
+
+        try:
+            self.files.rewrite(self.relative, change)
+        except FileNotFoundError:
+            change(b"")
+
+    def _data(self) -> bytes:
+        try:
+            return self.files.read(self.relative)
+        except FileNotFoundError:
+            return b""
+
+
+def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None) -> str:
+    """Each comment's id and a digest of it.  A comment that cannot be read just now stays known."""
+    seen = dict(known or {}) | {comment.id: _digest(comment) for comment in comments}
+    return ",".join(f"{key}:{digest}" for key, digest in seen.items())
+
+
+def _known(cursor: str | None) -> dict[str, str]:
+    parts = cursor.split(",") if cursor else []
+    matches = [_SEEN.fullmatch(part) for part in parts]
+    return {match[1]: match[2] for match in matches if match} if all(matches) else {}
+
+
+def _digest(comment: Comment) -> str:
+    return blake2b(f"{comment.updated_at}\0{comment.body}".encode(), digest_size=6).hexdigest()
+
+
+def _comment(line: bytes) -> Comment:
+    """ValueError says what is wrong and what is expected."""
+    try:
+        record: Any = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"this line is not JSON ({error.msg})") from None
+    if not isinstance(record, dict):
+        problem = 'a comment must be an object with "id", "author" and "body"'
+        raise ValueError(problem)  # noqa: TRY004 - the caller needs one class and the text
+    number = record.get("id")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f'"id" must be a whole number, not {number!r}')
+    if wrong := [name for name in ("author", "body") if not isinstance(record.get(name), str)]:
+        raise ValueError(f'"{wrong[0]}" must be text')
+    created = record.get("created_at") or ""
+    updated = record.get("updated_at") or created
+    return Comment(str(number), record["author"], record["body"], str(created), str(updated))
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    for line in data.split(b"\n"):
+        yield start, line
+        start += len(line) + 1

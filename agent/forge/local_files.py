@@ -1,0 +1,208 @@
+"""The files of a local tracker: read without a lock, rewritten under one, never torn and never someone else's.
+
+People edit the same files with editors that know no lock.  A rewrite therefore goes by temporary file and rename, and
+is begun again when the file changed while it was prepared; an append is one write.  No symbolic link is followed, so
+that a link in the tracker cannot show a file from elsewhere to a model.  Called by `local*.py` only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from agent import disk
+from agent.errors import ForgeError, IssueUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MODE = 0o644  # people read and edit these files; the umask narrows it
+LARGEST = 256 << 20
+TRIES = 20
+_NUMBERED = re.compile(r"([0-9]+)\.md")
+
+_READ_ADVICE = {
+    errno.ELOOP: "it is a symbolic link, which is not followed; put the file itself there",
+    errno.ENOTDIR: "a part of its path is not a folder, or is a symbolic link",
+    errno.EACCES: "permission denied; check owner and mode",
+    errno.EISDIR: "it is a folder, a file is expected",
+}
+
+
+class _ChangedMeanwhileError(Exception):
+    """Somebody saved the file while its new version was prepared."""
+
+
+class TrackerFiles:
+    """Files below `root`, named by their path relative to it (`issues/7.md`)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def numbers(self, folder: str) -> tuple[list[int], list[str]]:
+        """(n of every `n.md`, in order; names with leading zeros, which are not read).  No folder: no files."""
+        try:
+            names = os.listdir(self.root / folder)  # noqa: PTH208 - names only
+        except FileNotFoundError:
+            if self.root.is_dir():
+                return [], []
+            raise ForgeError(
+                f"the tracker {self.root} is not there; make the folder with `issues/` in it, or set local.tracker"
+            ) from None
+        except OSError as error:
+            raise ForgeError(f"the folder {self.root / folder} cannot be read: {_why(error)}") from error
+        found = [match[1] for name in names if (match := _NUMBERED.fullmatch(name))]
+        return (
+            sorted(int(text) for text in found if text == str(int(text))),
+            sorted(f"{folder}/{text}.md" for text in found if text != str(int(text))),
+        )
+
+    def read(self, relative: str, limit: int | None = None) -> bytes:
+        """The file, or its first `limit` bytes.  FileNotFoundError when there is none, else IssueUnreadable."""
+        descriptor = self._open(relative)
+        try:
+            return _read(descriptor, limit, self.root / relative)
+        finally:
+            os.close(descriptor)
+
+    def modified(self, relative: str) -> float:
+        """When it was last saved, in seconds since 1970; 0 when there is none."""
+        try:
+            return os.lstat(self.root / relative).st_mtime
+        except OSError:
+            return 0.0
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The tracker's flock, on `.lock`; scripts of people can take it too."""
+        with disk.locked(self.root / ".lock"):
+            yield
+
+    def rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
+        """Replace the file by `change(its bytes)`; called under `locked`.  Owner and mode stay; equal bytes are not
+        written."""
+        path = self.root / relative
+        for _ in range(TRIES):
+            descriptor = self._open(relative)
+            try:
+                before = os.fstat(descriptor)
+                data = _read(descriptor, None, path)
+            finally:
+                os.close(descriptor)
+            new = change(data)
+            if new == data:
+                return
+            if _replace(path, new, before):
+                return
+        raise ForgeError(f"{path} was saved by somebody else {TRIES} times while it was to be changed; try again")
+
+    def create(self, relative: str, data: bytes) -> None:
+        """Write a new file; called under `locked`."""
+        path = self.root / relative
+        disk.make_dir(path.parent, 0o755)
+        with disk.replacing(path, MODE) as temporary:
+            disk.write_all(temporary, data)
+            _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - a stat result is meant
+
+    def append_line(self, relative: str, line: bytes) -> None:
+        """Append `line` and a newline in one write, durable at the return; called under `locked`.  A last line that
+        somebody left without its newline gets it first, so that the two are not glued together."""
+        path = self.root / relative
+        with disk.writing(path):
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptor = os.open(path, flags, MODE)
+        try:
+            size = os.fstat(descriptor).st_size
+            if not size:
+                _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - a stat result is meant
+            glue = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+            disk.append(descriptor, glue + line + b"\n", path)
+            with disk.writing(path):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not size:
+            with disk.writing(path):
+                disk.sync_dir(path.parent)
+
+    def _open(self, relative: str) -> int:
+        path = self.root / relative
+        try:
+            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ForgeError(f"the tracker {self.root} cannot be read: {_why(error)}") from error
+        try:
+            descriptor = disk.open_beneath(root, relative)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise IssueUnreadable(f"{path} cannot be read: {_why(error)}") from error
+        finally:
+            os.close(root)
+        if not disk.is_regular(descriptor):
+            os.close(descriptor)
+            raise IssueUnreadable(f"{path} is not a file")
+        return descriptor
+
+
+def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
+    """Put `new` in the place of the version `before`; False when that is not the one that is there any more."""
+    try:
+        with disk.replacing(path, MODE) as temporary:
+            disk.write_all(temporary, new)
+            _take_after(temporary, before)
+            os.fsync(temporary)
+            _compare(path, before)
+    except _ChangedMeanwhileError:
+        return False
+    return True
+
+
+def _compare(path: Path, before: os.stat_result) -> None:
+    if _version(path) != _version_of(before):
+        raise _ChangedMeanwhileError
+
+
+def _read(descriptor: int, limit: int | None, path: Path) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size > LARGEST:
+        raise IssueUnreadable(f"{path} has {size} bytes; at most {LARGEST} are read")
+    left = LARGEST if limit is None else limit
+    chunks = []
+    while left > 0 and (chunk := os.read(descriptor, min(left, disk.COPY))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b"".join(chunks)
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    try:
+        return _version_of(os.lstat(path))
+    except FileNotFoundError:
+        return None
+
+
+def _version_of(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _take_after(descriptor: int, before: os.stat_result) -> None:
+    """Owner and mode of the file that is replaced."""
+    _take_owner(descriptor, before)
+    with suppress(PermissionError):
+        os.fchmod(descriptor, before.st_mode & 0o777)
+
+
+def _take_owner(descriptor: int, like: os.stat_result) -> None:
+    """As root, the file belongs to whom the folder belongs; others cannot give files away."""
+    if os.geteuid() == 0:
+        with suppress(PermissionError):
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+
+
+def _why(error: OSError) -> str:
+    return _READ_ADVICE.get(error.errno or 0, error.strerror or str(error))

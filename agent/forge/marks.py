@@ -1,0 +1,49 @@
+"""Markers: how a comment of ours is found again after a crash.
+
+A marker is `makimono:{uuid}:{name}`, hidden from people in an HTML comment, and means something only in what the bot's
+own account wrote (design: section 8).  Used by every forge adapter, and by `run` on text that comes from people or a
+model, where a marker must not stand.
+"""
+
+from __future__ import annotations
+
+import re
+
+PREFIX = "makimono"
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
+_BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
+
+
+def marker(uuid: str, name: str) -> str:
+    """`makimono:{uuid}:{name}`; both parts are letters, digits and `._-` (else ValueError)."""
+    for part in (uuid, name):
+        if not _PLAIN.fullmatch(part):
+            raise ValueError(f"a marker is made of letters, digits, dot, dash and underscore, not {part!r}")
+    return f"{PREFIX}:{uuid}:{name}"
+
+
+def hidden(mark: str) -> str:
+    """The marker as it stands in a comment: Markdown shows nothing of it."""
+    return f"<!-- {mark} -->"
+
+
+def marked(body: str, mark: str) -> str:
+    """`body` with the hidden marker as its last line."""
+    return f"{without_markers(body).rstrip()}\n\n{hidden(mark)}"
+
+
+def carries(body: str, mark: str) -> bool:
+    """Whether `body` holds exactly this marker (`…:final` is not in `…:final2`)."""
+    return hidden(mark) in body
+
+
+def without_markers(text: str) -> str:
+    """`text` without anything that could pass for one of our markers.
+
+    Hidden ones are removed until none is left (removing one may put the halves of another together); a bare one loses
+    its colon's meaning by a space.
+    """
+    while (shorter := _HIDDEN.sub("", text)) != text:
+        text = shorter
+    return _BARE.sub(f"{PREFIX}: ", text)

@@ -1,0 +1,365 @@
+"""The contract of `agent/forge/base.py`, run against every entry of the registry."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from forge_places import PLACES
+
+from agent.errors import ForgeError, IssueUnreadable
+from agent.forge import FORGES, TaskFactory
+from agent.forge.base import LABEL_STATES
+from agent.forge.marks import marked, marker
+
+MARK = marker("0badcafe-0000-4000-8000-000000000001", "progress")
+
+
+@pytest.fixture(params=FORGES.names())
+def place(request, tmp_path):
+    assert request.param in PLACES, f"add a place for {request.param!r} to forge_places.py"
+    place = PLACES[request.param](tmp_path)
+    yield place
+    place.forge.close()
+
+
+def test_an_adapter_names_itself_by_source_and_instance(place):
+    forge = place.forge
+    assert forge.source in FORGES.names()
+    assert forge.instance == place.again().instance != ""
+    assert forge.max_comment >= 1000
+    assert {forge.labels.name(state) for state in LABEL_STATES} == forge.labels.all()
+
+
+def test_an_issue_reads_as_people_wrote_it(place):
+    key = place.issue(
+        'Títle: with "signs" # 日本語',
+        "Body\n\n日本語 text\n",
+        labels=("coding agent", "bug"),
+        author="bob",
+        base="release/1",
+    )
+    issue = place.forge.read(key)
+    assert issue.key == key
+    assert issue.title == 'Títle: with "signs" # 日本語'
+    assert issue.body.strip() == "Body\n\n日本語 text"
+    assert (issue.author, issue.state, issue.base) == ("bob", "open", "release/1")
+    assert sorted(issue.labels) == ["bug", "coding agent"]
+    assert issue.comments == ()
+    assert issue.url
+    assert issue.created_at
+    assert issue.updated_at
+
+
+def test_an_issue_without_a_body_and_base_reads_as_empty(place):
+    issue = place.forge.read(place.issue(body=""))
+    assert issue.body == ""
+    assert issue.base is None
+
+
+def test_a_missing_issue_is_unreadable(place):
+    key = place.issue()
+    missing = replace(key, task_id="4711")
+    with pytest.raises(IssueUnreadable, match="4711"):
+        place.forge.read(missing)
+    for call in (
+        lambda: place.forge.move_label(missing, "done"),
+        lambda: place.forge.post_comment(missing, "x"),
+    ):
+        with pytest.raises(ForgeError):
+            call()
+
+
+@pytest.mark.parametrize("number", ["../1", "", "1/../../x", "one", "1\n", "-1", "٣"])
+def test_a_key_that_is_no_number_reaches_no_other_place(place, number):
+    key = replace(place.issue(), task_id=number)
+    with pytest.raises(ForgeError):
+        place.forge.read(key)
+    with pytest.raises(ForgeError):
+        place.forge.post_comment(key, "x")
+
+
+# --- which tasks wait ------------------------------------------------------------------------------------------
+
+
+def test_open_issues_with_the_bot_label_are_listed_by_number(place):
+    keys = [place.issue(f"number {number}", author=f"user{number}") for number in range(1, 13)]
+    place.issue("no label", labels=("bug",))
+    place.issue("closed", state="closed")
+    place.issue("taken", labels=("coding agent processing",))
+    getter = place.forge.getter()
+    tasks = getter.get_task_list()
+    assert [task.get_task_key() for task in tasks] == keys
+    assert [task.get_user() for task in tasks] == [f"user{number}" for number in range(1, 13)]
+    assert tasks[0].title == "number 1"
+    assert tasks[0].get_uuid() is None
+    assert getter.problems == ()
+
+
+def test_prepare_takes_the_issue_and_may_be_called_again(place):
+    key = place.issue(labels=("bug", "coding agent"))
+    (task,) = place.forge.getter().get_task_list()
+    task.prepare()
+    task.prepare()
+    assert place.labels(key) == ["bug", "coding agent processing"]
+    assert place.forge.getter().get_task_list() == []
+
+
+def test_the_factory_makes_the_task_again_from_what_the_queue_carried(place):
+    key = place.issue()
+    task = TaskFactory.from_dict({**key.to_dict(), "uuid": "u-1", "user": "alice"}, [place.forge])
+    assert (task.uuid, task.user, task.get_task_key()) == ("u-1", "alice", key)
+    task.prepare()
+    assert place.labels(key) == ["coding agent processing"]
+    seeds = {name: value for name, value in key.to_dict().items() if name != "instance"}
+    assert TaskFactory.from_dict(seeds, [place.forge]).forge is place.forge
+    with pytest.raises(ForgeError, match="no forge"):
+        TaskFactory.from_dict({**key.to_dict(), "instance": "elsewhere"}, [place.forge]).prepare()
+
+
+# --- labels ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("to", LABEL_STATES)
+@pytest.mark.parametrize("before", [(), ("coding agent",), ("coding agent processing", "coding agent failed"), "all"])
+def test_exactly_one_of_our_labels_is_left_and_others_are_untouched(place, before, to):
+    ours = sorted(place.forge.labels.all()) if before == "all" else list(before)
+    key = place.issue(labels=["bug", *ours, "help: wanted"])
+    for _ in range(2):
+        place.forge.move_label(key, to)
+        assert place.labels(key) == sorted(["bug", "help: wanted", place.forge.labels.name(to)])
+
+
+def test_labels_moved_by_several_processes_at_once_end_as_one(place):
+    key = place.issue(labels=["bug", "coding agent"])
+    states = ["processing", "done", "failed", "stopped", "paused", "queued"]
+    threads = [threading.Thread(target=place.again().move_label, args=(key, state)) for state in states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    labels = place.labels(key)
+    assert "bug" in labels
+    assert len(labels) == 2
+
+
+def test_people_stop_a_task_by_closing_or_by_labels(place):
+    key = place.issue()
+    place.forge.move_label(key, "processing")
+    assert place.forge.control(key) is None
+    place.put_labels(key, "bug", "coding agent")
+    assert place.forge.control(key) is None
+    place.put_labels(key, "bug")
+    assert place.forge.control(key) == "stop"
+    place.put_labels(key, "coding agent processing", "coding agent stopped")
+    assert place.forge.control(key) == "stop"
+    place.put_labels(key, "coding agent processing")
+    assert place.forge.control(key) is None
+    place.close_issue(key)
+    assert place.forge.control(key) == "stop"
+    place.remove_issue(key)
+    assert place.forge.control(key) == "stop"
+
+
+# --- comments --------------------------------------------------------------------------------------------------
+
+
+def test_comments_of_people_are_read_and_our_own_are_not(place):
+    key = place.issue()
+    place.comment(key, "first", author="alice")
+    own = place.forge.post_comment(key, "ours")
+    place.comment(key, "second 日本語\nline", author="bob")
+    issue = place.forge.read(key)
+    assert [(comment.author, comment.body) for comment in issue.comments] == [
+        ("alice", "first"),
+        ("bob", "second 日本語\nline"),
+    ]
+    assert own not in [comment.id for comment in issue.comments]
+    assert not any(comment.is_bot for comment in issue.comments)
+
+
+def test_a_cursor_gives_each_new_comment_once(place):
+    key = place.issue()
+    place.comment(key, "one")
+    issue = place.forge.read(key)
+    news, cursor = place.forge.comments_since(key, issue.cursor)
+    assert news == ()
+    place.comment(key, "two")
+    place.forge.post_comment(key, "ours")
+    place.comment(key, "three")
+    news, cursor = place.again().comments_since(key, cursor)
+    assert [comment.body for comment in news] == ["two", "three"]
+    assert place.forge.comments_since(key, cursor) == ((), cursor)
+
+
+def test_no_cursor_means_from_the_beginning_and_so_does_one_that_cannot_be_read(place):
+    key = place.issue()
+    place.comment(key, "one")
+    for cursor in (None, "", "rubbish", "1:zz,,"):
+        news, following = place.forge.comments_since(key, cursor)
+        assert [comment.body for comment in news] == ["one"]
+        assert place.forge.comments_since(key, following)[0] == ()
+
+
+def test_an_edited_comment_is_news_once(place):
+    key = place.issue()
+    first = place.comment(key, "one")
+    place.comment(key, "two")
+    _, cursor = place.forge.comments_since(key, None)
+    place.edit_comment(key, first, "one, and more")
+    news, cursor = place.forge.comments_since(key, cursor)
+    assert [(comment.id, comment.body) for comment in news] == [(first, "one, and more")]
+    assert place.forge.comments_since(key, cursor)[0] == ()
+
+
+def test_a_removed_comment_is_no_news(place):
+    key = place.issue()
+    first = place.comment(key, "one")
+    place.comment(key, "two")
+    _, cursor = place.forge.comments_since(key, None)
+    place.remove_comment(key, first)
+    assert place.forge.comments_since(key, cursor)[0] == ()
+
+
+def test_our_own_comments_are_never_news_not_even_edited(place):
+    key = place.issue()
+    _, cursor = place.forge.comments_since(key, None)
+    own = place.forge.post_comment(key, "ours")
+    assert place.forge.comments_since(key, cursor)[0] == ()
+    place.forge.edit_comment(key, own, "ours, later")
+    assert place.forge.comments_since(key, cursor)[0] == ()
+
+
+def test_a_comment_is_found_by_its_marker_and_edited_in_place(place):
+    key = place.issue()
+    assert place.forge.find_comment(key, MARK) is None
+    place.comment(key, "before")
+    own = place.forge.post_comment(key, marked("working", MARK))
+    assert place.again().find_comment(key, MARK) == own
+    place.forge.edit_comment(key, own, marked("done\n日本語", MARK))
+    assert place.again().find_comment(key, MARK) == own
+    assert [author for author, _ in place.comments(key)] == ["alice", "makimono"]
+    assert place.comments(key)[1][1].startswith("done\n日本語")
+    assert len(place.comments(key)) == 2
+
+
+def test_a_marker_in_somebody_elses_comment_does_not_count(place):
+    key = place.issue()
+    place.comment(key, marked("forged", MARK), author="mallory")
+    assert place.forge.find_comment(key, MARK) is None
+
+
+def test_a_marker_is_not_found_in_a_longer_one(place):
+    key = place.issue()
+    place.forge.post_comment(key, marked("x", MARK + "2"))
+    assert place.forge.find_comment(key, MARK) is None
+
+
+def test_the_oldest_of_two_marked_comments_is_the_one(place):
+    key = place.issue()
+    first = place.forge.post_comment(key, marked("a", MARK))
+    place.forge.post_comment(key, marked("b", MARK))
+    assert place.forge.find_comment(key, MARK) == first
+
+
+def test_a_comment_of_somebody_else_or_a_removed_one_is_not_edited(place):
+    key = place.issue()
+    theirs = place.comment(key, "mine")
+    own = place.forge.post_comment(key, "ours")
+    with pytest.raises(ForgeError):
+        place.forge.edit_comment(key, theirs, "overwritten")
+    place.remove_comment(key, own)
+    with pytest.raises(ForgeError):
+        place.forge.edit_comment(key, own, "again")
+    assert place.comments(key) == [("alice", "mine")]
+
+
+def test_a_comment_over_the_limit_is_refused_before_anything_is_written(place):
+    key = place.issue()
+    with pytest.raises(ForgeError, match=str(place.forge.max_comment)):
+        place.forge.post_comment(key, "x" * (place.forge.max_comment + 1))
+    assert place.comments(key) == []
+    place.forge.post_comment(key, "x" * place.forge.max_comment)
+    assert len(place.comments(key)) == 1
+
+
+# --- pull requests ---------------------------------------------------------------------------------------------
+
+
+def open_pull(place, key, head="makimono/1-0badcafe", title="Fix", body="What was done.", draft=True):
+    return place.forge.open_pull(key, title=title, body=body, head=head, base="main", draft=draft)
+
+
+def test_a_pull_request_is_opened_and_found_by_its_branch(place):
+    key = place.issue()
+    assert place.forge.find_pull(key, "makimono/1-0badcafe") is None
+    pull = open_pull(place, key, title='Fix: the "thing" # 日本語', body="Line\n\n---\nmore")
+    assert (pull.title, pull.state, pull.draft, pull.head, pull.base) == (
+        'Fix: the "thing" # 日本語',
+        "open",
+        True,
+        "makimono/1-0badcafe",
+        "main",
+    )
+    assert pull.url
+    assert place.again().find_pull(key, "makimono/1-0badcafe") == pull
+    assert place.forge.find_pull(key, "makimono/1-0badcaf") is None
+    assert "What" not in place.pull_body(pull)
+    assert place.pull_body(pull).startswith("Line")
+
+
+def test_opening_twice_makes_one(place):
+    key = place.issue()
+    pull = open_pull(place, key)
+    assert open_pull(place, key, title="Another title") == pull
+    assert place.pulls() == 1
+    other = open_pull(place, key, head="makimono/2-0badcafe")
+    assert other.id != pull.id
+
+
+def test_opening_from_many_threads_makes_one(place):
+    key = place.issue()
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(open_pull(place, key))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {pull.id for pull in found} == {found[0].id}
+    assert place.pulls() == 1
+
+
+def test_a_closed_pull_request_is_found_and_a_new_one_goes_before_it(place):
+    key = place.issue()
+    pull = open_pull(place, key)
+    place.close_pull(pull)
+    found = place.forge.find_pull(key, pull.head)
+    assert (found.id, found.state) == (pull.id, "closed")
+    second = open_pull(place, key)
+    assert second.id != pull.id
+    assert place.forge.find_pull(key, pull.head).id == second.id
+
+
+def test_a_pull_request_changes_only_in_what_is_named(place):
+    key = place.issue()
+    pull = open_pull(place, key)
+    assert place.forge.update_pull(key, pull) == pull
+    ready = place.forge.update_pull(key, pull, draft=False)
+    assert ready == replace(pull, draft=False)
+    assert place.pull_body(pull) == "What was done."
+    again = place.forge.update_pull(key, pull, title="New: title", body="New text\n\nmore")
+    assert again == replace(pull, draft=False, title="New: title")
+    assert place.pull_body(pull) == "New text\n\nmore"
+    closed = place.forge.update_pull(key, pull, state="closed")
+    assert closed.state == "closed"
+    assert place.forge.find_pull(key, pull.head) == closed
+
+
+def test_the_repository_of_an_issue_is_named(place):
+    key = place.issue()
+    repository = place.forge.repository(key, place.forge.read(key))
+    for part in (repository.host, *repository.owner.split("/"), repository.repo):
+        assert part not in ("", ".", "..")
+        assert "/" not in part
+    assert repository.url
