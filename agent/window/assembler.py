@@ -1,0 +1,246 @@
+"""The planner: which bytes are sent, whether they are legal, and whether they fit.
+
+It never cuts conversation: it says what does not fit, the compressor acts and records it, and the view is planned
+again (design: section 5; seed 000).  A plan parses only the lines that are new since the last one.  The loop calls
+`plan` each turn; `assemble_context` is the seed's name for the same with the user's message added first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent import clock
+from agent.errors import MakimonoError
+from agent.tokens import PRIMING, count_tools
+from agent.values import Plan, Span
+from agent.window.base import DoesNotFit
+from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
+from agent.window.view import Seen, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.values import Counter, Json
+    from agent.values import MemoryLayer as LongTermMemory
+    from agent.window.limits import Limits
+
+MEMORY_SHARE = 8
+"""Memory takes at most one part in so many of the window, as repository rules do."""
+
+
+class Conversation(Protocol):
+    """What the planner needs of `context.MessageStore`."""
+
+    last_seq: int
+
+    @property
+    def reported(self) -> int:
+        """Tokens in use by the provider's newest report that still holds, 0 for none."""
+        ...
+
+    def tokens_in_use(self) -> int:
+        """The report and the estimate of what came since, or the estimate alone."""
+        ...
+
+    def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
+        """The view."""
+        ...
+
+    def add_message(self, role: str, content: str | None, *, kind: str | None = None) -> int:
+        """Append; returns `seq`."""
+        ...
+
+
+class Summaries(Protocol):
+    """What the planner needs of `context.SummaryStore`."""
+
+    def get_latest_summary(self) -> Json | None:
+        """The newest summary record."""
+        ...
+
+
+class Announce(Protocol):
+    """The part of `observe.events.Events` that the window uses."""
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Tell listeners."""
+        ...
+
+
+class ContextAssembler:
+    """Plans the requests of one task.
+
+    `limits` may be replaced when an error has taught a smaller window.  `tools` are the schemas that are sent with
+    every request.  `memory` gives long-term memories for the first briefing; `fence` makes them data of the run
+    (`security.fence` with its marker).  `summary_store` tells whether a summary is in the view.
+    """
+
+    def __init__(
+        self,
+        message_store: Conversation,
+        limits: Limits,
+        counter: Counter,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        summary_store: Summaries | None = None,
+        memory: LongTermMemory | None = None,
+        config: ContextConfig | None = None,
+        fence: Callable[[str], str] | None = None,
+        events: Announce | None = None,
+    ) -> None:
+        self.message_store = message_store
+        self.limits = limits
+        self.counter = counter
+        self.summary_store = summary_store
+        self.memory = memory
+        self.config = config or ContextConfig()
+        self.fence = fence or (lambda text: text)
+        self.events = events
+        self.view = View(message_store.get_current_context_file(), counter)
+        self.tool_tokens = count_tools(counter, tools)
+        self.memories = 0
+        self.missing: tuple[str, ...] = ()
+
+    # --- planning ---------------------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """The next request, as spans of files.
+
+        `metadata` is `ContextMetadata.to_dict()`; with `needs_compaction` in it the plan is over the limit and a
+        compaction can help.  DoesNotFit when nothing can (FR-4, FR-5), IllegalContext when the view is no legal list.
+        """
+        return self._plan(AssemblyOptions()).plan
+
+    def tokens_in_use(self) -> int:
+        """What the next request costs: the provider's last report and an estimate of what came since; before a
+        report an estimate of everything, tools and overhead included."""
+        return self._in_use(self.view.read())
+
+    def past_the_mark(self) -> bool:
+        """Whether it is time to compact."""
+        return self.tokens_in_use() > self.limits.compress_at
+
+    def fixed(self) -> int:
+        """Tokens of a request without any message: tools and the start of the answer."""
+        return self.tool_tokens + PRIMING
+
+    def _in_use(self, seen: Seen) -> int:
+        if self.message_store.reported:
+            return self.message_store.tokens_in_use()
+        return seen.tokens + self.fixed()
+
+    def _plan(self, options: AssemblyOptions) -> AssembledContext:
+        started = clock.monotonic()
+        seen = self.view.complete()
+        tokens = self._in_use(seen)
+        limit = self.limits.input_limit
+        if tokens > limit:
+            self._must_fit(seen)
+        summary = self._summary_tokens(seen) if options.include_session_summary else 0
+        working = seen.tokens - seen.head - seen.briefing - summary
+        wanted = options.working_memory_limit or self.config.working_memory_limit
+        count = seen.messages - 1 - bool(seen.briefing) - bool(summary)
+        metadata = ContextMetadata(
+            working_memory_count=min(count, wanted) if wanted else count,
+            semantic_memory_count=self.memories,
+            has_session_summary=bool(summary),
+            total_tokens=tokens,
+            token_limit=limit,
+            compression_applied=bool(summary),
+            assembly_latency_ms=round((clock.monotonic() - started) * 1000, 3),
+            needs_compaction=tokens > limit,
+            estimated=not (self.counter.exact or self.message_store.reported),
+            layer_tokens={
+                MemoryLayer.SYSTEM.value: seen.head + self.fixed(),
+                MemoryLayer.USER_MESSAGE.value: seen.briefing,
+                MemoryLayer.SESSION_SUMMARY.value: summary,
+                MemoryLayer.WORKING.value: working,
+            },
+            missing=self.missing,
+        )
+        plan = Plan(
+            spans=(Span(self.view.path, 0, seen.offset),),
+            tokens=tokens,
+            limit=limit,
+            output=self.limits.output,
+            metadata=metadata.to_dict(),
+        )
+        if self.events:
+            self.events.emit(
+                "context_assembled",
+                tokens=tokens,
+                limit=limit,
+                latency_ms=metadata.assembly_latency_ms,
+                layers=metadata.layer_tokens,
+                dropped=list(self.missing),
+            )
+        return AssembledContext(plan, metadata)
+
+    def _must_fit(self, seen: Seen) -> None:
+        """FR-4 and FR-5: what no compaction can make smaller."""
+        limit = self.limits.input_limit
+        system = seen.head + self.fixed()
+        if system > limit:
+            raise DoesNotFit("system prompt", system, limit)
+        least = system + seen.briefing + seen.tail
+        if least > limit:
+            raise DoesNotFit("turn", least, limit)
+
+    def _summary_tokens(self, seen: Seen) -> int:
+        """Tokens of the summary in the view, 0 when there is none."""
+        latest = self.summary_store.get_latest_summary() if self.summary_store else None
+        if not latest or seen.messages < 2:
+            return 0
+        return int(latest.get("summary_tokens") or 0)
+
+    # --- the seed's entrance ----------------------------------------------------------------------------------
+
+    def assemble_context(
+        self,
+        user_message: str,
+        user_id: str = "",  # noqa: ARG002 - the seed's signature; a task's folder has one user
+        session_id: Any = None,  # noqa: ARG002 - and is one session
+        options: AssemblyOptions | None = None,
+    ) -> AssembledContext:
+        """Add `user_message` and plan (seed 000, 3.1.2).
+
+        In an empty conversation the configured system prompt is written first, and what long-term memory recalls for
+        the message stands at the head of the briefing as data.
+        """
+        chosen = options or AssemblyOptions()
+        store = self.message_store
+        if store.last_seq == 0:
+            store.add_message("system", self.config.system_prompt or "You are a careful coding agent.", kind="system")
+            store.add_message("user", self.recall(user_message, chosen) + user_message, kind="task")
+        else:
+            store.add_message("user", user_message, kind="comment")
+        return self._plan(chosen)
+
+    def recall(self, query: str, options: AssemblyOptions | None = None) -> str:
+        """Long-term memory for a briefing: fenced lines with source and relevance, "" when there is none.
+
+        The least relevant are dropped first, to at most an eighth of the window.  A memory that cannot be had is
+        left out and reported; the task goes on.
+        """
+        chosen = options or AssemblyOptions()
+        if self.memory is None or not chosen.include_semantic_memory:
+            return ""
+        most = chosen.semantic_memory_limit or self.config.semantic_memory_limit
+        try:
+            found = self.memory.recall(query, most)
+        except (MakimonoError, OSError, ValueError, LookupError) as error:
+            self.missing = (MemoryLayer.SEMANTIC.value,)
+            if self.events:
+                self.events.emit("layer_failed", layer=MemoryLayer.SEMANTIC.value, error=str(error))
+            return ""
+        room = self.limits.window // MEMORY_SHARE
+        kept: list[str] = []
+        for number, one in enumerate(found[:most], 1):
+            line = f"{number}. {one['content']} (source: {one['source']}, relevance {float(one['relevance']):.2f})"
+            room -= self.counter.count(line)
+            if room < 0:
+                break
+            kept.append(line)
+        self.memories = len(kept)
+        return self.fence("## Related memories\n\n" + "\n".join(kept)) + "\n\n" if kept else ""

@@ -1,0 +1,138 @@
+"""The words of seed 000: what an assembled context is made of, and what is told about it.
+
+Values only; `assembler.py` makes them.  Fields are the seed's; `messages` is read from the files when it is asked for,
+since no message list lives in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, overload
+
+import orjson
+
+from agent.window.view import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+    from agent.values import Json, Plan
+
+
+class MemoryLayer(StrEnum):
+    """The layers, in the order in which they stand (design: section 5)."""
+
+    SYSTEM = "system"
+    SEMANTIC = "semantic"
+    USER_MESSAGE = "user_message"
+    SESSION_SUMMARY = "session_summary"
+    WORKING = "working"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextConfig:
+    """Section `assembler` of config.yaml.  `max_tokens` and `working_memory_limit` None: no limit of their own."""
+
+    system_prompt: str = ""
+    working_memory_limit: int | None = None
+    semantic_memory_limit: int = 5
+    max_tokens: int | None = None
+    token_safety_margin: float = 0.8
+
+    @classmethod
+    def of(cls, settings: Settings) -> ContextConfig:
+        """From the validated configuration."""
+        section = settings.assembler
+        return cls(
+            section.system_prompt or "",
+            section.working_memory_limit,
+            section.semantic_memory_limit,
+            section.max_tokens,
+            section.token_safety_margin,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AssemblyOptions:
+    """What one call of `assemble_context` may change.  None: as configured."""
+
+    working_memory_limit: int | None = None
+    semantic_memory_limit: int | None = None
+    include_semantic_memory: bool = True
+    include_session_summary: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMetadata:
+    """What a plan is made of.  Counts are messages or memories, `layer_tokens` are tokens by `MemoryLayer`.
+
+    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names layers that could
+    not be had; the task goes on without them.
+    """
+
+    working_memory_count: int
+    semantic_memory_count: int
+    has_session_summary: bool
+    total_tokens: int
+    token_limit: int
+    compression_applied: bool
+    assembly_latency_ms: float
+    needs_compaction: bool = False
+    estimated: bool = True
+    layer_tokens: Mapping[str, int] | None = None
+    missing: tuple[str, ...] = ()
+
+    def to_dict(self) -> Json:
+        """For `Plan.metadata` and the log."""
+        return asdict(self)
+
+
+class FileMessages(Sequence["Json"]):
+    """The messages of a plan, parsed one by one from its spans."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __iter__(self) -> Iterator[Json]:
+        for span in self.plan.spans:
+            descriptor = os.open(span.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                end = os.fstat(descriptor).st_size if span.end is None else span.end
+                for _, line in lines(descriptor, span.start, end):
+                    yield orjson.loads(line)
+            finally:
+                os.close(descriptor)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, index: int) -> Json: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Json]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            wanted = range(*index.indices(len(self)))
+            return [message for number, message in enumerate(self) if number in wanted]
+        number = index if index >= 0 else len(self) + index
+        for position, message in enumerate(self):
+            if position == number:
+                return message
+        raise IndexError(index)
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledContext:
+    """A plan with what is in it."""
+
+    plan: Plan
+    metadata: ContextMetadata
+
+    @property
+    def messages(self) -> Sequence[Json]:
+        """The messages as they will be sent."""
+        return FileMessages(self.plan)

@@ -1,0 +1,192 @@
+"""current.jsonl as the planner sees it: checked and counted once, line by line, then only what is new.
+
+Nothing of the text is kept: a few counters and the ids of open calls.  A file that was replaced, cut or changed below
+the checkpoint is read again from the start.  The rules are wire.md section 1 and seed 000, 3.5; `assembler.py` and
+`compressor.py` ask, nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import orjson
+
+from agent.tokens import count_message
+from agent.window.base import IllegalContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.values import Counter, Json
+
+ROLES = ("system", "user", "assistant", "tool")
+KEYS = {"role", "content", "name", "tool_calls", "tool_call_id"}
+BLOCK = 1 << 20
+FINGERPRINT = 512
+"""Bytes before the checkpoint that must still be there: a renamed file may get the old inode number again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is known of the first `offset` bytes.
+
+    `tail` is the tokens of the newest turn: the last assistant message that has calls with its results, or what came
+    after a last plain answer; `head` those of the leading system message, `briefing` of the user message behind it.
+    """
+
+    offset: int = 0
+    messages: int = 0
+    tokens: int = 0
+    head: int = 0
+    briefing: int = 0
+    tail: int = 0
+    answered: bool = True
+    last_role: str = ""
+    users: int = 0
+    open_calls: tuple[str, ...] = ()
+    identity: tuple[int, ...] = field(default=(), compare=False)
+
+
+def lines(descriptor: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """(offset behind the line, line) of the whole lines between two offsets, in bounded memory."""
+    rest = b""
+    position = start
+    while position < end:
+        block = os.pread(descriptor, min(BLOCK, end - position), position)
+        if not block:
+            break
+        position += len(block)
+        *whole, rest = (rest + block).split(b"\n")
+        behind = position - len(rest)
+        sizes = [len(line) + 1 for line in whole]
+        at = behind - sum(sizes)
+        for line, size in zip(whole, sizes, strict=True):
+            at += size
+            if line.strip():
+                yield at, line
+
+
+class View:
+    """The checked view of one task.  `path` is current.jsonl."""
+
+    def __init__(self, path: Path, counter: Counter) -> None:
+        self.path = path
+        self.counter = counter
+        self.seen = Seen()
+        self.parsed = 0  # lines parsed so far, over all reads: what a plan costs
+
+    def read(self) -> Seen:
+        """Take in what is new and return the state; IllegalContext when a line breaks a rule."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise IllegalContext(f"Messages cannot be empty: {self.path.name} is not there") from None
+        try:
+            status = os.fstat(descriptor)
+            seen = self.seen
+            if status.st_size < seen.offset or seen.identity != self._identity(descriptor, status, seen.offset):
+                seen = Seen()
+            for behind, line in lines(descriptor, seen.offset, status.st_size):
+                seen = self._take(seen, line, behind)
+                self.parsed += 1
+            self.seen = replace(seen, identity=self._identity(descriptor, status, seen.offset))
+        finally:
+            os.close(descriptor)
+        return self.seen
+
+    def complete(self) -> Seen:
+        """`read`, and the rules about the whole list: not empty, nothing unanswered, a user or a tool last."""
+        seen = self.read()
+        if not seen.messages:
+            raise IllegalContext(f"Messages cannot be empty: {self.path.name} has no line")
+        if not seen.users:
+            raise IllegalContext(f"No user message in {self.path.name}; local models refuse such a list")
+        if seen.open_calls:
+            raise IllegalContext(
+                f"Last message must answer every call: {self.path.name} ends without results for "
+                f"{', '.join(seen.open_calls)}"
+            )
+        if seen.last_role not in ("user", "tool"):
+            raise IllegalContext(
+                f"Last message must be user message or tool result: {self.path.name} ends with role {seen.last_role!r}"
+            )
+        return seen
+
+    @staticmethod
+    def _identity(descriptor: int, status: os.stat_result, offset: int) -> tuple[int, ...]:
+        start = max(0, offset - FINGERPRINT)
+        return status.st_dev, status.st_ino, crc32(os.pread(descriptor, offset - start, start))
+
+    def _take(self, seen: Seen, line: bytes, behind: int) -> Seen:
+        """The state after one more line."""
+        number = seen.messages + 1
+        message = self._parse(line, number)
+        self._check(seen, message, number)
+        role = message["role"]
+        tokens = count_message(self.counter, message)
+        calls = tuple(str(call["id"]) for call in message.get("tool_calls") or ())
+        opening = number == 1 or (number == 2 and role == "user")
+        plain = role == "assistant" and not calls
+        begins = role == "assistant" or seen.answered
+        return Seen(
+            offset=behind,
+            messages=number,
+            tokens=seen.tokens + tokens,
+            head=tokens if number == 1 else seen.head,
+            briefing=tokens if opening and number == 2 else seen.briefing,
+            tail=0 if opening or plain else tokens + (0 if begins else seen.tail),
+            answered=opening or plain,
+            last_role=role,
+            users=seen.users + (role == "user"),
+            open_calls=self._open(seen, message, calls),
+        )
+
+    def _parse(self, line: bytes, number: int) -> Json:
+        try:
+            message = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise IllegalContext(f"Message {number} in {self.path.name} is no JSON: {error}") from error
+        if not isinstance(message, dict):
+            raise IllegalContext(f"Message {number} in {self.path.name} is {type(message).__name__}, not an object")
+        return message
+
+    def _check(self, seen: Seen, message: Json, number: int) -> None:
+        """The rules that one line can break.  IllegalContext names the line and the rule."""
+        where = f"message {number} in {self.path.name}"
+        role = message.get("role")
+        calls = message.get("tool_calls")
+        if role not in ROLES:
+            raise IllegalContext(f"Message {number} missing role: {where} has {role!r}; allowed are {', '.join(ROLES)}")
+        if extra := set(message) - KEYS:
+            raise IllegalContext(f"Unknown keys in {where}: {', '.join(sorted(extra))}")
+        if number == 1 and role != "system":
+            raise IllegalContext(f"First message must be system prompt: {where} has role {role!r}")
+        if number > 1 and role == "system":
+            raise IllegalContext(f"Only the first message may be system: {where}")
+        content = message.get("content")
+        if content is not None and not isinstance(content, str):
+            raise IllegalContext(f"Content must be text: {where} has {type(content).__name__}")
+        if not content and not (role == "assistant" and calls):
+            raise IllegalContext(f"Message {number} has empty content: {where}, role {role}")
+        if "tool_calls" in message and (role != "assistant" or not isinstance(calls, list) or not calls):
+            raise IllegalContext(f"tool_calls in {where} must be a list with calls, of an assistant")
+        if role != "tool" and seen.open_calls:
+            raise IllegalContext(f"Results must follow their calls: {where} stands before {', '.join(seen.open_calls)}")
+
+    def _open(self, seen: Seen, message: Json, calls: tuple[str, ...]) -> tuple[str, ...]:
+        """The calls that still want a result."""
+        if message["role"] != "tool":
+            if len(set(calls)) != len(calls):
+                raise IllegalContext(f"Duplicate ids of calls in message {seen.messages + 1}: {', '.join(calls)}")
+            return calls
+        answer: Any = message.get("tool_call_id")
+        if answer not in seen.open_calls:
+            raise IllegalContext(
+                f"A tool result must answer an open call: message {seen.messages + 1} in {self.path.name} answers "
+                f"{answer!r}; open are {', '.join(seen.open_calls) or 'none'}"
+            )
+        return tuple(call for call in seen.open_calls if call != answer)
