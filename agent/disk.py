@@ -74,7 +74,10 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
     and renamed over `path` when the block ends well and removed when it does not."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        # Left by a process of the same number, or put there by somebody (a FIFO would hang the write).
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         yield descriptor
         with writing(path):
@@ -182,13 +185,16 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the flock on `path`, waiting for it."""
+def locked(path: Path) -> Iterator[int]:
+    """Hold the flock on `path`, waiting for it; yields its descriptor.
+
+    A child that inherits the descriptor holds the lock too, until it ends, also when this process dies first.
+    """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -1,0 +1,239 @@
+"""The one way in which this program starts git: hardened, without a terminal, with nothing of the user's set-up.
+
+It is not a git library: it knows no repository layout, only how a git process may be started beside a hostile work
+tree (security facts: section 4.4).  No system, user or discovered configuration is read, no hook and no monitor runs,
+no prompt appears, `ext::` and other helpers are refused, paths are literal and unquoted.  The caller names the git
+directory and the work tree; git is started in `/` and never discovers one.  Who writes a commit is given per call.
+A credential travels in an anonymous file that only that one git and its credential helper can read: it is in no
+argument list, no address, no environment and no file of a repository.  Called by `work` and by `doctor`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from agent import proc
+from agent.errors import GitError, SurroundingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.values import Finished
+
+MINIMUM = (2, 34)
+"""The oldest git that has every option used here (Ubuntu 22.04 has 2.34, Debian 12 has 2.39)."""
+
+CAP = 256 << 20
+"""Bytes of output that are kept.  More is an error, never a silently shortened answer."""
+
+STDERR_LINES = 12
+STDERR_BYTES = 16 << 10
+
+HARDENING = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    "core.quotepath=false",
+    "core.autocrlf=false",
+    "core.safecrlf=false",
+    "core.symlinks=true",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "safe.bareRepository=explicit",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "advice.detachedHead=false",
+    "credential.helper=",  # empty: forget every helper that was named before
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
+)
+
+ENVIRONMENT = {
+    "HOME": "/nonexistent",  # no ~/.gitconfig, ~/.config/git/{ignore,attributes}, ~/.netrc
+    "LC_ALL": "C",
+    "TZ": "UTC",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "GIT_EDITOR": ":",
+    "GIT_PAGER": "cat",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+}
+
+_USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A user name and a password or token, for one address (scheme, host and port) and for no other."""
+
+    url: str
+    username: str
+    password: str = field(repr=False)
+
+    def scope(self) -> str:
+        """`https://host:port`, what git compares; a redirect to another host gets nothing."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+    def lines(self) -> bytes:
+        """What a credential helper answers."""
+        if any(sign in self.username + self.password for sign in "\r\n\0"):
+            raise GitError(f"the credentials for {self.scope()} contain a line break or NUL; correct the token")
+        return f"username={self.username}\npassword={self.password}\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who writes a commit."""
+
+    name: str
+    email: str
+
+    def environment(self, when: float) -> dict[str, str]:
+        """GIT_AUTHOR_* and GIT_COMMITTER_*; `when` is seconds since 1970.  Signs that git refuses are taken out."""
+        name = re.sub(r"[<>\s\x00-\x1f\x7f]+", " ", self.name).strip(" .,:;\"'\\") or "makimono"
+        email = re.sub(r"[<>\s\x00-\x1f\x7f]+", "", self.email) or "makimono@localhost"
+        values = {"NAME": name, "EMAIL": email, "DATE": f"@{int(when)} +0000"}
+        return {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in values.items()}
+
+
+@cache
+def program() -> str:
+    """The absolute path of git."""
+    found = shutil.which("git") or shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
+    if found is None:
+        raise SurroundingsError("git is not installed or not on PATH; install it, for example: apt-get install git")
+    return os.path.abspath(found)  # noqa: PTH100 - a symlink must stay one
+
+
+@cache
+def version() -> tuple[int, ...]:
+    """The version of git, like (2, 39, 5)."""
+    text = git("version").output.decode("utf-8", "replace")
+    match = re.search(r"\d+(\.\d+)+", text)
+    if match is None:
+        raise GitError(f"git version answered {text.strip()!r}, which has no version in it")
+    return tuple(int(part) for part in match[0].split("."))
+
+
+def git(
+    *args: str,
+    git_dir: Path | None = None,
+    work_tree: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout: float = 120,
+    check: bool = True,
+    cap: int = CAP,
+    config: Sequence[str] = (),
+    credentials: Credentials | None = None,
+    spool: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    stop: Callable[[], bool] | None = None,
+) -> Finished:
+    """Run git; `output` of the result is its standard output alone.
+
+    `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE), `config` are more `key=value`, `spool`
+    gets the whole output.  GitError with the last lines of standard error when it fails (unless `check` is False),
+    when it ran longer than `timeout` seconds or was stopped, or when it printed more than `cap` bytes and no `spool`
+    holds the rest.
+    """
+    binary = program()
+    settings = [*HARDENING, *config]
+    with _Anonymous() as errors, _Anonymous() as secret:
+        if credentials is not None:
+            proc_fd = f"/dev/fd/{secret.descriptor}"
+            # Reopening by /dev/fd starts at the beginning, so that a second question is answered too.
+            helper = f'!f() {{ test "$1" != get || cat {proc_fd}; }}; f'
+            secret.write(credentials.lines())
+            settings.append(f"credential.{credentials.scope()}.helper={helper}")
+            pass_fds = (*pass_fds, secret.descriptor)
+        argv = [binary]
+        for setting in settings:
+            argv += ["-c", setting]
+        if git_dir is not None:
+            argv.append(f"--git-dir={git_dir}")
+        if work_tree is not None:
+            argv.append(f"--work-tree={work_tree}")
+        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - a string is wanted
+        try:
+            done = proc.run(
+                [*argv, *args],
+                env={**ENVIRONMENT, "PATH": path, **(env or {})},
+                timeout=timeout,
+                cwd="/",
+                stdin=stdin,
+                cap=2 * cap,  # proc keeps half at each end; the head must be whole up to `cap`
+                spool=spool,
+                spool_cap=1 << 50,
+                errors=errors.descriptor,
+                pass_fds=pass_fds,
+                stop=stop,
+            )
+        except OSError as error:
+            raise SurroundingsError(f"git cannot be started: {error}") from error
+        stderr = _last_lines(errors.tail(STDERR_BYTES), credentials)
+    what = f"git {_subcommand(args)}"
+    if done.timed_out:
+        raise GitError(
+            f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
+        )
+    if done.dropped and spool is None:
+        raise GitError(f"{what} printed more than {cap} bytes")
+    if check and done.returncode != 0:
+        raise GitError(
+            f"{what} failed with code {done.returncode}: {stderr or 'no message'}",
+            returncode=done.returncode,
+            stderr=stderr,
+        )
+    return done
+
+
+class _Anonymous:
+    """A file without a name, gone with its descriptor."""
+
+    def __enter__(self) -> Self:
+        self.descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+
+    def write(self, data: bytes) -> None:
+        os.write(self.descriptor, data)
+
+    def tail(self, size: int) -> bytes:
+        length = os.fstat(self.descriptor).st_size
+        return os.pread(self.descriptor, size, max(0, length - size))
+
+
+def _subcommand(args: Sequence[str]) -> str:
+    return next((arg for arg in args if not arg.startswith("-")), "")
+
+
+def _last_lines(data: bytes, credentials: Credentials | None) -> str:
+    """The end of standard error, fit to be shown: no secret, no control sign, no progress."""
+    text = data.decode("utf-8", "replace").replace("\r", "\n")
+    text = _USERINFO.sub("***@", text)
+    if credentials is not None and credentials.password:
+        text = text.replace(credentials.password, "***")
+    lines = [line.rstrip() for line in _CONTROL.sub("", text).split("\n") if line.strip()]
+    return "\n".join(lines[-STDERR_LINES:])

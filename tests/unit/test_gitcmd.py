@@ -1,0 +1,187 @@
+"""git is started hardened, and says what went wrong without saying a secret."""
+
+import os
+import subprocess
+import sys
+import threading
+from base64 import b64decode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from agent import gitcmd
+from agent.errors import GitError
+from agent.gitcmd import Credentials, Identity, git
+
+SECRET = "s3cr3t-token-value"
+
+
+@pytest.fixture
+def repository(tmp_path):
+    path = tmp_path / "r.git"
+    git("init", "--quiet", "--bare", str(path))
+    return path
+
+
+def test_the_version_is_numbers_and_new_enough():
+    assert gitcmd.version() >= gitcmd.MINIMUM
+
+
+def test_nothing_of_the_user_or_the_system_is_read(repository):
+    listed = git("config", "--list", "--show-scope", git_dir=repository).output.decode()
+    assert {line.split("\t")[0] for line in listed.splitlines()} <= {"command", "local"}
+
+
+def test_standard_output_and_error_are_apart(repository):
+    with pytest.raises(GitError) as caught:
+        git("rev-parse", "--verify", "nothing", git_dir=repository)
+    assert "Needed a single revision" in str(caught.value)
+    assert caught.value.returncode == 128
+    assert git("rev-parse", "--verify", "nothing", git_dir=repository, check=False).output == b""
+
+
+def test_an_alias_or_a_hook_of_the_repository_is_not_run(repository, tmp_path):
+    canary = tmp_path / "canary"
+    (repository / "hooks").mkdir(exist_ok=True)
+    hook = repository / "hooks" / "reference-transaction"
+    hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    hook.chmod(0o755)
+    empty = git("hash-object", "-t", "tree", "-w", "--stdin", git_dir=repository, stdin=b"").output.decode().strip()
+    env = Identity("N", "e@x").environment(0)
+    made = git("commit-tree", empty, git_dir=repository, stdin=b"m", env=env).output.decode().strip()
+    git("update-ref", "refs/heads/x", made, git_dir=repository)
+    assert not canary.exists()
+
+
+def test_helpers_for_other_protocols_are_refused(repository, tmp_path):
+    canary = tmp_path / "canary"
+    with pytest.raises(GitError, match="not allowed"):
+        git("fetch", f"ext::sh -c touch% {canary}", git_dir=repository)
+    assert not canary.exists()
+
+
+def test_a_command_that_takes_too_long_is_ended(repository):
+    with pytest.raises(GitError, match="was ended after"):
+        git("-c", "alias.wait=!sleep 30", "wait", git_dir=repository, timeout=0.2)
+
+
+def test_more_output_than_allowed_is_an_error_not_a_shorter_answer(repository):
+    with pytest.raises(GitError, match="printed more than 10 bytes"):
+        git("version", "--build-options", cap=10)
+
+
+def test_output_up_to_the_cap_is_whole(repository):
+    data = os.urandom(70_000)
+    name = git("hash-object", "-w", "--stdin", git_dir=repository, stdin=data).output.decode().strip()
+    assert git("cat-file", "blob", name, git_dir=repository, cap=70_000).output == data
+
+
+def test_the_identity_of_a_commit_is_given_per_call(repository):
+    empty = git("hash-object", "-t", "tree", "-w", "--stdin", git_dir=repository, stdin=b"").output.decode().strip()
+    who = Identity("Evil <root>\nname", "a b@ex\n.com").environment(1_700_000_000)
+    made = git("commit-tree", empty, git_dir=repository, stdin=b"m", env=who).output.decode().strip()
+    shown = git("log", "-1", "--format=%an|%ae|%cn|%at", made, git_dir=repository).output.decode().strip()
+    assert shown == "Evil root name|ab@ex.com|Evil root name|1700000000"
+
+
+def test_an_empty_identity_still_commits(repository):
+    empty = git("hash-object", "-t", "tree", "-w", "--stdin", git_dir=repository, stdin=b"").output.decode().strip()
+    who = Identity("", "").environment(0)
+    assert git("commit-tree", empty, git_dir=repository, stdin=b"m", env=who).returncode == 0
+
+
+class Server(BaseHTTPRequestHandler):
+    """Asks for a password, records what came and what the processes' arguments and environments were."""
+
+    def do_GET(self):
+        header = self.headers.get("Authorization")
+        self.server.seen.append(b64decode(header.split()[1]).decode() if header else None)
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                try:
+                    for name in ("cmdline", "environ"):
+                        with open(f"/proc/{entry}/{name}", "rb") as file:
+                            self.server.processes.append(file.read())
+                except OSError:
+                    continue
+        if self.server.redirect and not header:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect + self.path)
+            self.end_headers()
+            return
+        self.send_response(401 if self.server.deny or not header else 404)
+        self.send_header("WWW-Authenticate", 'Basic realm="x"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(redirect=None, deny=False):
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        server.seen, server.processes, server.redirect, server.deny = [], [], redirect, deny
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        servers.append(server)
+        return server, f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_credentials_reach_the_server_and_no_argument_or_environment(serve):
+    server, url = serve()
+    credentials = Credentials(f"{url}/a/b.git", "user", SECRET)
+    with pytest.raises(GitError) as caught:
+        git("ls-remote", f"{url}/a/b.git", credentials=credentials)
+    assert f"user:{SECRET}" in server.seen
+    assert not [data for data in server.processes if SECRET.encode() in data]
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(credentials)
+
+
+def test_credentials_do_not_follow_a_redirect_to_another_host(serve):
+    other, other_url = serve()
+    _, url = serve(redirect=other_url)
+    with pytest.raises(GitError):
+        git("ls-remote", f"{url}/a/b.git", credentials=Credentials(f"{url}/a/b.git", "user", SECRET))
+    assert other.seen
+    assert set(other.seen) == {None}
+
+
+def test_without_credentials_no_prompt_appears(serve):
+    _, url = serve()
+    with pytest.raises(GitError, match="could not read Username"):
+        git("ls-remote", f"{url}/a/b.git")
+
+
+def test_a_secret_in_an_address_is_not_in_the_message(serve):
+    _, url = serve(deny=True)
+    with pytest.raises(GitError) as caught:
+        git("ls-remote", url.replace("http://", f"http://user:{SECRET}@") + "/a/b.git")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_token_with_a_line_break_is_refused():
+    with pytest.raises(GitError, match="line break"):
+        git("ls-remote", "http://127.0.0.1:1/x", credentials=Credentials("http://127.0.0.1:1/x", "u", "a\nhost=evil"))
+
+
+def test_the_callers_environment_does_not_leak_in(tmp_path):
+    script = "from agent.gitcmd import git; import sys;sys.stdout.write(git('-c', 'alias.e=!env', 'e').output.decode())"
+    env = {**os.environ, "OPENAI_API_KEY": SECRET, "GIT_DIR": "/evil", "GIT_EXEC_PATH_X": SECRET}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert SECRET not in done.stdout
+    assert "GIT_DIR=/evil" not in done.stdout
