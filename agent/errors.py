@@ -174,9 +174,13 @@ class ToolError(MakimonoError):
 
 
 class ModelError(MakimonoError):
-    """The model's server refused or failed."""
+    """The model's server refused or failed.
+
+    `tries` is how often the same request may be sent in all before this error stands (`llm/faults.py` sets it).
+    """
 
     code = "model"
+    tries = 1
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

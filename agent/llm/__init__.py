@@ -1,0 +1,39 @@
+"""Models on the wire: one client per provider over shared transport, retries and error table.
+
+Names are loaded on first use, so that a worker imports one wire only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from agent.llm.base import CLIENTS, Check, Interrupted, ModelClient, make_client
+
+if TYPE_CHECKING:
+    from agent.llm.anthropic import AnthropicClient
+    from agent.llm.lmstudio import LMStudioClient
+    from agent.llm.ollama import OllamaClient
+    from agent.llm.openai import OpenAIClient
+    from agent.llm.replay import ReplayClient
+
+__all__ = [
+    "CLIENTS",
+    "AnthropicClient",
+    "Check",
+    "Interrupted",
+    "LMStudioClient",
+    "ModelClient",
+    "OllamaClient",
+    "OpenAIClient",
+    "ReplayClient",
+    "make_client",
+]
+
+_HOMES = {target.rpartition(":")[2]: target.partition(":")[0] for target in CLIENTS.entries.values()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

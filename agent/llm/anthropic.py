@@ -1,0 +1,65 @@
+"""Anthropic's messages API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, BinaryIO
+
+from agent.llm import urls, wire_anthropic
+from agent.llm.client import ChatClient
+from agent.llm.tidy import system_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.llm.draft import Draft
+    from agent.llm.spans import Shape
+    from agent.llm.transport import Stream
+    from agent.values import Json, Span
+
+VERSION = "2023-06-01"
+MOST = 8_192  # `max_tokens` is required; this where nothing is configured or reserved
+
+
+class AnthropicClient(ChatClient):
+    """`(config, message_store, context_dir)`."""
+
+    name = "anthropic"
+    default_url = "https://api.anthropic.com"
+
+    @property
+    def api(self) -> str:
+        """The address with its version."""
+        return urls.versioned(self.base_url)
+
+    @property
+    def url(self) -> str:
+        return f"{self.api}/messages"
+
+    def headers(self) -> Mapping[str, str]:
+        key = {"x-api-key": self.api_key} if self.api_key else {}
+        return {"anthropic-version": VERSION, **key}
+
+    def parameters(self, output: int) -> Json:
+        """What stands before tools and system, always in this order."""
+        most = output or max(1, min(MOST, self.keys.context_length // 4))
+        return {"model": self.model, "max_tokens": most, "stream": True}
+
+    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+        system = system_text(spans, shape) if shape.systems else ""
+        out.write(wire_anthropic.header(self.parameters(output), system, self.tools))
+        wire_anthropic.write_messages(out, spans)
+        out.write(b"]}")
+
+    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
+        out.write(wire_anthropic.header(self.parameters(self.output(0)), "", ()))
+        out.write(b'{"role":"user","content":"')
+        out.writelines(text)
+        out.write(b'"}]}')
+
+    def read(self, stream: Stream) -> Draft:
+        return wire_anthropic.read_answer(stream, self.who)
+
+    def models(self) -> list[str]:
+        answer = self.fetch("GET", f"{self.api}/models?limit=1000")
+        listed = answer.get("data") if isinstance(answer, dict) else None
+        return [str(entry["id"]) for entry in listed or () if isinstance(entry, dict) and "id" in entry]

@@ -1,0 +1,143 @@
+"""The contract of a model client, and the table of them.
+
+A client turns a plan (spans of files) into one request of its wire, sends it, and appends the answer to the message
+store.  It is not the loop: it runs nothing, compacts nothing and knows no task.  `run/wiring.py` builds one with
+`make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  Seed 002, sections 5.2 to 5.4 and 6.2.
+
+What every client keeps to:
+
+* **Whole or nothing.**  An answer is appended after its last byte, with the provider's `usage` and `finish_reason`.
+  A stream that is cut, idle, too long or interrupted leaves messages.jsonl exactly as it was.
+* **Flat memory.**  `request.json` is written from the files in chunks or line by line, posted from the open file, and
+  removed when the request is over, however it ended.
+* **Legal or not sent.**  Lines that are new since the last request are checked (roles, keys, call/result pairs); what
+  is not legal raises HistoryRefused before a byte is sent.
+* **Same bytes, same place.**  Between two compactions the bytes of a request are a prefix of the next one's, up to the
+  closing brackets.
+* **Patience has classes** (`faults.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at once, with
+  the numbers the server told; compacting is the caller's.
+* **None** for `last` means that nothing was answered yet; None from `loaded_window` that the server does not tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.values import Answer, Control, Json, Messages, Outcome, Plan
+
+CLIENTS = Registry(
+    "llm provider",
+    {
+        "openai": "agent.llm.openai:OpenAIClient",
+        "ollama": "agent.llm.ollama:OllamaClient",
+        "lmstudio": "agent.llm.lmstudio:LMStudioClient",
+        "anthropic": "agent.llm.anthropic:AnthropicClient",
+        "replay": "agent.llm.replay:ReplayClient",
+    },
+)
+
+
+class Interrupted(Exception):
+    """A stop, not an error: `control` ended the wait for an answer; nothing of it was appended.  `outcome` says why."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.summary or outcome.end.value)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What `doctor` says about a server: one line for a person, with what to do when it is not `ok`."""
+
+    ok: bool
+    text: str
+
+
+class Announce(Protocol):
+    """The part of `observe.events.Events` that a client uses."""
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Tell listeners."""
+        ...
+
+
+class ModelClient(Protocol):
+    """One model on one wire, for one conversation.  Built as `(config, message_store, context_dir)`."""
+
+    provider: str
+    model: str
+    tools: Sequence[Json]  # OpenAI-form schemas; never changed within a task
+    last: Answer | None
+
+    def send_system_prompt(self, prompt: str) -> int:
+        """Append a system message; returns `seq`."""
+        ...
+
+    def send_user_message(self, message: str) -> int:
+        """Append a user message; returns `seq`."""
+        ...
+
+    def send_function_result(self, name: str, result: Any) -> int:
+        """Append a tool result for the oldest open call of `name`; what is not text is written as JSON."""
+        ...
+
+    def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
+        """Ask once.  Returns (text, `[{"id", "name", "arguments": dict}]`) after appending both; without a plan the
+        whole current view is sent.  A call with `"invalid"` beside its arguments must not be run; neither may any
+        call of an answer whose `last.finish_reason` is "length".
+
+        Raises ModelError and its kinds, DiskError, or Interrupted.
+        """
+        ...
+
+    def get_summary(self, path: Path) -> str:
+        """One request outside the conversation: the text of the file as the only user message, no tools, nothing
+        appended.  AnswerUnreadable when the answer is empty, was cut, or is a call instead of text."""
+        ...
+
+    def loaded_window(self) -> int | None:
+        """Tokens that the server says are loaded; asked once, then remembered."""
+        ...
+
+    def describe(self) -> str:
+        """Provider, model and address in one line for a person; no secret in it."""
+        ...
+
+    def check(self) -> Check:
+        """Whether the server answers and has the model.  Never raises ModelError."""
+        ...
+
+    def close(self) -> None:
+        """Give connections back."""
+        ...
+
+
+def make_client(
+    settings: Any,
+    message_store: Messages,
+    context_dir: Path,
+    *,
+    tools: Sequence[Json] = (),
+    control: Control | None = None,
+    events: Announce | None = None,
+    provider: str | None = None,
+    model: str | None = None,
+) -> ModelClient:
+    """The client of the configured provider, or of `provider` and `model` (a dotted path works as a name).
+
+    ConfigError for an unknown name.
+    """
+    from agent.config import settings_of
+
+    validated = settings_of(settings)
+    name = provider or validated.llm.provider
+    make: Callable[..., ModelClient] = CLIENTS.load(name)
+    more: Mapping[str, Any] = {"tools": tools, "control": control, "events": events, "provider": name, "model": model}
+    return make(validated, message_store, context_dir, **more)

@@ -1,0 +1,307 @@
+"""What every client does the same way: append, check, write request.json, send, read, append the answer, clean up.
+
+A provider's class says only where to send, with which header, in which form, and how its answers read.  The contract
+is in `base.py`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+import orjson
+
+from agent import clock, disk
+from agent.config import settings_of
+from agent.errors import AnswerUnreadable, ContextError, ContextOverflow, HistoryRefused, ModelError, RequestRefused
+from agent.llm import urls
+from agent.llm.base import Check
+from agent.llm.retry import insist
+from agent.llm.spans import Lines
+from agent.llm.transport import Transport
+from agent.store.text import dumps, fit
+from agent.values import Span, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from agent.llm.base import Announce
+    from agent.llm.draft import Draft
+    from agent.llm.spans import Shape
+    from agent.llm.transport import Stream
+    from agent.values import Answer, Control, Json, Messages, Plan
+
+READ = 1 << 16
+PROBE = 10.0  # seconds for a question about the server
+
+
+class ChatClient(ABC):
+    """The shared half of a client.  `config` is the seeds' mapping or the validated settings."""
+
+    name: ClassVar[str]
+    default_url: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        config: Any,
+        message_store: Messages,
+        context_dir: Path | str,
+        *,
+        tools: Sequence[Json] = (),
+        control: Control | None = None,
+        events: Announce | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> None:
+        self.settings = settings_of(config)
+        self.provider = provider or self.name
+        self.keys = self.settings.provider_of(self.provider)
+        self.model = model or self.keys.model
+        self.message_store = message_store
+        self.context_dir = Path(context_dir)
+        self.tools: Sequence[Json] = tuple(tools)
+        self.control = control
+        self.events = events
+        self.last: Answer | None = None
+        self.summary: Answer | None = None  # the last answer of `get_summary`, for its usage
+        self.lines = Lines()
+        self.alternate = False  # learnt: this template counts turns
+        self._transport: Transport | None = None
+
+    # --- what a provider says ---------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where chat requests go."""
+
+    @abstractmethod
+    def headers(self) -> Mapping[str, str]:
+        """Authentication and the like."""
+
+    @abstractmethod
+    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+        """Write the whole request; `output` is the most tokens of the answer, 0 for no limit."""
+
+    @abstractmethod
+    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
+        """Write a request whose only message is a user's with `text` (JSON-escaped, without quotes)."""
+
+    @abstractmethod
+    def read(self, stream: Stream) -> Draft:
+        """The whole answer."""
+
+    def ready(self) -> None:  # noqa: B027 - most servers need nothing
+        """Called before the first request is written: what must be known of the server."""
+
+    def request_headers(self, *, summary: bool) -> Mapping[str, str]:
+        """Headers of one request beside `headers()`."""
+        del summary
+        return {}
+
+    def amend(self, error: RequestRefused | HistoryRefused) -> bool:
+        """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
+        words = str(error).lower()
+        if (
+            isinstance(error, HistoryRefused)
+            and "alternat" in words
+            and error.status is not None
+            and not self.alternate
+        ):
+            self.alternate = True
+            return True
+        return False
+
+    def judge(self, answer: Answer, plan: Plan | None) -> None:  # noqa: B027 - most servers tell themselves
+        """Raise when an answer that looks whole must not be used."""
+
+    def loaded_window(self) -> int | None:
+        return None
+
+    @abstractmethod
+    def models(self) -> list[str]:
+        """Names of the models that the server has."""
+
+    # --- the conversation -------------------------------------------------------------------------------------
+
+    def send_system_prompt(self, prompt: str) -> int:
+        return self.message_store.add_message("system", prompt)
+
+    def send_user_message(self, message: str) -> int:
+        return self.message_store.add_message("user", message)
+
+    def send_function_result(self, name: str, result: Any) -> int:
+        text = result if isinstance(result, str) else dumps(result).decode()
+        return self.message_store.add_message("tool", text, tool_name=name)
+
+    def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
+        spans = plan.spans if plan is not None else (Span(self.message_store.get_current_context_file()),)
+        shape = self.lines.check(spans)
+        output = self.output(plan.output if plan is not None else 0)
+        tokens = plan.tokens if plan is not None else 0
+        answer = self.ask(lambda out: self.encode(out, spans, shape, output), taken=shape.ids, tokens=tokens)
+        self.judge(answer, plan)
+        self.message_store.add_message(
+            "assistant",
+            answer.text,
+            tool_calls=answer.calls or None,
+            usage=answer.usage,
+            finish_reason=answer.finish_reason,
+        )
+        self.last = answer
+        return answer.text, [dict(call) for call in answer.calls]
+
+    def get_summary(self, path: Path) -> str:
+        answer = self.ask(lambda out: self.encode_summary(out, escaped(Path(path))), summary=True)
+        self.summary = answer
+        if answer.finish_reason == "length":
+            raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
+        if answer.calls or not answer.text.strip():
+            raise AnswerUnreadable(
+                f"{self.who}: the summary is {'a call' if answer.calls else 'empty'}; it is not used"
+            )
+        return answer.text
+
+    # --- one request ------------------------------------------------------------------------------------------
+
+    def ask(
+        self, write: Callable[[BinaryIO], None], *, taken: Collection[str] = (), tokens: int = 0, summary: bool = False
+    ) -> Answer:
+        """Write request.json, send it as often as the errors allow, read the whole answer, remove the file."""
+        self.ready()
+        started = clock.monotonic()
+        while True:
+            try:
+                with self.request(write) as path:
+                    more = self.request_headers(summary=summary)
+                    self.emit("request_sent", tokens=tokens, bytes=path.stat().st_size)
+                    draft = insist(
+                        lambda path=path, more=more: self.send(path, more),  # type: ignore[misc]
+                        provider=self.provider,
+                        model=self.model,
+                        control=self.control,
+                        events=self.events,
+                    )
+                answer = draft.answer(taken)
+                usage = (answer.usage or Usage()).to_dict()
+                seconds = round(clock.monotonic() - started, 3)
+                self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
+                return answer
+            except (RequestRefused, HistoryRefused) as error:
+                if not self.amend(error):
+                    self.emit("model_failed", code=error.code, error=str(error))
+                    raise
+            except ContextOverflow:
+                raise  # the caller makes room
+            except ModelError as error:
+                self.emit("model_failed", code=error.code, error=str(error))
+                raise
+
+    def emit(self, name: str, **fields: Any) -> None:
+        """Announce."""
+        if self.events is not None:
+            self.events.emit(name, provider=self.provider, model=self.model, **fields)
+
+    @contextmanager
+    def request(self, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
+        """request.json while the block runs."""
+        path = self.context_dir / "request.json"
+        try:
+            with disk.writing(path):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+                with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
+                    write(out)
+            yield path
+        finally:
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+    def send(self, path: Path, more: Mapping[str, str]) -> Draft:
+        """One try."""
+        with path.open("rb") as body, self.transport.post(self.url, body, more) as stream:
+            return self.read(stream)
+
+    @property
+    def transport(self) -> Transport:
+        """Connections, opened when first used (after a fork)."""
+        if self._transport is None:
+            self._transport = Transport(
+                self.who,
+                self.headers(),
+                idle=self.keys.idle_timeout,
+                whole=self.keys.timeout,
+                control=self.control,
+            )
+        return self._transport
+
+    # --- what is known of the server --------------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        """The configured address, or the provider's own."""
+        return self.keys.base_url or self.default_url
+
+    @property
+    def api_key(self) -> str:
+        """The key, "" when none is configured."""
+        return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
+
+    @property
+    def who(self) -> str:
+        """The server in a message."""
+        return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
+
+    def output(self, wanted: int) -> int:
+        """The most tokens of an answer: what the plan reserves, and what is configured, whichever is less."""
+        limits = [limit for limit in (wanted, self.keys.max_output_tokens or 0) if limit > 0]
+        return min(limits, default=0)
+
+    def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
+        """One question about the server: its JSON, None when the answer is not JSON.  Raises ModelError."""
+        body = self.transport.fetch(method, url, json=json, seconds=seconds)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+
+    def describe(self) -> str:
+        return f"{self.model} ({self.who})"
+
+    def check(self) -> Check:
+        try:
+            models = self.models()
+        except ModelError as error:
+            return Check(False, str(error))
+        if not models:
+            return Check(True, f"{self.who} answers; it lists no models, so {self.model!r} could not be looked for")
+        if not any(same_model(self.model, known) for known in models):
+            shown = ", ".join(sorted(models)[:12])
+            return Check(False, f"{self.who} answers, but has no model {self.model!r}; it has {shown}. Set llm model")
+        window = self.loaded_window()
+        return Check(True, f"{self.describe()} answers{f', window {window} tokens' if window else ''}")
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            self._transport = None
+
+
+def same_model(wanted: str, known: str) -> bool:
+    """Whether two names mean one model; a missing tag is `latest`."""
+    return known in (wanted, f"{wanted}:latest") or wanted == f"{known}:latest"
+
+
+def escaped(path: Path) -> Iterator[bytes]:
+    """The text of a file as the inside of a JSON string, in pieces; bytes that are not UTF-8 become U+FFFD."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    try:
+        with path.open("rb") as source:
+            while chunk := source.read(READ):
+                yield orjson.dumps(fit(decoder.decode(chunk)))[1:-1]
+    except OSError as error:
+        raise ContextError(f"cannot read {path} for the summary: {error.strerror}") from error
+    yield orjson.dumps(fit(decoder.decode(b"", final=True)))[1:-1]

@@ -1,0 +1,99 @@
+"""LM Studio: OpenAI's wire on this machine, with the window that is really loaded (facts on wires, section 3).
+
+`max_context_length` of a model is not what is loaded; a model that is not loaded is loaded with the configured window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from agent.errors import ModelError
+from agent.llm import urls
+from agent.llm.client import same_model
+from agent.llm.openai import OpenAIClient, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.values import Json
+
+
+class LMStudioClient(OpenAIClient):
+    """`(config, message_store, context_dir)`; seed 002, section 5.4."""
+
+    name = "lmstudio"
+    default_url = "http://localhost:1234"
+    official: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def api(self) -> str:
+        return f"{self.root}/v1"
+
+    @property
+    def root(self) -> str:
+        """The server without `/v1`, `/api/v0`, `/api/v1`."""
+        return urls.root(self.base_url)
+
+    def ready(self) -> None:
+        """Load the model with our window before the first request does it with another."""
+        self.loaded_window()
+
+    def loaded_window(self) -> int | None:
+        if not self._asked_window:
+            self._asked_window = True
+            self._window = self._loaded_v1() or self._loaded_v0()
+        return self._window
+
+    def _loaded_v1(self) -> int | None:
+        try:
+            answer = self.fetch("GET", f"{self.root}/api/v1/models")
+            entry = next((one for one in _entries(answer, "models") if self._is_ours(one)), None)
+            if entry is None:
+                return None
+            return _instance_window(entry, self.model) or self._load(entry)
+        except ModelError:
+            return None
+
+    def _load(self, entry: Json) -> int | None:
+        """Load with the configured window, at most what the model was made for."""
+        wanted = min(self.keys.context_length, whole(entry.get("max_context_length")) or self.keys.context_length)
+        answer = self.fetch(
+            "POST",
+            f"{self.root}/api/v1/models/load",
+            json={"model": entry.get("key") or self.model, "context_length": wanted, "echo_load_config": True},
+            seconds=self.keys.timeout,
+        )
+        if not isinstance(answer, dict) or answer.get("error") or answer.get("status") not in (None, "loaded"):
+            return None
+        config = answer.get("load_config")
+        return (whole(config.get("context_length")) if isinstance(config, dict) else None) or wanted
+
+    def _loaded_v0(self) -> int | None:
+        try:
+            answer = self.fetch("GET", f"{self.root}/api/v0/models")
+        except ModelError:
+            return None
+        for entry in _entries(answer, "data"):
+            if self._is_ours(entry) and entry.get("state") in (None, "loaded"):
+                return whole(entry.get("loaded_context_length"))
+        return None
+
+    def _is_ours(self, entry: Json) -> bool:
+        names = [entry.get("key"), entry.get("id"), *(one.get("id") for one in _entries(entry, "loaded_instances"))]
+        return any(isinstance(name, str) and same_model(self.model, name) for name in names)
+
+
+def _entries(answer: object, key: str) -> Iterator[Json]:
+    """The objects of a list in an answer; none when there is no such list (an unknown path answers 200)."""
+    listed = answer.get(key) if isinstance(answer, dict) else None
+    return (entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
+
+
+def _instance_window(entry: Json, model: str) -> int | None:
+    """The window of the instance that answers to `model`, else of the first that is loaded."""
+    instances = sorted(_entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
+    for instance in instances:
+        config = instance.get("config")
+        if isinstance(config, dict) and (window := whole(config.get("context_length"))):
+            return window
+    return None

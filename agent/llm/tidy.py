@@ -1,0 +1,95 @@
+"""Message lists for templates that are strict, one message at a time: one system message, first; then a user's; no two
+of one side in a row; nothing empty.  Local chat templates and Anthropic need it (facts on wires, sections 2, 3 and 5).
+
+Only lists that are not tidy as they stand come here; the files are never changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.llm.spans import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from agent.llm.spans import Shape
+    from agent.values import Json, Span
+
+GO_ON = "Continue with the task."
+UNDERSTOOD = "Understood."
+
+
+def parsed(spans: Sequence[Span]) -> Iterator[Json]:
+    """Each message, parsed."""
+    for line in lines(spans):
+        yield orjson.loads(line)
+
+
+def system_text(spans: Sequence[Span], shape: Shape) -> str:
+    """All system messages as one text; reads no further than the first message when that is the only one."""
+    found = []
+    for message in parsed(spans):
+        if message["role"] == "system":
+            found.append(message["content"])
+        if len(found) >= shape.systems:
+            break
+    return "\n\n".join(text for text in found if text)
+
+
+def tidied(spans: Sequence[Span], shape: Shape, *, merge: bool = True, alternate: bool = False) -> Iterator[Json]:
+    """The messages without empty assistants, system messages as one at the head.  `merge`: a user's message first, and
+    neighbours of one side made one.  `alternate`: an assistant's word between a tool result and a user's message, for
+    templates that count turns."""
+    if shape.systems:
+        yield {"role": "system", "content": system_text(spans, shape)}
+    messages = (message for message in parsed(spans) if message["role"] != "system" and not _is_empty(message))
+    if not merge:
+        yield from messages
+        return
+    yield from _merged(_begun(messages), alternate=alternate)
+
+
+def _begun(messages: Iterable[Json]) -> Iterator[Json]:
+    begun = False
+    for message in messages:
+        if not begun and message["role"] != "user":
+            yield {"role": "user", "content": GO_ON}
+        begun = True
+        yield message
+
+
+def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
+    held: Json | None = None
+    for message in messages:
+        if held is None:
+            held = message
+        elif held["role"] == message["role"] and message["role"] != "tool":
+            held = _joined(held, message)
+        else:
+            yield held
+            if alternate and held["role"] == "tool" and message["role"] == "user":
+                yield {"role": "assistant", "content": UNDERSTOOD}
+            held = message
+    if held is not None:
+        yield held
+
+
+def _joined(first: Json, second: Json) -> Json:
+    texts = [text for text in (first.get("content"), second.get("content")) if text]
+    return {**first, **second, "content": "\n\n".join(texts)}
+
+
+def _is_empty(message: Json) -> bool:
+    return message["role"] == "assistant" and not message.get("content") and not message.get("tool_calls")
+
+
+def arguments_of(call: Json) -> dict[str, Any]:
+    """The arguments of an OpenAI-form call as an object; `{}` when the text is not one."""
+    try:
+        value = orjson.loads(call["function"]["arguments"] or b"{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,142 @@
+"""Ollama's `/api/chat` on the wire (facts on wires, section 2): arguments are objects, results name their tool.
+
+Lines are translated as they pass; those that need no change are passed as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.errors import AnswerUnreadable
+from agent.llm.draft import Draft
+from agent.llm.faults import RESAMPLE_TRIES, fault
+from agent.llm.said import hear, read
+from agent.llm.spans import lines
+from agent.llm.tidy import arguments_of, tidied
+from agent.llm.wire_openai import cut
+from agent.values import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agent.llm.spans import Shape
+    from agent.llm.transport import Stream
+    from agent.values import Json, Span
+
+SMALLEST_CUT = 1_000
+"""A cut prompt is about half of a window, and no window is below 2048: smaller counts are a server that reports only
+what it did not have cached (older versions)."""
+
+
+def messages(spans: Sequence[Span], shape: Shape, *, alternate: bool = False) -> Iterator[bytes]:
+    """Each message in Ollama's form."""
+    names: dict[str, str] = {}
+    if alternate or not shape.tidy:
+        for message in tidied(spans, shape, alternate=alternate):
+            yield orjson.dumps(translated(message, names))
+        return
+    for line in lines(spans):
+        plain = line.startswith((b'{"role":"user"', b'{"role":"system"')) or (
+            line.startswith(b'{"role":"assistant"') and b'"tool_calls"' not in line and b'"content":null' not in line
+        )
+        yield line if plain else orjson.dumps(translated(orjson.loads(line), names))
+
+
+def translated(message: Json, names: dict[str, str]) -> Json:
+    """One message; `names` maps the calls of the open group to their tools and is kept up."""
+    if message["role"] == "tool":
+        call_id = message["tool_call_id"]
+        return {
+            "role": "tool",
+            "tool_name": names.get(call_id, ""),
+            "tool_call_id": call_id,
+            "content": message["content"],
+        }
+    calls = message.get("tool_calls")
+    if not calls:
+        return {"role": message["role"], "content": message["content"] or ""}
+    names.clear()
+    names.update({call["id"]: call["function"]["name"] for call in calls})
+    return {
+        "role": "assistant",
+        "content": message.get("content") or "",
+        "tool_calls": [
+            {
+                "id": call["id"],
+                "function": {"index": index, "name": call["function"]["name"], "arguments": arguments_of(call)},
+            }
+            for index, call in enumerate(calls)
+        ],
+    }
+
+
+def read_answer(stream: Stream, who: str) -> Draft:
+    """The whole answer of an NDJSON stream (or of one JSON object).  A line with `error` under HTTP 200 is raised."""
+    draft, done = Draft(), False
+    for line in stream.lines():
+        if not line.strip():
+            continue
+        try:
+            record: Any = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            rest = b"".join(stream.chunks()) if not draft.model else b""
+            error = fault(hear(stream.status, line + rest, stream.headers), who)
+            if isinstance(error, AnswerUnreadable) and draft.model:
+                error.tries = RESAMPLE_TRIES
+            raise error from None
+        if not isinstance(record, dict) or record.get("error") or "message" not in record:
+            known = isinstance(record, dict) and bool(record.get("error"))
+            raise fault(read(None if known else stream.status, record), who)
+        _take(draft, record)
+        if record.get("done"):
+            done = True
+            break
+    if not done:
+        raise cut(who)
+    if draft.finish in ("load", "unload"):
+        loaded = AnswerUnreadable(f"{who} loaded the model and answered nothing (done_reason {draft.finish})")
+        loaded.tries = RESAMPLE_TRIES
+        raise loaded
+    return draft
+
+
+def _take(draft: Draft, record: Json) -> None:
+    message = record.get("message") or {}
+    draft.model = str(record.get("model") or draft.model)
+    draft.say(message.get("content"))
+    draft.think(message.get("thinking"))
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        # Ollama sends each call whole, so every one is a new call whatever its index says.
+        draft.fragment(len(draft.calls), call.get("id"), function.get("name"), function.get("arguments") or {})
+    if record.get("done"):
+        draft.finish = str(record.get("done_reason") or "stop")
+        if record.get("prompt_eval_count"):
+            draft.usage = Usage(
+                int(record["prompt_eval_count"]),
+                int(record.get("eval_count") or 0),
+                int(record.get("prompt_eval_cached_count") or 0),
+            )
+
+
+def was_cut(reported: int, estimated: int, window: int, before: int = 0) -> bool:
+    """Whether the server silently cut the prompt: far fewer tokens reported than sent (case 34).
+
+    `before` is the last count that was believed, in this conversation; a cut leaves about half of the true window,
+    which is at least `before`, so a smaller count than half of that is a server that reports only the new part.
+    Without an estimate only the exact mark of a cut (half of `window` and a few) is taken as one.
+    """
+    if reported < SMALLEST_CUT or reported < before // 2 - 8:
+        return False
+    if estimated <= 0:
+        return 0 <= reported - window // 2 <= 8
+    return reported < 0.7 * estimated
+
+
+def window_behind(reported: int) -> int | None:
+    """The true window behind a cut prompt, when the count tells: half of a multiple of 1024, and a few."""
+    double = 2 * reported
+    nearest = round(double / 1024) * 1024
+    return nearest if nearest and 0 <= double - nearest <= 32 else None

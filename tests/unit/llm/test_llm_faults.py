@@ -1,0 +1,338 @@
+"""Every row of the facts page on wires, sections 1 to 5: what a server said → which error, which numbers."""
+
+import json
+
+import pytest
+
+from agent import clock
+from agent.errors import (
+    AccessRefused,
+    AnswerUnreadable,
+    ContextOverflow,
+    HistoryRefused,
+    ModelNotFound,
+    ModelUnreachable,
+    QuotaExhausted,
+    RateLimited,
+    RequestRefused,
+    RequestTooLarge,
+)
+from agent.llm.faults import LONGEST_WAIT, fault
+from agent.llm.said import hear, read
+
+
+def of(status, error, headers=None):
+    body = error if isinstance(error, bytes) else json.dumps(error).encode()
+    return fault(hear(status, body, headers), "openai at http://localhost/v1")
+
+
+def openai(message, *, code=None, kind="invalid_request_error", param=None):
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+OVERFLOWS = [
+    # status, body, limit, requested
+    (400, openai("This model's maximum context length is 128000 tokens. However, your messages resulted in 204308 tokens. Please reduce the length of the messages.", code="context_length_exceeded", param="messages"), 128000, 204308),
+    (400, openai("This model's maximum context length is 8192 tokens. However, you requested 10161 tokens (6065 in the messages, 4096 in the completion).", code="context_length_exceeded"), 8192, 10161),
+    (400, openai("Your input exceeds the context window of this model. Please adjust your input and try again.", code="context_length_exceeded"), None, None),
+    (400, openai("Input tokens exceed the configured limit of 922000 tokens. Your messages resulted in 1751400 tokens.", code="context_length_exceeded"), 922000, 1751400),
+    (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 213462 tokens > 200000 maximum"}}, 200000, 213462),
+    (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length or `max_tokens` and try again"}}, 200000, 188240),
+    (413, {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}, None, None),
+    (400, {"error": {"code": 400, "message": "the request exceeds the available context size, try increasing it", "type": "exceed_context_size_error", "n_prompt_tokens": 5004, "n_ctx": 4096}}, 4096, 5004),
+    (500, {"error": {"code": 500, "message": "the request exceeds the available context size. try increasing the context size or enable context shift", "type": "server_error"}}, None, None),
+    (200, {"error": {"code": 400, "message": "request (5004 tokens) exceeds the available context size (4096 tokens), try increasing it", "type": "exceed_context_size_error"}}, 4096, 5004),
+    (400, {"error": "the prompt is longer than the context length currently available to the model; increase it or shorten the prompt"}, None, None),
+    (400, {"error": "Trying to keep the first 9173 tokens when context the overflows. However, the model is loaded with context length of only 4096 tokens, which is not enough. Try to load the model with a larger context length, or provide a shorter input"}, 4096, 9173),
+    (400, {"error": {"message": "The number of tokens to keep from the initial prompt is greater than the context length."}}, None, None),
+    (400, {"error": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"}, 7424, 15028),
+    (400, {"object": "error", "message": "This model's maximum context length is 4096 tokens. However, you requested 4500 tokens in the messages, Please reduce the length of the messages.", "type": "BadRequestError", "code": 400}, 4096, 4500),
+    (400, [{"error": {"code": 400, "message": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", "status": "INVALID_ARGUMENT"}}], 1048576, 1200000),
+    (400, {"code": "Client specified an invalid argument", "error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."}, 131072, 537812),
+    (400, openai("Please reduce the length of the messages or completion."), None, None),
+    (400, {"object": "error", "message": "Prompt contains 40960 tokens, too large for model with 32768 maximum context length", "type": "invalid_request_error"}, 32768, None),
+    (400, openai("prompt token count of 150000 exceeds the limit of 128000", code="model_max_prompt_tokens_exceeded"), 128000, 150000),
+    (400, openai("Invalid request: Your request exceeded model token limit: 131072 (requested: 150000)"), 131072, 150000),
+    (400, openai("invalid params, context window exceeds limit (2013)"), None, None),
+    (400, b"", None, None),
+    (413, b"", None, None),
+    (422, {"detail": [{"msg": "This model's maximum context length is 4096 tokens", "type": "value_error"}]}, 4096, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body", "limit", "requested"), OVERFLOWS)
+def test_a_prompt_that_is_too_long_is_known_by_its_words_and_teaches_the_numbers(status, body, limit, requested):
+    error = of(status, body)
+    assert type(error) is ContextOverflow
+    assert (error.limit, error.requested, error.status) == (limit, requested, status)
+    assert error.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, openai("Invalid 'messages[0].content': string too long. Expected a string with maximum length 10485760", code="string_above_max_length")),
+        (400, openai("Invalid 'user': string too long. Expected a string with maximum length 64, context length exceeded", code="string_above_max_length")),
+        (429, openai("Rate limit reached: please reduce the length of the messages", code="rate_limit_exceeded")),
+        (503, openai("maximum context length is 10 tokens")),
+    ],
+)  # fmt: skip
+def test_other_words_about_length_are_no_overflow(status, body):
+    assert not isinstance(of(status, body), ContextOverflow)
+
+
+def test_a_request_over_the_limit_per_minute_is_too_large_and_not_waited_for():
+    text = "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 36278. The input or output tokens must be reduced in order to run successfully."
+    error = of(429, openai(text, code="rate_limit_exceeded", kind="tokens"), {"Retry-After": "7"})
+    assert type(error) is RequestTooLarge
+    assert (error.limit, error.requested, error.tries) == (30000, 36278, 1)
+
+
+def test_a_request_within_the_limit_per_minute_is_waited_for():
+    text = "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000. Please try again in 2s."
+    error = of(429, openai(text, code="rate_limit_exceeded", kind="tokens"))
+    assert type(error) is RateLimited
+    assert error.retry_after == 2.0
+    assert error.tries > 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "insufficient_quota",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "billing_hard_limit_reached",
+    ],
+)
+def test_no_quota_left_is_never_retried(code):
+    by_code = of(429, openai("You exceeded your current quota, please check your plan and billing details.", code=code))
+    by_type = of(429, openai("You exceeded your current quota", kind=code))
+    assert type(by_code) is type(by_type) is QuotaExhausted
+    assert by_code.tries == by_type.tries == 1
+
+
+def test_the_words_insufficient_quota_without_the_code_are_only_a_limit():
+    error = of(429, {"error": "INSUFFICIENT QUOTA: too many concurrent requests"})
+    assert type(error) is RateLimited
+
+
+def test_an_empty_balance_at_anthropic_is_a_400_and_still_quota():
+    body = {
+        "type": "error",
+        "error": {
+            "type": "invalid_request_error",
+            "message": "Your credit balance is too low to access the Anthropic API.",
+        },
+    }
+    assert type(of(400, body)) is QuotaExhausted
+
+
+def test_a_limit_per_day_is_given_back_at_once():
+    error = of(
+        429,
+        openai(
+            "Rate limit reached for gpt-4o on requests per day (RPD): Limit 200, Used 200, Requested 1. Please try again in 7m12s.",
+            code="rate_limit_exceeded",
+        ),
+    )
+    assert type(error) is RateLimited
+    assert error.retry_after > LONGEST_WAIT
+    assert error.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "text", "seconds"),
+    [
+        ({"Retry-After": "12"}, "", 12.0),
+        ({"retry-after-ms": "1500"}, "", 1.5),
+        ({"Retry-After": "1", "Retry-After-Ms": "2500"}, "", 2.5),
+        ({"Retry-After": "Sat, 31 Jan 2026 09:15:30 GMT"}, "", 30.0),
+        ({"Retry-After": "Sat, 31 Jan 2026 09:00:00 GMT"}, "", 0.0),
+        ({"Retry-After": "soon"}, "", None),
+        ({}, "Please try again in 11.05s.", 11.05),
+        ({}, "Please try again in 200ms. Visit the site", 0.2),
+        ({}, "Please try again in 1m30s.", 90.0),
+        ({}, "Please try again in 6m0s.", 360.0),
+        ({}, "please retry after 20 seconds", 20.0),
+        ({}, "Please retry in 34.07s.", 34.07),
+        ({}, "Try again in 2 minutes", 120.0),
+        ({"Retry-After": "3"}, "Please try again in 11.05s.", 11.05),
+        ({}, "Slow down", None),
+    ],
+)
+def test_how_long_to_wait_is_the_longest_of_all_that_was_said(headers, text, seconds):
+    with clock.use(clock.FakeClock()):
+        error = of(429, openai(text, code="rate_limit_exceeded"), headers)
+    assert error.retry_after == pytest.approx(seconds) if seconds is not None else error.retry_after is None
+
+
+def test_googles_retry_delay_is_understood():
+    body = [
+        {
+            "error": {
+                "code": 429,
+                "message": "Resource exhausted",
+                "status": "RESOURCE_EXHAUSTED",
+                "details": [{"retryDelay": "34s"}],
+            }
+        }
+    ]
+    assert of(429, body).retry_after == 34.0
+
+
+def test_a_wait_longer_than_we_obey_is_given_back_with_its_number():
+    error = of(429, openai("slow down"), {"Retry-After": "600"})
+    assert (error.retry_after, error.tries) == (600.0, 1)
+
+
+HISTORIES = [
+    (400, openai("Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.", param="messages.[1].role")),
+    (400, openai("Invalid parameter: messages with role 'tool' must be a response to a preceding message with 'tool_calls'.")),
+    (400, openai("An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: call_x", param="messages")),
+    (400, openai("insufficient tool messages following tool_calls message")),
+    (400, openai("<400> InternalError.Algo.InvalidParameter: message[532].role is wrong")),
+    (400, openai("Invalid parameter: Duplicate value for 'tool_call_id' of 'call_1', in messages[7] and messages[8].")),
+    (400, openai("Additional properties are not allowed ('id' was unexpected) - 'messages.0'")),
+    (400, openai("Unknown parameter: 'input[1].metadata'.", code="unknown_parameter")),
+    (400, openai("Invalid value for 'content': expected a string, got null.", param="messages.[1].content")),
+    (400, openai("[] is too short - 'messages'")),
+    (400, openai("developer is not one of ['system', 'assistant', 'user', 'tool', 'function'] - 'messages.[0].role'")),
+    (400, openai("Invalid 'messages[1].name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'. (messages)", code="invalid_value")),
+    (400, {"error": "json: cannot unmarshal object into Go struct field ChatRequest.messages of type string"}),
+    (400, {"error": "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type api.ToolCallFunctionArguments"}),
+    (400, {"error": {"message": "invalid message content type: <nil>", "type": "invalid_request_error", "param": None, "code": None}}),
+    (400, {"error": {"message": "invalid tool call arguments"}}),
+    (500, {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101]", "type": "server_error"}}),
+    (500, {"error": "no user query found in messages"}),
+    (400, {"error": 'Error rendering prompt with jinja template: "No user query found in messages."'}),
+    (400, {"error": 'Error rendering prompt with jinja template: "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."'}),
+    (400, {"error": {"message": "Cannot pass both content and thinking in an assistant message with tool calls"}}),
+    (400, {"error": "Invalid 'content': 'content' field must be a string or an array of objects."}),
+    (400, openai("The request body is not valid JSON: no low surrogate in string: line 1 column 20")),
+    (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body"), HISTORIES)
+def test_a_list_that_is_not_legal_is_refused_and_not_retried(status, body):
+    error = of(status, body)
+    assert type(error) is HistoryRefused
+    assert error.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind"),
+    [
+        (401, openai("Incorrect API key provided", code="invalid_api_key"), AccessRefused),
+        (403, openai("Country, region, or territory not supported"), AccessRefused),
+        (404, openai("The model `gpt-9` does not exist or you do not have access to it.", code="model_not_found"), ModelNotFound),
+        (404, {"error": 'model "qwen9" not found, try pulling it first'}, ModelNotFound),
+        (404, b"404 page not found", ModelNotFound),
+        (400, openai("No models loaded. Please load a model in the developer page or use the `lms load` command.", code="model_not_found", param="model"), ModelNotFound),
+        (400, {"error": '"gemma" does not support tools'}, RequestRefused),
+        (402, {"error": {"message": "Insufficient credits", "code": 402}}, QuotaExhausted),
+        (307, b"", RequestRefused),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_helped_by_asking_again_stops(status, body, kind):
+    error = of(status, body)
+    assert type(error) is kind
+    assert error.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (408, b""),
+        (409, b""),
+        (499, {"error": "client closed request"}),
+        (500, {"error": "llama runner process has terminated"}),
+        (502, b"<html><head><title>502 Bad Gateway</title></head></html>"),
+        (503, {"error": "server busy, please try again.  maximum pending requests exceeded"}),
+        (503, openai("The server is currently overloaded", code="server_is_overloaded")),
+        (504, b""),
+        (529, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
+    ],
+)
+def test_what_may_pass_is_tried_again(status, body):
+    error = of(status, body)
+    assert type(error) is ModelUnreachable
+    assert 1 < error.tries < 10
+
+
+def test_a_model_that_is_loading_is_waited_for_longer():
+    error = of(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+    assert type(error) is ModelUnreachable
+    assert error.tries > 20
+
+
+def test_slow_down_under_503_is_a_rate_limit():
+    assert type(of(503, openai("Slow down", code="slow_down"))) is RateLimited
+    assert of(503, {"error": "busy"}, {"Retry-After": "4"}).retry_after == 4.0
+
+
+def test_output_that_the_server_cannot_read_is_sampled_again_a_few_times():
+    error = of(
+        500,
+        {
+            "error": {
+                "code": 500,
+                "message": "The model produced output that does not match the expected peg-native format",
+                "type": "server_error",
+            }
+        },
+    )
+    assert type(error) is AnswerUnreadable
+    assert error.tries == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<!DOCTYPE html><html><head><title>Sign in</title></head><body></body></html>"),
+        (200, {"error": "Unexpected endpoint or method. (POST /chat/completions)"}),
+        (200, b"Unexpected endpoint or method. (POST /v1/v1/chat/completions). Returning 200 anyway"),
+        (404, {"error": "Unexpected endpoint or method. (POST /v1/v1/chat/completions)"}),
+        (200, {"hello": "world"}),
+    ],
+)
+def test_success_without_an_answer_names_the_address(status, body):
+    error = of(status, body)
+    assert type(error) is AnswerUnreadable
+    assert "base_url" in str(error)
+    assert error.tries == 1
+
+
+@pytest.mark.parametrize(
+    "body", [{"error": "a plain string"}, {"error": {"message": "a plain string"}}, {"message": "a plain string"}, {"detail": "a plain string"}, b"a plain string", b'"a plain string"']
+)  # fmt: skip
+def test_every_shape_of_error_body_gives_its_words(body):
+    assert "a plain string" in str(of(400, body))
+
+
+def test_what_breaks_off_inside_a_stream_has_no_status():
+    error = fault(read(None, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), "x")
+    assert type(error) is ModelUnreachable
+    assert error.status is None
+    limited = fault(read(None, {"type": "error", "error": {"type": "rate_limit_error", "message": "slow"}}), "x")
+    assert type(limited) is RateLimited
+
+
+def test_a_very_long_error_is_cut_in_the_message():
+    assert len(str(of(400, openai("x" * 50_000)))) < 1_000
+
+
+def test_a_router_that_quotes_its_provider_is_read_to_the_ground():
+    body = {
+        "error": {
+            "message": "Provider returned error",
+            "code": 400,
+            "metadata": {"raw": '{"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}}'},
+        }
+    }
+    error = of(400, body)
+    assert type(error) is ContextOverflow
+    assert error.limit == 200000
