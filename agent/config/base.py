@@ -1,0 +1,51 @@
+"""What every section of config.yaml has in common, and two questions about annotations.
+
+No keys are here: those are in `models.py`, `hosts.py` and `sections.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+PROVIDERS = ("openai", "ollama", "lmstudio", "anthropic", "replay")
+SOURCES = ("local", "github", "gitlab")
+
+
+def may_be_empty(annotation: Any) -> bool:
+    """Whether None is a value of a field with this annotation."""
+    return type(None) in get_args(annotation)
+
+
+def section_in(annotation: Any) -> type[Section] | None:
+    """The section class in `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    for part in get_args(annotation):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part
+    return None
+
+
+class Section(BaseModel):
+    """A mapping of config.yaml.  Unknown keys are refused, values cannot be changed, errors do not repeat values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_means_default(cls, data: Any) -> Any:
+        """A section with nothing below it (`local:`) has its defaults; an optional `""` is the same as nothing."""
+        if not isinstance(data, dict):
+            return data
+        cleaned = dict(data)
+        for key, value in data.items():
+            field = cls.model_fields.get(key)
+            if field is None:
+                continue
+            if value is None and not may_be_empty(field.annotation) and section_in(field.annotation):
+                del cleaned[key]
+            elif value == "" and may_be_empty(field.annotation):
+                cleaned[key] = None
+        return cleaned

@@ -1,0 +1,82 @@
+"""Turns pydantic's complaints into one ConfigError that a person can act on.
+
+Each complaint becomes one line: where it stands, which key, what was found, what is allowed, and for an unknown key
+the nearest known one.  Values of secret keys, and of unknown ones, are never repeated.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from agent.config import shape
+from agent.config.base import section_in
+from agent.config.settings import Settings, passwords_in
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+    from agent.config.layers import Merged
+
+LONGEST = 60
+
+
+def explain(error: ValidationError, merged: Merged) -> ConfigError:
+    """The ConfigError for everything that pydantic found."""
+    lines = [_line(one, merged) for one in error.errors(include_url=False)]
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def dotted(path: shape.Path, merged: Merged) -> str:
+    """The key as people write it: without the number when there is only one host."""
+    if len(path) > 1 and path[1] == "0" and len(merged.entries(path[0])) <= 1:
+        path = (path[0], *path[2:])
+    return ".".join(path)
+
+
+def _line(one: ErrorDetails, merged: Merged) -> str:
+    path = tuple(str(step) for step in one["loc"] if step != "[key]")
+    section, field, steps = shape.find(Settings, path)
+    where = merged.place(path)
+    if one["type"] == "extra_forbidden":
+        near = shape.nearest(Settings, path, steps)
+        hint = f"; did you mean {dotted(near, merged)}?" if near else ""
+        known = ", ".join(section.model_fields)
+        return f"{where}: {dotted(path, merged)} is not a known key{hint or '.'} Known here: {known}"
+    key = dotted(path[:steps], merged)
+    if len(path) > steps:
+        rest = path[steps]
+        key += f", entry {int(rest) + 1}" if rest.isdigit() else f".{rest}"
+    words = shape.allowed(field) if field is not None else "a mapping"
+    if one["type"] == "missing":
+        return f"{where}: {key} is missing; allowed is {words}"
+    said = str(one.get("ctx", {}).get("error", ""))
+    if said:
+        return f"{where}: {key or 'configuration'}: {said}"
+    return f"{where}: {key}: found {_found(one['input'], field)}; allowed is {words}{_hint(one['input'], field)}"
+
+
+def _found(value: Any, field: FieldInfo | None) -> str:
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if field is None or shape.is_secret(field) or section_in(field.annotation) is not None:
+        return f"{'text' if isinstance(value, str) else type(value).__name__} (not shown)"
+    text = repr(value) if isinstance(value, str) else str(value)
+    for password in passwords_in(text):
+        text = text.replace(password, "********")
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _hint(value: Any, field: FieldInfo | None) -> str:
+    names = shape.names_of(field) if field is not None else ()
+    near = get_close_matches(str(value).lower(), names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

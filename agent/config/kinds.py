@@ -1,0 +1,125 @@
+"""Kinds of values that config.yaml knows, each with the words for "what is allowed".
+
+Annotated types for `sections.py`; no reading, no defaults.  A kind checks one value and says in `allowed` what would
+have been right, for error messages and for the table in docs/configuration.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from annotated_types import Ge
+from pydantic import AllowInfNan, BeforeValidator, SecretStr
+from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, ValidationInfo
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Words for what a value may be, where the type alone does not say it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of `names`; with `dotted` also `package.module:Class` of a plug-in; with `schemes` also such an address."""
+
+    names: tuple[str, ...]
+    dotted: bool = False
+    schemes: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def check(self, value: str) -> str:
+        scheme, separator, rest = value.partition("://")
+        if separator:
+            fits = scheme in self.schemes and bool(rest)
+        else:
+            fits = value in self.names or (self.dotted and _is_dotted(value))
+        if not fits:
+            raise ValueError
+        return value
+
+    @property
+    def text(self) -> str:
+        words = [*self.names, *(f"{scheme}://…" for scheme in self.schemes)]
+        if self.dotted:
+            words.append("a dotted path package.module:Class")
+        return ", ".join(words[:-1]) + f" or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _is_dotted(value: str) -> bool:
+    parts = value.replace(":", ".", 1).split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def _no_bool(value: Any) -> Any:
+    """YAML's `yes` and `on` are no numbers, although Python thinks so."""
+    if isinstance(value, bool):
+        raise ValueError  # noqa: TRY004 - pydantic collects ValueError
+    return value
+
+
+def _not_blank(value: Any) -> Any:
+    if isinstance(value, str) and not value.strip():
+        raise ValueError
+    return value
+
+
+def _size(value: Any) -> Any:
+    """Bytes from `512M`, `2G`, `1.5GiB`; powers of 1024."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value)
+        if match is None:
+            raise ValueError
+        return int(float(match[1]) * _UNITS[match[2].upper()])
+    return _no_bool(value)
+
+
+def size_text(value: int) -> str:
+    """The shortest exact form of a size: 2147483648 → `2G`."""
+    for unit in ("T", "G", "M", "K"):
+        if value and value % _UNITS[unit] == 0:
+            return f"{value // _UNITS[unit]}{unit}"
+    return str(value)
+
+
+def _url(value: Any) -> Any:
+    if isinstance(value, str):
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or value != value.strip():
+            raise ValueError
+    return value
+
+
+def _rooted(value: Any, info: ValidationInfo) -> Any:
+    """An absolute path; a relative one counts from the folder of config.yaml, `~` is the home."""
+    if isinstance(value, str):
+        _not_blank(value)
+    if isinstance(value, str | os.PathLike):
+        path = Path(os.fspath(value)).expanduser()
+        root = (info.context or {}).get("root")
+        return Path(os.path.normpath(root / path)) if root is not None else path
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_bool)]
+Number = Annotated[float, BeforeValidator(_no_bool), AllowInfNan(False)]
+Text = Annotated[str, BeforeValidator(_not_blank), Allowed("text")]
+Url = Annotated[str, BeforeValidator(_url), Allowed("an address http://… or https://…")]
+SIZE = Allowed("bytes, as a number or like 512M or 2G")
+Size = Annotated[int, BeforeValidator(_size), Ge(1), SIZE]
+RootPath = Annotated[Path, BeforeValidator(_rooted), Allowed("a path; a relative one counts from config.yaml's folder")]
+Secret = Annotated[SecretStr, Allowed("text (a secret)")]

@@ -1,0 +1,190 @@
+"""Layers of configuration and how they lie on each other: default < config.yaml < environment < command line.
+
+A layer is a nested mapping in one canonical form and, for every key in it, where it came from.  Knows the two
+spellings that are folded (`endpoint`, one mapping for `github` or `gitlab`), but checks no value; `loading.py` does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.config.shape import Path
+
+MANY = ("github", "gitlab")
+_NAME = re.compile(r"\$(\$\{|\{([^}]*)\}?)")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(slots=True)
+class Layer:
+    """`label` goes into the origins; `places` says more exactly where a key stands ("config.yaml, line 7")."""
+
+    label: str
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[Path, str] = field(default_factory=dict)
+    labels: dict[Path, str] = field(default_factory=dict)
+
+    def put(self, path: Path, value: Any, *, label: str = "", place: str = "") -> None:
+        """Set one key, making the mappings above it."""
+        target = self.data
+        for step in path[:-1]:
+            inner = target.get(step)
+            if not isinstance(inner, dict):
+                inner = target[step] = {}
+            target = inner
+        target[path[-1]] = value
+        self.labels[path] = label or self.label
+        self.places[path] = place or label or self.label
+
+
+@dataclass(slots=True)
+class Merged:
+    """All layers together.  Entries of `github` and `gitlab` are mappings by number until `plain`."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    labels: dict[Path, str] = field(default_factory=dict)
+    places: dict[Path, str] = field(default_factory=dict)
+
+    def lay(self, layer: Layer) -> None:
+        """Put a layer on top: mappings merge, everything else replaces.  Entries of hosts merge by number."""
+        _merge(self.data, layer.data)
+        for path, _ in _ends(layer.data):
+            for known in [one for one in self.labels if one[: len(path)] == path or path[: len(one)] == one]:
+                del self.labels[known]
+            self.labels[path] = _nearest(path, layer.labels, layer.label)
+            self.places[path] = _nearest(path, layer.places, self.labels[path])
+        for path, place in layer.places.items():
+            self.places[path] = place
+
+    def plain(self) -> dict[str, Any]:
+        """The data as config.yaml has it, hosts as lists."""
+        data = dict(self.data)
+        for name in MANY:
+            entries = data.get(name)
+            if isinstance(entries, dict):
+                data[name] = list(entries.values())
+        return data
+
+    def entries(self, name: str) -> dict[str, Any]:
+        """The hosts under `github` or `gitlab` so far."""
+        found = self.data.get(name)
+        return found if isinstance(found, dict) else {}
+
+    def place(self, path: Path) -> str:
+        """Where the key, or the nearest mapping around it, stands."""
+        below = (place for known, place in self.places.items() if known[: len(path)] == path)
+        return _nearest(path, self.places, "") or next(below, "configuration")
+
+
+def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | None = None) -> Layer:
+    """A layer from a mapping as people write it.  ConfigError when `endpoint` and `base_url` disagree."""
+    layer = Layer(label)
+    single = {name for name in MANY if isinstance(data.get(name), dict)}
+    for name, value in data.items():
+        if name in MANY and value is not None:
+            entries = value if isinstance(value, list | tuple) else [value]
+            layer.data[name] = {str(number): entry for number, entry in enumerate(entries)}
+        elif name == "llm" and isinstance(value, dict):
+            layer.data[name] = {key: _one_address(key, inner, label) for key, inner in value.items()}
+        else:
+            layer.data[name] = _copy(value)
+    for path, place in (places or {}).items():
+        where = path
+        if path[0] in single and len(path) > 1:
+            where = (path[0], "0", *path[1:])
+        if path[0] == "llm" and len(path) == 3 and path[2] == "endpoint":
+            where = (*path[:2], "base_url")
+        layer.places[where] = place
+    return layer
+
+
+def _one_address(provider: str, section: Any, label: str) -> Any:
+    """`endpoint` is `base_url`, for every provider."""
+    if not isinstance(section, dict) or "endpoint" not in section:
+        return _copy(section)
+    rest = {key: value for key, value in section.items() if key != "endpoint"}
+    if rest.get("base_url") not in (None, section["endpoint"]):
+        raise ConfigError(f"{label}: llm.{provider} has both endpoint and base_url, and they differ; keep one of them")
+    return {**rest, "base_url": section["endpoint"]}
+
+
+def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """Replace `${NAME}` in every text of the layer, in place; `$${` is a literal `${`.
+
+    A text whose variable is unset or empty is taken out, so that the default stands, and listed as (key, NAME): whether
+    that matters depends on whether the section is in use.  ConfigError for `${…}` around anything but a name.
+    """
+    missing: list[tuple[Path, str]] = []
+
+    def text(value: str, path: Path) -> str | None:
+        unset = ""
+
+        def one(match: re.Match[str]) -> str:
+            nonlocal unset
+            if match[1] == "${":
+                return "${"
+            if not match[0].endswith("}") or not _IDENTIFIER.fullmatch(match[2]):
+                where = layer.places.get(path, layer.label)
+                raise ConfigError(
+                    f"{where}: {'.'.join(path)} has ${{…}} around something that is not a name of a variable; "
+                    "write $${ for a literal ${"
+                )
+            found = environ.get(match[2], "")
+            unset = unset or ("" if found else match[2])
+            return found
+
+        expanded = _NAME.sub(one, value)
+        if unset:
+            missing.append((path, unset))
+            return None
+        return expanded
+
+    def walk(value: Any, path: Path) -> Any:
+        if isinstance(value, str):
+            return text(value, path)
+        if isinstance(value, dict):
+            pairs = ((key, inner, walk(inner, (*path, str(key)))) for key, inner in value.items())
+            return {key: new for key, old, new in pairs if new is not None or old is None}
+        if isinstance(value, list):
+            return [new for old in value if (new := walk(old, path)) is not None or old is None]
+        return value
+
+    layer.data = walk(layer.data, ())
+    return missing
+
+
+def _nearest(path: Path, known: Mapping[Path, str], otherwise: str) -> str:
+    """What is known of a key, else of the nearest mapping around it."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in known:
+            return known[path[:length]]
+    return otherwise
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items()}
+    return list(value) if isinstance(value, list) else value
+
+
+def _merge(base: dict[str, Any], top: Mapping[str, Any]) -> None:
+    for key, value in top.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            _merge(base[key], value)
+        else:
+            base[key] = _copy(value)
+
+
+def _ends(data: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _ends(value, (*path, str(key)))
+        else:
+            yield (*path, str(key)), value

@@ -1,0 +1,137 @@
+"""The section `llm`: which model works, where, and what is known of its window.
+
+Keys only, as `sections.py`; the window itself is reckoned in `window.py`.  Source: seed 002 section 9.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agent.config.base import PROVIDERS, Section
+from agent.config.kinds import Number, OneOf, RootPath, Secret, Text, Url, Whole
+from agent.errors import ConfigError
+
+
+class Price(Section):
+    """Money per million tokens, in whatever currency `limits.cost` is meant."""
+
+    input: Number = Field(ge=0, description="Per million prompt tokens.")
+    cached: Number | None = Field(default=None, ge=0, description="Per million cached prompt tokens; empty: as input.")
+    output: Number = Field(ge=0, description="Per million completion tokens.")
+
+
+class Provider(Section):
+    """One provider of models.  `known_window` is the window of the default model, used when nothing is configured."""
+
+    model: Text = Field(default="", description="Model name as the server knows it.")
+    context_length: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Window of the model in tokens; empty: known for the default model, else"
+        " DEFAULT_MAX_TOKENS or 4096.",
+    )
+    max_output_tokens: Whole | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; empty: the server decides."
+    )
+    base_url: Url = Field(default="", description="Address of the server; `endpoint` is the same key.")
+    api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
+    timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
+    idle_timeout: Number = Field(
+        default=120, gt=0, description="Seconds without a byte after which a call is given up."
+    )
+    price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")
+
+
+class OpenAI(Provider):
+    """OpenAI, or any server that speaks its chat completions."""
+
+    model: Text = Field(default="gpt-4o", description="Model name as the server knows it.")
+    base_url: Url = Field(
+        default="https://api.openai.com/", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class Ollama(Provider):
+    """Ollama, by its own API."""
+
+    model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
+    base_url: Url = Field(
+        default="http://localhost:11434", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class LMStudio(Provider):
+    """LM Studio."""
+
+    model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
+    base_url: Url = Field(
+        default="http://localhost:1234", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class Anthropic(Provider):
+    """Anthropic's messages API."""
+
+    model: Text = Field(default="claude-sonnet-4-5", description="Model name as the server knows it.")
+    base_url: Url = Field(
+        default="https://api.anthropic.com", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class Replay(Section):
+    """Answers read from a recorded messages.jsonl; no server."""
+
+    messages: RootPath | None = Field(default=None, description="messages.jsonl whose answers are given again.")
+    model: Text = Field(default="replay", description="Name that the records carry; also chooses the token counter.")
+    context_length: Whole | None = Field(default=None, ge=1, description="Window in tokens; empty: known for `replay`.")
+    max_output_tokens: Whole | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; empty: no limit."
+    )
+    price: Price | None = Field(default=None, description="Price to reckon with.")
+
+
+class Plugin(Provider):
+    """The provider of somebody else's package, when `llm.provider` is a dotted path."""
+
+    model: Text = Field(default="plugin", description="Model name as the server knows it.")
+    base_url: Url | None = Field(default=None, description="Address of the server; `endpoint` is the same key.")  # type: ignore[assignment]
+
+
+class LLM(Section):
+    """Which model works, and where."""
+
+    provider: Annotated[Text, OneOf(PROVIDERS, dotted=True)] = Field(
+        default="openai", description="The provider in use."
+    )
+    openai: OpenAI = Field(
+        default_factory=OpenAI, description="OpenAI, or any server that speaks its chat completions."
+    )
+    ollama: Ollama = Field(default_factory=Ollama, description="Ollama, by its own API.")
+    lmstudio: LMStudio = Field(default_factory=LMStudio, description="LM Studio.")
+    anthropic: Anthropic = Field(default_factory=Anthropic, description="Anthropic's messages API.")
+    replay: Replay = Field(default_factory=Replay, description="Recorded answers, without a server.")
+    plugin: Plugin = Field(default_factory=Plugin, description="Settings of a provider given as a dotted path.")
+
+    def of(self, name: str) -> Provider | Replay:
+        """The keys of one provider; a dotted path has those of `plugin`.  ConfigError for any other name."""
+        if name in PROVIDERS:
+            section: Provider | Replay = getattr(self, name)
+            return section
+        try:
+            OneOf(PROVIDERS, dotted=True).check(name)
+        except ValueError:
+            known = ", ".join(PROVIDERS)
+            raise ConfigError(f"llm.provider: {name!r} is not known; known are {known}, or a dotted path") from None
+        return self.plugin
+
+
+KNOWN_WINDOWS = {
+    "openai": ("gpt-4o", 128_000),
+    "ollama": ("qwen3-30b", 32_768),
+    "lmstudio": ("qwen3-30b", 32_768),
+    "anthropic": ("claude-sonnet-4-5", 200_000),
+    "replay": ("replay", 128_000),
+}
+"""provider → (default model, its window in tokens).  Any other model must be configured or reported by its server."""

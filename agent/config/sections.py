@@ -1,0 +1,209 @@
+"""The sections of config.yaml as frozen models: every key, its type, its default, one line of meaning.
+
+Nothing is read here; `loading.py` does that.  The descriptions are the documentation: docs/configuration.md and the
+commented config.yaml are made from them (`table.py`).  The sections about models are in `models.py`, those about where
+tasks come from in `hosts.py`.  Sources: design section 4; seed 002 section 9; seed 000, 3.1.1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agent.config.base import PROVIDERS, Section
+from agent.config.kinds import Number, OneOf, RootPath, Size, Text, Whole
+
+SUMMARY_PROMPT = """\
+You summarise the history of a conversation between a person, a coding agent and its tools.
+Summarise the messages below briefly, and so that the work can go on from your summary alone.
+
+The summary contains, under these headings:
+1. Important decisions
+2. Code changes made
+3. Problems and how they were solved
+4. Remaining tasks
+
+Keep names of files, functions, branches and commands exactly as they are written.
+Aim at 30 to 40 % of the original length.
+
+=== Messages to summarise ===
+{messages}
+
+Write the summary and nothing else.
+"""
+
+
+class SummaryModel(Section):
+    """The model that writes summaries."""
+
+    provider: Annotated[Text, OneOf(PROVIDERS[:-1])] | None = Field(
+        default=None, description="Provider of the model that writes summaries; empty: the conversation's own."
+    )
+    model: Text | None = Field(default=None, description="Model that writes summaries; empty: the provider's model.")
+
+
+class ContextStorage(Section):
+    """Where and how a task's mind is kept, and when it is compacted."""
+
+    enabled: bool = Field(
+        default=True, description="Keep each task's folder; false: a temporary folder, removed at the task's end."
+    )
+    base_dir: RootPath = Field(
+        default=Path("contexts"),
+        description="Folder of tasks.db, running/ and completed/; relative to config.yaml's folder.",
+        validate_default=True,
+    )
+    compression_threshold: Number = Field(
+        default=0.7, gt=0, le=1, description="Compact when more than this share of the model's window is in use."
+    )
+    keep_recent_messages: Whole = Field(
+        default=5, ge=0, description="Newest messages that a compaction leaves as they are."
+    )
+    min_messages_to_summarize: Whole = Field(
+        default=10, ge=1, description="With fewer messages a summary is not worth it."
+    )
+    cleanup_days: Whole = Field(
+        default=30, ge=0, description="Closed tasks older than this many days are removed by cleanup."
+    )
+    strategy: Annotated[Text, OneOf(("hybrid", "summary", "sliding_window", "mask"), dotted=True)] = Field(
+        default="hybrid",
+        description="How to compact: mask old tool results, then summarise (hybrid), or one means alone.",
+    )
+    durability: Literal["turn", "message", "none"] = Field(
+        default="turn", description="When appended lines are forced to disk: once a turn, at each message, or never."
+    )
+    summary_model: SummaryModel = Field(default_factory=SummaryModel, description="The model that writes summaries.")
+    summary_prompt: Text = Field(
+        default=SUMMARY_PROMPT,
+        description="Prompt of a summary; {messages} is replaced, without it the text is appended.",
+    )
+
+
+class Assembler(Section):
+    """How a request is put together (seed 000, ContextConfig)."""
+
+    system_prompt: Text | None = Field(
+        default=None, description="System prompt; empty: the one that comes with the program."
+    )
+    working_memory_limit: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Newest messages that count as working memory in reports; empty: all that are sent.",
+    )
+    semantic_memory_limit: Whole = Field(default=5, ge=1, le=20, description="Most long-term memories in a briefing.")
+    max_tokens: Whole | None = Field(
+        default=None, ge=1000, description="Most tokens of one request, below the model's window; empty: the window."
+    )
+    token_safety_margin: Number = Field(
+        default=0.8,
+        ge=0.5,
+        le=0.95,
+        description="Share of the window that a request may fill, since counts are estimates.",
+    )
+
+
+class Scheduling(Section):
+    """How often to look, and how much at a time."""
+
+    interval: Number = Field(default=60, gt=0, description="Seconds between two polls.")
+    max_workers: Whole = Field(default=4, ge=1, description="Tasks at a time.")
+
+
+class Daily(Section):
+    """Limits per repository and day."""
+
+    runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
+    cost: Number | None = Field(default=None, gt=0, description="Most money per repository and day; empty: no limit.")
+
+
+class Limits(Section):
+    """When a task is ended, whatever the model thinks."""
+
+    turns: Whole | None = Field(default=200, ge=1, description="Most turns of one task; empty: no limit.")
+    tokens: Whole | None = Field(
+        default=None, ge=1, description="Most tokens (prompt and completion) of one task; empty: no limit."
+    )
+    cost: Number | None = Field(
+        default=None, gt=0, description="Most money of one task; needs a price; empty: no limit."
+    )
+    wall_seconds: Number | None = Field(
+        default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."
+    )
+    daily: Daily = Field(default_factory=Daily, description="Limits per repository and day.")
+
+
+class Setup(Section):
+    """What is run on the base commit before the first turn, without any secret; its result is cached."""
+
+    command: Text = Field(description="Shell command that installs the repository's dependencies.")
+    network: bool = Field(default=False, description="Whether the command may use the network.")
+    env: dict[Text, str] = Field(default={}, description="Environment variables of the command; never a secret.")
+    cache_key_files: tuple[Text, ...] = Field(
+        default=(), description="Files of the repository whose change makes the cache stale."
+    )
+    timeout: Number = Field(default=1800, gt=0, description="Seconds that the command may take.")
+
+
+class Workspace(Section):
+    """How a work tree is made ready."""
+
+    setup: Setup | None = Field(
+        default=None, description="What installs the repository's dependencies; empty: nothing."
+    )
+
+
+class Verify(Section):
+    """What a machine can check before work is shown as ready."""
+
+    command: Text | None = Field(
+        default=None, description="Command that must end with 0 before work is shown as ready; empty: none."
+    )
+    timeout: Number = Field(default=600, gt=0, description="Seconds that the command may take.")
+
+
+class SandboxLimits(Section):
+    """Limits of each command."""
+
+    memory: Size | None = Field(default=None, description="Memory of a command; empty: no limit.")
+    file_size: Size | None = Field(
+        default=2 << 30, description="Largest file that a command may write; empty: no limit."
+    )
+    tmp_size: Size | None = Field(
+        default=1 << 30, description="Size of /tmp inside; empty: as large as the system allows."
+    )
+    home_size: Size | None = Field(
+        default=512 << 20, description="Size of a home that lives in memory; empty: as the system allows."
+    )
+    processes: Whole | None = Field(default=None, ge=1, description="Processes of a command; empty: no limit.")
+
+
+class Sandbox(Section):
+    """Where commands run."""
+
+    kind: Annotated[Text, OneOf(("auto", "bubblewrap", "none"), dotted=True)] = Field(
+        default="auto",
+        description="How commands are isolated; auto: bubblewrap, else commands are refused; none: not at all.",
+    )
+    read_only: tuple[RootPath, ...] = Field(default=(), description="More paths of the host that commands may read.")
+    limits: SandboxLimits = Field(default_factory=SandboxLimits, description="Limits of each command.")
+
+
+class TaskQueue(Section):
+    """Where tasks are kept, and how they reach other hosts."""
+
+    ledger: Annotated[Text, OneOf(("sqlite",), dotted=True, schemes=("postgresql",))] = Field(
+        default="sqlite", description="Where tasks are kept: tasks.db in base_dir, or a PostgreSQL database."
+    )
+    broker: Annotated[Text, OneOf((), dotted=True, schemes=("amqp", "amqps", "redis", "rediss", "sqs"))] | None = Field(
+        default=None, description="A message broker that spreads tasks over hosts; empty: the ledger alone."
+    )
+
+
+class ContextInheritance(Section):
+    """What a later task on the same issue takes over."""
+
+    expiry_days: Whole = Field(
+        default=90, ge=0, description="A new task on the same issue takes over a summary not older than this."
+    )

@@ -1,0 +1,259 @@
+"""The validated configuration: one frozen value that every room gets, with where each key came from.
+
+Not a reader: `loading.py` builds it from config.yaml, the environment and the command line.  It pickles (workers
+get it) and carries the few variables of the environment that `window.py` asks for, but never the environment.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from pydantic import Field, PrivateAttr, SecretStr, field_validator
+
+from agent.config import hosts, models, sections, shape, window
+from agent.config.base import SOURCES, Section, section_in
+from agent.config.kinds import OneOf, Text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MASK = "********"
+SHORTEST_SECRET = 8
+"""Shorter values are not masked: they would hide ordinary words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """One provider, ready to use.
+
+    `context_length` is the configured window in tokens (`window.configured_window`), never None.  `timeout` and
+    `idle_timeout` are seconds, `price` is per million tokens.  `base_url` is as written, "" for `replay`.
+    `messages` is the recorded messages.jsonl of `replay`.
+    """
+
+    name: str
+    model: str
+    context_length: int
+    max_output_tokens: int | None = None
+    base_url: str = ""
+    api_key: SecretStr | None = None
+    timeout: float = 1800
+    idle_timeout: float = 120
+    price: models.Price | None = None
+    messages: Path | None = None
+
+
+class Settings(Section):
+    """Every key of config.yaml.  `Settings()` has the defaults, with the current folder as root."""
+
+    task_sources: tuple[Annotated[Text, OneOf(SOURCES, dotted=True)], ...] = Field(
+        default=("local",), min_length=1, description="Where tasks come from."
+    )
+    context_storage: sections.ContextStorage = Field(
+        default_factory=sections.ContextStorage, description="Where a task's mind is kept, and when it is compacted."
+    )
+    assembler: sections.Assembler = Field(
+        default_factory=sections.Assembler, description="How a request is put together."
+    )
+    llm: models.LLM = Field(default_factory=models.LLM, description="Which model works, and where.")
+    github: tuple[hosts.GitHub, ...] = Field(
+        default_factory=lambda: (hosts.GitHub(),), description="GitHub: one mapping, or a list of them."
+    )
+    gitlab: tuple[hosts.GitLab, ...] = Field(
+        default_factory=lambda: (hosts.GitLab(),), description="GitLab: one mapping, or a list of them."
+    )
+    local: hosts.Local = Field(default_factory=hosts.Local, description="The local tracker.")
+    scheduling: sections.Scheduling = Field(
+        default_factory=sections.Scheduling, description="How often to look, and how much at a time."
+    )
+    limits: sections.Limits = Field(default_factory=sections.Limits, description="When a task is ended.")
+    workspace: sections.Workspace = Field(
+        default_factory=sections.Workspace, description="How a work tree is made ready."
+    )
+    verify: sections.Verify = Field(default_factory=sections.Verify, description="What a machine can check.")
+    sandbox: sections.Sandbox = Field(default_factory=sections.Sandbox, description="Where commands run.")
+    taskqueue: sections.TaskQueue = Field(default_factory=sections.TaskQueue, description="Ledger and broker.")
+    context_inheritance: sections.ContextInheritance = Field(
+        default_factory=sections.ContextInheritance, description="What a later task takes over."
+    )
+    mcp_servers: tuple[Any, ...] = Field(
+        default=(), description="MCP servers; none are supported yet, so it must be empty."
+    )
+
+    _root: Path = PrivateAttr(default_factory=Path.cwd)
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+    _variables: dict[str, str] = PrivateAttr(default_factory=dict)
+    _hidden: tuple[str, ...] = PrivateAttr(default=())
+
+    @field_validator("mcp_servers", mode="before")
+    @classmethod
+    def _no_servers(cls, value: Any) -> Any:
+        if value in (None, [], {}, ()):
+            return ()
+        raise ValueError("MCP servers are not supported by this version; remove them")
+
+    @classmethod
+    def build(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        root: Path,
+        origins: Mapping[str, str],
+        variables: Mapping[str, str],
+        hidden: tuple[str, ...] = (),
+    ) -> Settings:
+        """From merged, expanded data; pydantic's ValidationError when something is wrong (see `faults.py`)."""
+        whole: dict[str, Any] = {
+            name: {}
+            for name, field in cls.model_fields.items()
+            if section_in(field.annotation) and not shape.is_many(field)
+        }
+        settings = cls.model_validate(
+            whole | {name: value for name, value in data.items() if value is not None or name not in whole},
+            context={"root": root},
+        )
+        settings._remember(root, origins, variables, hidden)  # noqa: SLF001 - of this class
+        return settings
+
+    def _remember(
+        self, root: Path, origins: Mapping[str, str], variables: Mapping[str, str], hidden: tuple[str, ...]
+    ) -> None:
+        known = {key: "default" for key, _, _ in self._values()}
+        self._root = root
+        self._variables = dict(variables)
+        self._hidden = hidden
+        self._origins = known | {key: origin for key, origin in origins.items() if key in known}
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when every key is; where it came from does not matter."""
+        return isinstance(other, Settings) and self.__dict__ == other.__dict__
+
+    # --- where things are ------------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> Path:
+        """The folder of config.yaml, or the current folder when there is none."""
+        return self._root
+
+    @property
+    def base_dir(self) -> Path:
+        """`context_storage.base_dir`, absolute."""
+        return self._root / self.context_storage.base_dir
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Dotted key → `default`, name of the file, `environment NAME` or `command line`.  Entries of several
+        hosts are `github.0.token`, of a single one `github.token`."""
+        return self._origins
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables about window sizes, as they were when the configuration was loaded."""
+        return self._variables
+
+    # --- models ----------------------------------------------------------------------------------------------
+
+    def provider(self) -> ProviderSettings:
+        """The provider in use."""
+        return self.provider_of(self.llm.provider)
+
+    def provider_of(self, name: str) -> ProviderSettings:
+        """Another provider by name; a dotted path gets `llm.plugin`.  ConfigError for an unknown one."""
+        section = self.llm.of(name)
+        tokens, _ = window.configured_window(self, name)
+        if isinstance(section, models.Replay):
+            return ProviderSettings(
+                name=name,
+                model=section.model,
+                context_length=tokens,
+                max_output_tokens=section.max_output_tokens,
+                price=section.price,
+                messages=section.messages,
+            )
+        return ProviderSettings(
+            name=name,
+            model=section.model,
+            context_length=tokens,
+            max_output_tokens=section.max_output_tokens,
+            base_url=section.base_url or "",
+            api_key=section.api_key,
+            timeout=section.timeout,
+            idle_timeout=section.idle_timeout,
+            price=section.price,
+        )
+
+    # --- secrets and showing ---------------------------------------------------------------------------------
+
+    def secrets(self) -> tuple[str, ...]:
+        """Every declared secret of at least 8 characters, longest first: secret keys, passwords in addresses, and
+        the tokens that the environment holds for this program even where a key overrides them."""
+        found = set(self._hidden)
+        for _, value, _ in self._values():
+            if isinstance(value, SecretStr):
+                found.add(value.get_secret_value())
+                found.update(value.get_secret_value().split("\n"))  # a PEM key may be printed line by line
+            elif isinstance(value, str):
+                found.update(passwords_in(value))
+        return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))
+
+    def show(self) -> list[tuple[str, str, str]]:
+        """(key, value as text with secrets masked, origin) for every key, in the order of the documentation."""
+        secrets = self.secrets()
+        rows = []
+        for key, value, is_size in self._values():
+            text = value_text(value, is_size=is_size)
+            for secret in secrets:
+                text = text.replace(secret, MASK)
+            rows.append((key, text, self._origins.get(key, "default")))
+        return rows
+
+    def _values(self) -> Iterator[tuple[str, Any, bool]]:
+        """(dotted key, value, whether it is a size) for every key that holds a value."""
+        yield from _walk(self, ())
+
+
+def passwords_in(address: str) -> list[str]:
+    """The password of an address like amqp://user:password@host, as written and decoded."""
+    if "://" not in address or "@" not in address:
+        return []
+    try:
+        password = urlsplit(address).password
+    except ValueError:
+        return []
+    return [password, unquote(password)] if password else []
+
+
+def value_text(value: Any, *, is_size: bool = False) -> str:
+    """One value as one line of text; secrets as a mask, nothing as ""."""
+    if value is None:
+        return ""
+    if isinstance(value, SecretStr):
+        return MASK if value.get_secret_value() else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if is_size:
+        return size_text(value)
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value).replace("\n", "\\n")
+
+
+def _walk(section: Section, path: shape.Path) -> Iterator[tuple[str, Any, bool]]:
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        inner = (*path, name)
+        if isinstance(value, Section):
+            yield from _walk(value, inner)
+        elif shape.is_many(field):
+            for number, entry in enumerate(value):
+                yield from _walk(entry, (*inner, str(number)) if len(value) > 1 else inner)
+        else:
+            yield ".".join(inner), value, shape.is_size(field)

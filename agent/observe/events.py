@@ -1,0 +1,172 @@
+"""Events: what the rooms announce and others react to (log, metrics, progress comment, dashboard).
+
+The names are fixed: a name that is not in `EVENTS` is a bug and raises.  A listener is a callable
+`(name, fields)`; it runs in the caller's thread, in the order of registration, and may fail alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from agent.values import Listener
+
+EVENTS: dict[str, str] = {
+    # the daemon
+    "daemon_started": "The daemon runs (pid, role, base_dir, version).",
+    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue at their next turn (signal).",
+    "daemon_stopped": "The daemon has ended (seconds).",
+    "poll_started": "A place where tasks come from is asked (source, instance).",
+    "poll_finished": "It answered (source, instance, found, queued, seconds).",
+    "poll_failed": "It could not be asked or read; the next poll tries again (source, instance, error).",
+    "issue_skipped": "One issue cannot be a task; the others go on (source, instance, task_id, why).",
+    "worker_started": "A process for one task was started (uuid, pid).",
+    "worker_died": "A worker ended without closing its task (uuid, pid, signal, exit_code, attempt).",
+    "lease_expired": "A task's owner was not heard of in time; the task is queued again (uuid, lease_owner, attempt).",
+    "cleanup_finished": "Old closed tasks were removed (removed, bytes, kept).",
+    # a task's way
+    "task_queued": "A task was put in the queue (uuid, task, user).",
+    "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
+    "budget_spent": "A repository's daily limit holds a task back until tomorrow (task, limit, value).",
+    "task_claimed": "A worker owns the task (uuid, attempt, lease_owner).",
+    "task_started": "The task's folder is open and work begins (uuid, task, provider, model, resumed).",
+    "task_paused": "The task waits for a person (uuid, why).",
+    "task_resumed": "A task that waited goes on (uuid, user).",
+    "task_failed": "The task ended by an error, which is raised again (uuid, code, error).",
+    "task_ended": "The run is over, however it ended (uuid, status, end, code, turns, tool_calls, seconds, cost).",
+    "control_received": "Somebody asked for pause, stop or resume (uuid, requested).",
+    "limit_reached": "A limit of the configuration ended the run (limit, value).",
+    # the workspace
+    "mirror_fetched": "The bare mirror was brought up to date (host, owner, repo, seconds).",
+    "workspace_opened": "The work tree is ready (branch, base, commit).",
+    "guard_found": "Something lay where only git may write; it was put back or refuses the push (findings).",
+    "setup_started": "The setup command runs on the base commit (command, network).",
+    "setup_finished": "It has ended, or its cached result was copied (status, seconds, cached).",
+    "verify_started": "The verify command runs (command).",
+    "verify_finished": "It has ended (exit_code, seconds).",
+    # the turn
+    "turn_started": "A turn begins (turn).",
+    "context_assembled": "A request was planned (tokens, limit, latency_ms, layers: tokens by layer, dropped).",
+    "layer_failed": "A layer of memory could not be had and is left out (layer, error).",
+    "request_sent": "The request is on its way (provider, model, tokens, bytes).",
+    "answer_received": (
+        "The answer is whole (model, prompt_tokens, completion_tokens, cached_tokens, finish_reason, seconds)."
+    ),
+    "model_wait": "The model's server must be waited for (retry, seconds, why).",
+    "model_failed": "The model's server could not be used (code, error).",
+    "token_drift": "Estimated and reported tokens differ by more than 10 % (model, estimated, reported, ratio).",
+    "window_learnt": "An error or the server told the true window of the model (model, window, source).",
+    "tool_started": "A tool call begins (tool, call_id).",
+    "tool_finished": "It has ended (tool, call_id, status, duration_ms, characters).",
+    "compaction": "The view was compacted (strategy, start_seq, end_seq, tokens_before, tokens_after).",
+    "compaction_failed": "One means of compaction did not help; the next is used (strategy, why).",
+    "nudge": "The model was told that it repeats itself, or that it must go on (why).",
+    "content_cleaned": "Signs were taken out of a text from outside (source, findings).",
+    "store_repaired": "A torn or broken line of a task's file was put aside (file, bytes).",
+    # outside effects
+    "effect_done": "An outside effect happened, or was found to have happened (effect, found).",
+    "effect_failed": "An outside effect could not be made (effect, error).",
+    "push_refused": "What would be published holds a secret or touches a guarded path (findings).",
+    "gate_finished": "The gate has decided (verdict, round).",
+    "memory_written": "Something was remembered across tasks (kind, count).",
+    # watching itself
+    "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",
+}
+"""name → one line of meaning, with the fields in brackets.  docs/events.md is made from it."""
+
+LEVELS: dict[str, str] = {
+    "turn_started": "debug",
+    "context_assembled": "debug",
+    "tool_started": "debug",
+    "poll_started": "debug",
+    "content_cleaned": "debug",
+    "model_wait": "warning",
+    "limit_reached": "warning",
+    "issue_skipped": "warning",
+    "token_drift": "warning",
+    "layer_failed": "warning",
+    "compaction_failed": "warning",
+    "store_repaired": "warning",
+    "guard_found": "warning",
+    "push_refused": "warning",
+    "lease_expired": "warning",
+    "effect_failed": "warning",
+    "poll_failed": "warning",
+    "worker_died": "error",
+    "task_failed": "error",
+    "model_failed": "error",
+    "listener_failed": "error",
+}
+"""Events that are not logged as `info`."""
+
+MESSAGES: dict[str, str] = {
+    "task_started": "Task started: {uuid}",  # seed 002, 5.1
+    "task_failed": "Task processing failed",  # seed 002, 11.1
+}
+"""Sentences that the seed logs; they stand beside the name as `message`."""
+
+
+class Events:
+    """Announces.  `on` adds a listener, `emit` calls each; safe to use from several threads."""
+
+    def __init__(self, listeners: Iterable[Listener] = ()) -> None:
+        self._listeners: tuple[Listener, ...] = tuple(listeners)
+
+    def on(self, listener: Listener) -> Listener:
+        """Add a listener; returns it, so that it can be a decorator."""
+        self._listeners = (*self._listeners, listener)
+        return listener
+
+    def off(self, listener: Listener) -> None:
+        """Take a listener away; nothing when it is not there."""
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Announce `name`.  ValueError when it is not in `EVENTS`; a listener that raises is logged and skipped."""
+        if name not in EVENTS:
+            raise ValueError(f"{name!r} is no event; the names are in agent/observe/events.py")
+        for listener in self._listeners:
+            try:
+                listener(name, fields)
+            except Exception as error:  # noqa: BLE001 - watching must never break the work that is watched
+                _report(listener, name, error)
+
+
+def _report(listener: Listener, name: str, error: Exception) -> None:
+    known = getattr(listener, "__qualname__", type(listener).__qualname__)
+    log.get("events").error(
+        "listener_failed", listener=known, event_name=name, error=f"{type(error).__name__}: {error}"
+    )
+
+
+def to_log(name: str, fields: Mapping[str, Any]) -> None:
+    """The listener that writes every event to the log, at its level."""
+    # These five mean something to the logger itself.
+    own = ("self", "event", "level", "exc_info", "stack_info")
+    said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
+    if name in MESSAGES:
+        said["message"] = MESSAGES[name].format_map({"uuid": "", **said})
+    getattr(log.get("events"), LEVELS.get(name, "info"))(name, **said)
+
+
+def markdown() -> str:
+    """docs/events.md."""
+    rows = "".join(f"| `{name}` | {LEVELS.get(name, 'info')} | {meaning} |\n" for name, meaning in EVENTS.items())
+    return _HEAD + rows
+
+
+_HEAD = """\
+# Events
+
+What the program announces while it works. Each is a line of the log under exactly this name (`worker.log` in a task's
+folder has one JSON object a line), and what metrics, the progress comment and the dashboard hear. The fields stand in
+brackets; `uuid`, `timestamp` and `level` are in every line of a task's log.
+This page is made from the program (`scripts/write_docs.py`).
+
+| event | level | meaning (fields) |
+|---|---|---|
+"""

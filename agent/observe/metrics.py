@@ -1,0 +1,171 @@
+"""Metrics in Prometheus form, fed by events; no port is opened unless somebody asks.
+
+`Metrics` is a listener with a registry of its own, so that two of them in one process (tests, an embedding program) do
+not meet.  Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono_`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+
+from agent import disk
+from agent.errors import SurroundingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from threading import Thread
+    from wsgiref.simple_server import WSGIServer
+
+MOST_LABELS = 64
+"""Different values of one label; a model may invent tools, and each new value would cost memory for ever."""
+
+LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+TOKENS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000)
+SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+class Metrics:
+    """Counts what the events tell.  Call it with `(name, fields)`: `events.on(Metrics())`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._seen: dict[str, set[str]] = {}
+        here = self.registry
+        self.assembly = Histogram(
+            "context_assembly_latency_ms", "Time to plan one request.", buckets=LATENCY_MS, registry=here
+        )
+        self.context_tokens = Histogram(
+            "context_token_count", "Tokens of one request as planned.", buckets=TOKENS, registry=here
+        )
+        self.layers = Counter("memory_layer_usage", "Tokens sent, by layer.", ["layer"], registry=here)
+        self.turns = Counter("makimono_turns", "Turns begun.", registry=here)
+        self.tools = Counter(
+            "makimono_tool_calls", "Tool calls, by tool and status.", ["tool", "status"], registry=here
+        )
+        self.tool_seconds = Histogram(
+            "makimono_tool_seconds", "Time of one call.", ["tool"], buckets=SECONDS, registry=here
+        )
+        self.tokens = Counter(
+            "makimono_tokens", "Tokens as the provider reports them.", ["kind", "model"], registry=here
+        )
+        self.answer_seconds = Histogram(
+            "makimono_answer_seconds", "Time of one answer.", ["model"], buckets=SECONDS, registry=here
+        )
+        self.waits = Counter("makimono_model_waits", "Waits for a model's server, by reason.", ["why"], registry=here)
+        self.tasks = Counter("makimono_tasks", "Runs that ended, by status.", ["status"], registry=here)
+        self.queued = Counter("makimono_tasks_queued", "Tasks put in the queue.", registry=here)
+        self.running = Gauge("makimono_workers", "Workers that are alive.", registry=here)
+        self.died = Counter("makimono_workers_died", "Workers that ended without closing their task.", registry=here)
+        self.compactions = Counter("makimono_compactions", "Compactions, by strategy.", ["strategy"], registry=here)
+        self.effects = Counter("makimono_effects", "Outside effects, by result.", ["result"], registry=here)
+        self.polls = Counter("makimono_polls", "Polls, by source and result.", ["source", "result"], registry=here)
+        self.listeners = Counter("makimono_listener_failures", "Listeners that raised.", registry=here)
+        self._alive: set[str] = set()
+        self._server: WSGIServer | None = None
+        self._thread: Thread | None = None
+
+    def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Take one event in; events and fields that are not counted are passed over."""
+        count = getattr(self, f"_on_{name}", None)
+        if count is not None:
+            count(fields)
+
+    def text(self) -> bytes:
+        """Everything in the text format of Prometheus."""
+        return generate_latest(self.registry)
+
+    def write(self, path: Path) -> None:
+        """Write `text` to a file, whole or not at all (for a collector that reads files).  DiskError."""
+        disk.write_file(path, self.text(), 0o644, sync=False)
+
+    def serve(self, port: int, address: str = "127.0.0.1") -> int:
+        """Answer `GET /metrics` in a thread until `close`; returns the port (`port` 0: a free one).  SurroundingsError
+        when the port cannot be had."""
+        try:
+            self._server, self._thread = start_http_server(port, address, registry=self.registry)
+        except OSError as error:
+            raise SurroundingsError(f"metrics: cannot listen on {address}:{port}: {error.strerror}") from error
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = self._thread = None
+
+    def _label(self, kind: str, value: Any) -> str:
+        """`value`, or `other` once `MOST_LABELS` different ones were seen."""
+        text = str(value or "unknown")[:100]
+        seen = self._seen.setdefault(kind, set())
+        if text not in seen and len(seen) >= MOST_LABELS:
+            return "other"
+        seen.add(text)
+        return text
+
+    def _on_context_assembled(self, fields: Mapping[str, Any]) -> None:
+        if "latency_ms" in fields:
+            self.assembly.observe(fields["latency_ms"])
+        if "tokens" in fields:
+            self.context_tokens.observe(fields["tokens"])
+        for layer, tokens in (fields.get("layers") or {}).items():
+            self.layers.labels(self._label("layer", layer)).inc(tokens)
+
+    def _on_turn_started(self, _fields: Mapping[str, Any]) -> None:
+        self.turns.inc()
+
+    def _on_tool_finished(self, fields: Mapping[str, Any]) -> None:
+        tool = self._label("tool", fields.get("tool"))
+        self.tools.labels(tool, self._label("tool status", fields.get("status"))).inc()
+        self.tool_seconds.labels(tool).observe((fields.get("duration_ms") or 0) / 1000)
+
+    def _on_answer_received(self, fields: Mapping[str, Any]) -> None:
+        model = self._label("model", fields.get("model"))
+        for kind in ("prompt", "completion", "cached"):
+            self.tokens.labels(kind, model).inc(fields.get(f"{kind}_tokens") or 0)
+        if fields.get("seconds") is not None:
+            self.answer_seconds.labels(model).observe(fields["seconds"])
+
+    def _on_model_wait(self, fields: Mapping[str, Any]) -> None:
+        self.waits.labels(self._label("why", fields.get("why"))).inc()
+
+    def _on_task_queued(self, _fields: Mapping[str, Any]) -> None:
+        self.queued.inc()
+
+    def _on_task_ended(self, fields: Mapping[str, Any]) -> None:
+        self.tasks.labels(self._label("status", fields.get("status"))).inc()
+        self._gone(fields)
+
+    def _on_worker_started(self, fields: Mapping[str, Any]) -> None:
+        self._alive.add(str(fields.get("uuid")))
+        self.running.set(len(self._alive))
+
+    def _on_worker_died(self, fields: Mapping[str, Any]) -> None:
+        self.died.inc()
+        self._gone(fields)
+
+    def _gone(self, fields: Mapping[str, Any]) -> None:
+        self._alive.discard(str(fields.get("uuid")))
+        self.running.set(len(self._alive))
+
+    def _on_compaction(self, fields: Mapping[str, Any]) -> None:
+        self.compactions.labels(self._label("strategy", fields.get("strategy"))).inc()
+
+    def _on_effect_done(self, _fields: Mapping[str, Any]) -> None:
+        self.effects.labels("done").inc()
+
+    def _on_effect_failed(self, _fields: Mapping[str, Any]) -> None:
+        self.effects.labels("failed").inc()
+
+    def _on_poll_finished(self, fields: Mapping[str, Any]) -> None:
+        self.polls.labels(self._label("source", fields.get("source")), "finished").inc()
+
+    def _on_poll_failed(self, fields: Mapping[str, Any]) -> None:
+        self.polls.labels(self._label("source", fields.get("source")), "failed").inc()
+
+    def _on_listener_failed(self, _fields: Mapping[str, Any]) -> None:
+        self.listeners.inc()

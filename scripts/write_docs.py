@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+"""Write the pages that are made from the program: config.yaml, docs/configuration.md, docs/events.md."""
+
+from pathlib import Path
+
+from agent.config import table
+from agent.observe import events
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "config.yaml": table.example,
+    "docs/configuration.md": table.markdown,
+    "docs/events.md": events.markdown,
+}
+
+if __name__ == "__main__":
+    for name, made in PAGES.items():
+        (ROOT / name).write_text(made(), encoding="utf-8")
+        print(name)

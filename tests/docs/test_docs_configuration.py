@@ -1,0 +1,81 @@
+"""config.yaml, docs/configuration.md and docs/events.md say what the program does."""
+
+import ast
+import re
+from pathlib import Path
+
+from agent.config import Settings, load, shape, table
+from agent.observe import events
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_configuration_page_is_what_the_program_makes():
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == table.markdown()
+
+
+def test_the_events_page_is_what_the_program_makes():
+    assert (ROOT / "docs/events.md").read_text(encoding="utf-8") == events.markdown()
+
+
+def test_config_yaml_is_what_the_program_makes():
+    assert (ROOT / "config.yaml").read_text(encoding="utf-8") == table.example()
+
+
+def test_config_yaml_loads_equal_to_the_defaults():
+    path = ROOT / "config.yaml"
+    assert load(path, environ={}) == Settings.build({}, root=ROOT, origins={}, variables={})
+
+
+def test_every_key_has_a_meaning_and_stands_in_both_documents():
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    for path, field in shape.leaves(Settings):
+        assert field.description, path
+        assert f"| `{'.'.join(path)}` |" in page
+
+
+def test_the_optional_mappings_of_config_yaml_are_right_when_they_are_taken_in(tmp_path):
+    """Take the `#` from the commented `price`, `app` and `setup`, fill them, and load."""
+    text = (ROOT / "config.yaml").read_text(encoding="utf-8")
+    for name in ("price", "app", "setup"):
+        text = re.sub(rf"^( *){name}:\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^( *)# ((?:  )?(?:# )?.*)$", _uncommented, text, flags=re.MULTILINE)
+    values = {"input": "1", "output": "2", "id": "5", "private_key_file": "k.pem", "command": "make"}
+    for name, value in values.items():
+        text = re.sub(rf"^( *){name}:$", rf"\g<1>{name}: {value}", text, flags=re.MULTILINE)
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    settings = load(path, environ={})
+    assert settings.llm.openai.price is not None
+    assert settings.github[0].app is not None
+    assert settings.workspace.setup is not None
+    assert settings.workspace.setup.timeout == 1800
+
+
+def _uncommented(match: re.Match[str]) -> str:
+    pad, rest = match[1], match[2]
+    is_key = re.fullmatch(r"(?:  )?[a-z_]+:(?: \S+)?", rest)
+    return f"{pad}{rest}" if is_key else match[0]
+
+
+def test_every_event_has_one_line_of_meaning():
+    for name, meaning in events.EVENTS.items():
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+        assert meaning.endswith((".", ")."))
+        assert "\n" not in meaning
+    assert set(events.LEVELS) <= set(events.EVENTS)
+    assert set(events.MESSAGES) <= set(events.EVENTS)
+
+
+def test_every_event_that_is_emitted_is_known():
+    """An unknown name raises, but perhaps only in a branch that no other test takes."""
+    for path in (ROOT / "agent").rglob("*.py"):
+        for name in re.findall(r"\.emit\(\s*[\"']([a-z_]+)[\"']", path.read_text(encoding="utf-8")):
+            assert name in events.EVENTS, f"{path.name} emits {name}"
+
+
+def test_only_this_room_reads_the_environment():
+    for path in (ROOT / "agent").rglob("*.py"):
+        if path.parent.name != "config":
+            names = {node.attr for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Attribute)}
+            assert not names & {"environ", "environb", "getenv"}, f"{path} reads the environment"

@@ -1,0 +1,174 @@
+"""The structured log, on real files and a real stderr."""
+
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from agent import clock
+from agent.observe import log
+
+
+@pytest.fixture(autouse=True)
+def _closed():
+    yield
+    log.close()
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_line_of_the_file_is_one_json_object_with_time_level_event_and_fields(tmp_path):
+    path = tmp_path / "worker.log"
+    log.setup(path, level="info", stderr=False, uuid="u-1")
+    with clock.use(clock.FakeClock()):
+        log.get("llm").info("request_sent", bytes=12, text="日本語\n2", where=tmp_path)
+    log.get("llm").debug("tool_started")
+    assert records(path) == [
+        {
+            "timestamp": "2026-01-31T09:15:00.000000Z",
+            "level": "info",
+            "event": "request_sent",
+            "logger": "llm",
+            "uuid": "u-1",
+            "bytes": 12,
+            "text": "日本語\n2",
+            "where": str(tmp_path),
+        }
+    ]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_uuid_is_in_the_lines_of_every_thread(tmp_path):
+    path = tmp_path / "worker.log"
+    log.setup(path, stderr=False, uuid="u-1")
+    thread = threading.Thread(target=lambda: log.get("llm").warning("model_wait"))
+    thread.start()
+    thread.join()
+    assert records(path)[0]["uuid"] == "u-1"
+
+
+def test_every_line_is_masked_also_inside_fields_and_tracebacks(tmp_path, capsys):
+    path = tmp_path / "worker.log"
+    log.setup(path, redact=lambda text: text.replace("sk-secret", "[masked]"))
+    try:
+        raise RuntimeError("key sk-secret refused")
+    except RuntimeError:
+        log.get("llm").error("model_failed", header={"a": ["sk-secret"]}, exc_info=True)
+    logging.getLogger("some.library").warning("header sk-secret")
+    text = path.read_text() + capsys.readouterr().err
+    assert "sk-secret" not in text
+    assert "RuntimeError: key [masked] refused" in records(path)[0]["exception"]
+    assert records(path)[1]["message"] == "header [masked]"
+
+
+def test_what_libraries_log_is_kept_from_warnings_on(tmp_path):
+    path = tmp_path / "worker.log"
+    log.setup(path, level="debug", stderr=False)
+    logging.getLogger("urllib3.connectionpool").debug("Starting new connection")
+    logging.getLogger("urllib3.connectionpool").warning("Retrying %s", "now")
+    (line,) = records(path)
+    assert (line["event"], line["logger"], line["message"]) == ("library", "urllib3.connectionpool", "Retrying now")
+
+
+def test_stderr_gets_a_short_human_line(capsys):
+    log.setup()
+    with clock.use(clock.FakeClock()):
+        log.get("run").info("task_queued", task="local:a/b#1", title="two words", message="Hello")
+    assert capsys.readouterr().err == '09:15:00 info    task_queued (Hello) task=local:a/b#1 title="two words"\n'
+
+
+def test_nothing_that_a_terminal_obeys_reaches_it(capsys):
+    log.setup()
+    log.get("run").warning("issue_skipped", why="a\x1b[2J\x9b31m\u202eb\x7f\r", message="x\x1b]0;t\x07")
+    try:
+        raise ValueError("\x1b[31m")
+    except ValueError as error:
+        log.get("run").error("poll_failed", exc_info=error)
+    said = capsys.readouterr().err
+    assert not set(said) & set("\x1b\x9b\u202e\x7f\r\x07")
+    assert "ValueError: \\u001b[31m" in said
+
+
+def test_stderr_can_have_json_lines_too(capsys):
+    log.setup(json=True)
+    log.get("run").info("task_queued")
+    assert json.loads(capsys.readouterr().err)["event"] == "task_queued"
+
+
+def test_setting_up_again_replaces_what_was_there(tmp_path, capsys):
+    log.setup(tmp_path / "a.log")
+    log.setup(tmp_path / "b.log", stderr=False)
+    log.get("x").info("task_queued")
+    assert (tmp_path / "a.log").read_text() == ""
+    assert len(records(tmp_path / "b.log")) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_logger_that_was_got_before_follows(tmp_path):
+    logger = log.get("x").bind(turn=3)
+    log.setup(tmp_path / "a.log", stderr=False)
+    logger.info("turn_started")
+    assert records(tmp_path / "a.log")[0]["turn"] == 3
+
+
+def test_the_log_goes_on_in_a_renamed_folder(tmp_path):
+    (tmp_path / "running").mkdir()
+    log.setup(tmp_path / "running/worker.log", stderr=False)
+    log.get("x").info("task_started")
+    (tmp_path / "running").rename(tmp_path / "completed")
+    log.get("x").info("task_ended")
+    assert [line["event"] for line in records(tmp_path / "completed/worker.log")] == ["task_started", "task_ended"]
+
+
+def test_a_symlink_in_place_of_the_log_is_not_followed(tmp_path):
+    (tmp_path / "worker.log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"worker\.log"):
+        log.setup(tmp_path / "worker.log", stderr=False)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_work(capsys):
+    log.setup(stderr=False)
+    log.setup(_full())
+    log.get("x").info("task_started")
+    said = capsys.readouterr().err
+    assert "task_started" in said
+    assert "Traceback" not in said
+
+
+def _full():
+    """A file on which every write fails with "no space left"."""
+    from pathlib import Path
+
+    return Path("/dev/full")
+
+
+def test_strange_text_and_long_text_are_written(tmp_path):
+    path = tmp_path / "a.log"
+    log.setup(path, stderr=False)
+    log.get("x").info("tool_finished", odd="\ud800\x00", long="x" * 50_000)
+    (line,) = records(path)
+    assert line["odd"] == "\ud800\x00"
+    assert len(line["long"]) < 21_000
+    assert line["long"].endswith("(50000 characters)")
+
+
+def test_an_unknown_level_is_refused():
+    with pytest.raises(ValueError, match="known are debug, info, warning, error"):
+        log.setup(level="loud")
+
+
+def test_a_closed_pipe_on_stderr_does_not_stop_the_work():
+    code = "from agent.observe import log; log.setup(); [log.get('x').info('task_queued') for _ in range(3)]; print('done')"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as broken:
+        done = subprocess.run([sys.executable, "-c", code], stderr=broken, stdout=subprocess.PIPE, check=False)
+    assert done.stdout == b"done\n"
