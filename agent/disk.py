@@ -78,6 +78,8 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
         with suppress(FileNotFoundError):
             temporary.unlink()
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        if mode & 0o077:  # what others are to read must not depend on the umask
+            os.fchmod(descriptor, mode)
     try:
         yield descriptor
         with writing(path):

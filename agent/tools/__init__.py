@@ -1,0 +1,10 @@
+"""What the model may do: files of the work tree, commands in the sandbox, the plan, the end.
+
+Start at `base.py` (the contract), then `toolbox.py`.  Runs nothing by itself: the sandbox, masking and the record come
+in from outside.
+"""
+
+from agent.tools.repetition import Repetition
+from agent.tools.toolbox import Toolbox
+
+__all__ = ["Repetition", "Toolbox"]

@@ -1,0 +1,113 @@
+"""Arguments of a tool call against its schema, with errors that a model can act on.
+
+Each names the argument, what was found and what is allowed.  Only what loses nothing is mended: null for an optional
+argument, "50" for 50, "true" for true.
+"""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ToolError
+from agent.tools.text import fit
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+    from agent.values import Json
+
+
+def fitted(value: Any, depth: int = 0) -> Any:
+    """`value` with every text free of lone surrogates; ToolError for what is nested beyond reason."""
+    if depth > 50:
+        raise ToolError("the arguments are nested too deep; give plain values")
+    if isinstance(value, str):
+        return fit(value)
+    if isinstance(value, list):
+        return [fitted(one, depth + 1) for one in value]
+    if isinstance(value, dict):
+        return {fit(str(key)): fitted(one, depth + 1) for key, one in value.items()}
+    return value
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether this is a whole number in another dress: "50", 50.0."""
+    if isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, str) and len(value) < 20 and value.strip().lstrip("-").isdecimal()
+
+
+def mended(arguments: Json, schema: Json) -> Json:
+    """The arguments with lossless repairs."""
+    properties = schema.get("properties", {})
+    required = schema.get("required", ())
+    result = {}
+    for name, value in arguments.items():
+        kind = properties.get(name, {}).get("type")
+        if value is None and name in properties and name not in required and kind not in (None, "null"):
+            continue
+        if kind == "integer" and _is_whole(value):
+            result[name] = int(value)
+        elif kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
+            result[name] = value.lower() == "true"
+        else:
+            result[name] = value
+    return result
+
+
+def checked(tool: str, arguments: object, schema: Json, validator: Validator) -> Json:
+    """The arguments, mended and valid; ToolError that lists everything that is wrong."""
+    if not isinstance(arguments, dict):
+        raise ToolError(f"{tool}: the arguments must be an object with {_takes(schema)}; found {_shown(arguments)}")
+    mine = mended(fitted(arguments), schema)
+    wrong = sorted(validator.iter_errors(mine), key=lambda error: [str(part) for part in error.absolute_path])
+    if wrong:
+        told = "; ".join(dict.fromkeys(_told(error) for error in wrong[:5]))
+        raise ToolError(f"{tool}: {told}. It takes {_takes(schema)}")
+    return mine
+
+
+def _takes(schema: Json) -> str:
+    required = schema.get("required", ())
+    names = [name if name in required else f"{name} (optional)" for name in schema.get("properties", {})]
+    return ", ".join(names) or "no arguments"
+
+
+def _shown(value: object) -> str:
+    """A value in at most 80 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _told(error: ValidationError) -> str:
+    where = ".".join(str(part) for part in error.absolute_path)
+    rule = error.validator
+    allowed: Any = error.validator_value
+    instance: Any = error.instance
+    if rule == "required":
+        missing = [name for name in allowed if name not in instance]
+        prefix = f"{where}." if where else ""
+        return f"{', '.join(prefix + name for name in missing)} missing"
+    if rule == "additionalProperties":
+        known = list(error.schema.get("properties", {})) if isinstance(error.schema, dict) else []
+        extra = [name for name in instance if name not in known]
+        near = get_close_matches(extra[0], known, n=1) if extra else []
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"{', '.join((f'{where}.' if where else '') + name for name in extra)} not known{hint}"
+    found = _shown(instance)
+    if rule == "type":
+        return f"{where} must be of type {allowed}, found {found}"
+    if rule == "enum":
+        return f"{where} must be one of {', '.join(map(str, allowed))}, found {found}"
+    if rule == "minLength":
+        return f"{where} must not be empty"
+    if rule in ("maxLength", "maxItems"):
+        return f"{where} has {len(instance)} {'characters' if rule == 'maxLength' else 'items'}, at most {allowed}"
+    if rule == "minimum":
+        return f"{where} must be at least {allowed}, found {found}"
+    if rule == "maximum":
+        return f"{where} must be at most {allowed}, found {found}"
+    return f"{where or 'the arguments'}: {error.message[:200]}"

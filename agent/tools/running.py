@@ -1,0 +1,94 @@
+"""`run_command`: one shell command in the sandbox; exit code, limits and whatever it printed, also when it was ended.
+
+Isolation is the injected `run`'s.  How long it took is in the record, not in the text: the repetition guard must see
+that the same command gave the same result.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from agent.errors import SandboxUnavailable, ToolError
+from agent.tools.base import Place, Product, schema, whole
+from agent.tools.text import lenient
+
+if TYPE_CHECKING:
+    from agent.values import Finished, Json
+
+_WITHOUT = "Go on without commands: read and edit files, and say in finish that nothing was run"
+_MEANING = {
+    signal.SIGKILL: "ended from outside, most often because the memory limit was reached",
+    signal.SIGXCPU: "the CPU time limit was reached",
+    signal.SIGXFSZ: "a file grew over the file size limit",
+    signal.SIGSYS: "a system call that the sandbox forbids",
+    signal.SIGSEGV: "the program crashed",
+    signal.SIGABRT: "the program ended itself after an error",
+}
+
+
+def overwritten(text: str) -> str:
+    """Lines as a terminal would leave them: what stands before a lone carriage return (progress bars) is gone."""
+    if "\r" not in text:
+        return text
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def ending(done: Finished, timeout: float) -> str:
+    """How a command ended, in one line."""
+    if done.timed_out:
+        return f"ended after {timeout:g} s, before it was done; its output until then follows"
+    number = -done.returncode if done.returncode < 0 else done.returncode - 128
+    if number > 0 and (done.returncode < 0 or done.returncode < 128 + signal.NSIG):
+        try:
+            name = signal.Signals(number)
+        except ValueError:
+            return f"exit code {done.returncode}"
+        meaning = f": {_MEANING[name]}" if name in _MEANING else ""
+        return f"exit code {done.returncode}, signal {name.name}{meaning}"
+    return f"exit code {done.returncode}"
+
+
+class RunCommand:
+    """One command to its end."""
+
+    name = "run_command"
+    description = (
+        "Run a shell command in the work tree, isolated, without network or input; prints exit code and output."
+    )
+    parameters = schema(
+        ("command",),
+        command={"type": "string", "minLength": 1},
+        timeout=whole("seconds; default 120"),
+    )
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.parameters = schema(
+            ("command",),
+            command={"type": "string", "minLength": 1},
+            timeout=whole(f"seconds; default {place.timeout:g}, at most {place.max_timeout:g}"),
+        )
+
+    def run(self, arguments: Json) -> Product:
+        command = arguments["command"]
+        if "\0" in command:
+            raise ToolError("command has a NUL character, which no shell takes")
+        if self.place.run is None:
+            raise ToolError(f"commands cannot be run in this task. {_WITHOUT}")
+        timeout = min(float(arguments.get("timeout", self.place.timeout)), self.place.max_timeout)
+        spool = self.place.outputs.spool()
+        try:
+            done = self.place.run(command, timeout, spool)
+        except SandboxUnavailable as error:
+            raise ToolError(f"commands cannot be run on this machine: {error}. {_WITHOUT}") from error
+        except OSError as error:
+            raise ToolError(f"the command could not be started: {error.strerror or error}") from error
+        text = overwritten(lenient(done.output)).rstrip("\n")
+        return Product(
+            text if text.strip() else "(no output)",
+            status="error" if done.timed_out else "success",
+            head=f"[{ending(done, timeout)}]",
+            spool=spool,
+            dropped=done.dropped,
+        )

@@ -1,0 +1,158 @@
+r"""Finding and replacing text in a file so that nothing but the edited text changes.
+
+The model sees and writes `\n`; the file may have any line ends, also mixed.  A text is looked for in a view of the
+file with `\n` only, what is common to old and new text is left alone, and only the difference is put in, with the
+line end that the file has at that place.  Pure functions of strings; `editing` does the files.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+END = re.compile(r"\r\n|\n|\r")
+# What a cleaned result does not show: controls, format characters, selectors, fillers (security.md 4.3).
+_UNSEEN = re.compile(
+    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+HINT_LINES = 3000
+HINT_WIDTH = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Replace characters `start` to `end` of the file's text by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class View:
+    """The text as the model knows it, and the way back to positions in the file's own text."""
+
+    def __init__(self, raw: str, *, seen_only: bool = False) -> None:
+        self.raw = raw
+        text = unify(raw)
+        self._pairs: list[int] = []  # where in `text` the ends of two characters are
+        if "\r\n" in raw:
+            self._pairs = [match.start() - count for count, match in enumerate(re.finditer("\r\n", raw))]
+        self._kept: list[int] | None = None
+        if seen_only:
+            unseen = {match.start() for match in _UNSEEN.finditer(text)}
+            self._kept = [position for position in range(len(text)) if position not in unseen]
+            text = _UNSEEN.sub("", text)
+        self.text = text
+
+    def _raw(self, position: int) -> int:
+        return position + bisect_left(self._pairs, position)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The raw span of `start` to `end` of the view."""
+        if self._kept is None:
+            return self._raw(start), self._raw(end)
+        first = self._kept[start] if start < len(self._kept) else (self._kept[-1] + 1 if self._kept else 0)
+        if start == end:
+            return self._raw(first), self._raw(first)
+        return self._raw(first), self._raw(self._kept[end - 1] + 1)
+
+
+def unify(text: str) -> str:
+    r"""With `\n` as the only line end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def find(raw: str, old: str, new: str) -> tuple[View, list[int], str, str]:
+    """(view, places in it, old, new) for the first reading of `old` that is there; no places when none is.
+
+    Readings: as it is; composed; decomposed; without characters that a cleaned result does not show.
+    """
+    old, new = unify(old), unify(new)
+    view = View(raw)
+    for form in (None, "NFC", "NFD"):
+        was = unicodedata.normalize(form, old) if form else old
+        places = _places(view.text, was)
+        if places:
+            return view, places, was, unicodedata.normalize(form, new) if form else new
+    was = _UNSEEN.sub("", old)
+    if was and (was != old or _UNSEEN.search(view.text)):
+        view = View(raw, seen_only=True)
+        places = _places(view.text, was)
+        if places:
+            return view, places, was, _UNSEEN.sub("", new)
+    return view, [], old, new
+
+
+def _places(text: str, wanted: str) -> list[int]:
+    places = []
+    position = text.find(wanted)
+    while position >= 0:
+        places.append(position)
+        position = text.find(wanted, position + len(wanted))
+    return places
+
+
+def changes(view: View, places: list[int], old: str, new: str) -> list[Change]:
+    """The least changes that make `new` of each `old`; empty when both are the same in this view."""
+    if old == new:
+        return []
+    front = _common(old, new)
+    back = _common(old[front:][::-1], new[front:][::-1])
+    middle = new[front : len(new) - back]
+    made = []
+    for place in places:
+        start, end = view.span(place + front, place + len(old) - back)
+        made.append(
+            Change(start, end, middle.replace("\n", line_end_at(view.raw, start)) if "\n" in middle else middle)
+        )
+    return made
+
+
+def _common(one: str, other: str) -> int:
+    """Length of the common beginning, by halving: whole slices are compared, not signs."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def line_end_at(raw: str, position: int) -> str:
+    r"""The line end in force at `position`: the next one, else the last one before, else `\n`."""
+    following = END.search(raw, position)
+    if following is not None:
+        return following.group()
+    before = max(raw.rfind("\n", 0, position), raw.rfind("\r", 0, position))
+    if before < 0:
+        return "\n"
+    return "\r\n" if raw[before - 1 : before + 1] == "\r\n" else raw[before]
+
+
+def line_number(text: str, position: int) -> int:
+    r"""The line of a position in a text with `\n` ends, from 1."""
+    return text.count("\n", 0, position) + 1
+
+
+def nearest(text: str, old: str) -> str:
+    """The lines of `text` most like the beginning of `old`, with their number; "" when nothing is near."""
+    first = next((line.strip() for line in old.split("\n") if line.strip()), "")[:HINT_WIDTH]
+    if not first:
+        return ""
+    every = text.split("\n")
+    same = next((number for number, line in enumerate(every) if line.strip() == first), None)
+    if same is None:
+        some = {line.strip()[:HINT_WIDTH]: number for number, line in reversed(list(enumerate(every[:HINT_LINES])))}
+        near = get_close_matches(first, some, n=1, cutoff=0.6)
+        if not near:
+            return ""
+        same = some[near[0]]
+    count = min(old.count("\n") + 1, 8)
+    shown = "\n".join(line[:HINT_WIDTH] for line in every[same : same + count])
+    return f"The nearest is at line {same + 1}:\n{shown}"

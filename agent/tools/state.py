@@ -1,0 +1,64 @@
+"""What the tools know about the work so far: the plan, files read, files changed.
+
+Made only from records of tool calls, so that living and replaying tools.jsonl give the same; compaction carries it
+over (design: section 4).  Bounded: the newest 50 files of each kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.tools.tree import Tree
+    from agent.values import Json
+
+MOST = 50
+
+
+class State:
+    """`note` each call as it is recorded."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.plan: list[dict[str, str]] = []
+        self._read: dict[str, None] = {}
+        self._changed: dict[str, None] = {}
+
+    def note(self, tool: str, arguments: Mapping[str, Any], status: str) -> None:
+        """Take one finished call in; failed ones and those of other tools leave no trace."""
+        if status != "success":
+            return
+        if tool == "update_plan":
+            items = arguments.get("items")
+            if isinstance(items, list):
+                self.plan = [
+                    {"text": str(item["text"]), "status": str(item["status"])}
+                    for item in items
+                    if isinstance(item, dict) and "text" in item and "status" in item
+                ]
+        elif tool == "read_file":
+            self._keep(self._read, arguments.get("path"))
+        elif tool in ("edit_file", "write_file"):
+            self._keep(self._changed, arguments.get("path"))
+
+    def _keep(self, files: dict[str, None], path: object) -> None:
+        try:
+            name = self._tree.relative(str(path))
+        except ToolError:
+            return
+        files.pop(name, None)
+        files[name] = None
+        if len(files) > MOST:
+            del files[next(iter(files))]
+
+    def to_dict(self) -> Json:
+        """`{"plan": [...], "files_read": [...], "files_changed": [...]}`, files in the order of their last use."""
+        return {
+            "plan": [dict(item) for item in self.plan],
+            "files_read": list(self._read),
+            "files_changed": list(self._changed),
+        }

@@ -1,0 +1,182 @@
+"""The toolbox: every tool call goes through here, and comes back as a result that the model can be shown.
+
+Check the arguments, run, clean, mask declared secrets, cap, keep the whole text in `outputs/`, remember what matters.
+Does not record: the loop writes the result to tools.jsonl and the messages.  Called by the loop and by nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jsonschema import Draft202012Validator
+
+from agent import clock
+from agent.errors import DiskError, ToolError
+from agent.tools import cap
+from agent.tools.base import TOOLS, Place, Product, Run, Tool
+from agent.tools.check import checked
+from agent.tools.lines import decoded, shorten
+from agent.tools.outputs import Outputs, Whole, blocks, masked
+from agent.tools.planning import ending
+from agent.tools.running import overwritten
+from agent.tools.state import State
+from agent.tools.text import UTF8, fit, size_of
+from agent.tools.tree import Tree
+from agent.values import ToolResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.values import Json, Outcome, Redact
+
+CAP = 16_000
+TIMEOUT = 120.0
+MAX_TIMEOUT = 1800.0
+LEAST = 1000
+
+
+def room_of(window: int) -> int:
+    """Bytes of one result for a window of that many tokens: about an eighth of it, at most CAP."""
+    return min(CAP, max(LEAST, window * 3 // 8))
+
+
+class Toolbox:
+    """The tools of one task.
+
+    `root` is the work tree, `context_dir` the task's folder.  `run` executes a command isolated (None: commands are
+    refused), `clean` takes escape sequences and invisible characters out of a text and must leave everything that
+    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call.  As root, new files get
+    `owner_uid`.  `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
+    than another; None: `room_of` the configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        context_dir: Path,
+        run: Run | None,
+        redact: Redact,
+        clean: Callable[[str], str],
+        lookup: Callable[[int], str | None],
+        owner_uid: int | None = None,
+        settings: Settings | None = None,
+        extra_tools: Sequence[Tool] = (),
+        cap_chars: int | None = None,
+        timeout: float = TIMEOUT,
+        max_timeout: float = MAX_TIMEOUT,
+    ) -> None:
+        if cap_chars is None:
+            cap_chars = CAP if settings is None else room_of(settings.provider().context_length)
+        self.room = max(LEAST, cap_chars)
+        self.outputs = Outputs(context_dir)
+        self._redact, self._clean = redact, clean
+        tree = Tree(root, owner_uid)
+        self._state = State(tree)
+        self._last: Mapping[str, Any] = {}
+        place = Place(
+            tree=tree,
+            outputs=self.outputs,
+            run=run,
+            lookup=lookup,
+            page=self.room * 9 // 10,  # masking may lengthen a text a little
+            timeout=min(timeout, max_timeout),
+            max_timeout=max_timeout,
+        )
+        built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
+        self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}
+        self._validators = {name: Draft202012Validator(tool.parameters) for name, tool in self.tools.items()}
+
+    def schemas(self) -> list[Json]:
+        """The tools in OpenAI's form, always in the same order."""
+        return [
+            {
+                "type": "function",
+                "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+            }
+            for tool in self.tools.values()
+        ]
+
+    def run(self, name: str, arguments: object) -> ToolResult:
+        """Run one call.  Whatever the tool does wrong is a result; only DiskError (the task's own disk) is raised."""
+        started = clock.monotonic()
+        try:
+            result = self._result(self._called(name, arguments))
+        except DiskError:
+            raise
+        except ToolError as error:
+            text = self._mask(str(error))
+            result = ToolResult(self._capped(text)[0], status="error", error=text[:500])
+        except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task; the model is told and goes on
+            text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
+            result = ToolResult(fit(text), status="error", error=fit(text))
+        if isinstance(arguments, dict):
+            self._state.note(name, arguments, result.status)
+        duration = int((clock.monotonic() - started) * 1000)
+        return ToolResult(result.content, result.status, duration, result.output, result.error, result.outcome)
+
+    def plan(self) -> list[dict[str, str]]:
+        """The plan as the model last gave it: `{"text", "status"}` items."""
+        return [dict(item) for item in self._state.plan]
+
+    def state(self) -> Json:
+        """What a compaction carries over: `{"plan", "files_read", "files_changed"}`."""
+        return self._state.to_dict()
+
+    def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Take in the records of tools.jsonl, oldest first (after a restart)."""
+        for record in records:
+            arguments = record.get("args")
+            if isinstance(arguments, dict):
+                self._state.note(str(record.get("tool")), arguments, str(record.get("status")))
+                self._last = record
+
+    def restored_outcome(self) -> Outcome | None:
+        """How the newest restored call ended the run (`finish`, `ask_user`), None when it did not."""
+        last = self._last
+        if last.get("status") != "success" or last.get("tool") not in ("finish", "ask_user"):
+            return None
+        return ending(str(last["tool"]), last["args"])
+
+    def _called(self, name: str, arguments: object) -> Product:
+        tool = self.tools.get(name)
+        if tool is None:
+            raise ToolError(f"there is no tool {fit(str(name))!r}; the tools are {', '.join(self.tools)}")
+        return tool.run(checked(name, arguments, tool.parameters, self._validators[name]))
+
+    def _result(self, product: Product) -> ToolResult:
+        """Clean, mask and cap what the tool made."""
+        text = self._mask(product.text)
+        head = shorten(self._mask(product.head), self.room // 4)
+        whole = None
+        room = self.room - size_of(head) - 1
+        try:
+            if product.dropped and product.spool is not None and product.spool.exists():
+                with product.spool.open("rb") as file:
+                    whole = self.outputs.keep(masked(decoded(blocks(file.fileno()), UTF8), self._mask_raw))
+        finally:
+            if product.spool is not None:
+                product.spool.unlink(missing_ok=True)
+        body, output = self._capped(text, room, whole, paged=product.paged)
+        content = "\n".join(part for part in (head, body) if part)
+        error = head[:500] if product.status == "error" else None
+        return ToolResult(fit(content), product.status, output=output, error=error, outcome=product.outcome)
+
+    def _mask(self, text: str) -> str:
+        return self._redact(self._clean(text)) if text else text
+
+    def _mask_raw(self, text: str) -> str:
+        return self._mask(overwritten(text))
+
+    def _capped(
+        self, text: str, room: int | None = None, whole: Whole | None = None, *, paged: bool = False
+    ) -> tuple[str, str | None]:
+        """(text within the room, name of the stored output or None)."""
+        room = max(LEAST // 2, self.room if room is None else room)
+        cut = cap.cut(text, room, more=whole is not None, longest=room if paged else cap.LINE)
+        if cut is None:
+            return fit(text), None
+        whole = whole or self.outputs.keep([text])
+        return fit(cut.shown(whole)), whole.name

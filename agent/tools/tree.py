@@ -1,0 +1,312 @@
+"""The work tree as the tools see it: every path is opened beneath its root, whatever the tree has become.
+
+The tree is hostile (security.md 4.5: symlinks to /etc/shadow, symlinked parents, FIFOs): no symlink is followed at any
+step, only regular files are read, `..`, foreign absolute paths and `.git` are refused in words that say what to do.
+Commands see the tree at `/work`, so a path may begin with that.  Called by the file tools only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import unicodedata
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import disk
+from agent.errors import DiskError, ToolError
+from agent.tools.text import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INSIDE = "/work"
+JUNK = frozenset(
+    (
+        *("node_modules", "bower_components", ".next", ".nuxt"),
+        *(
+            "__pycache__",
+            ".venv",
+            ".tox",
+            ".nox",
+            ".eggs",
+            ".mypy_cache",
+            ".ruff_cache",
+            ".pytest_cache",
+            ".hypothesis",
+        ),
+        *(".gradle", ".terraform", ".svn", ".hg"),
+    )
+)
+MAX_DEPTH = 100
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+# Characters that a case-folding or HFS+ file system ignores in `.git`.
+_IGNORED = dict.fromkeys([*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF])
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One entry of the tree: path below the root, and "file", "link" or what else it is."""
+
+    path: str
+    kind: str
+
+
+def is_git(part: str) -> bool:
+    """Whether a path component is `.git`, also in the forms that other file systems take for it."""
+    plain = unicodedata.normalize("NFC", part).translate(_IGNORED).casefold().rstrip(". ")
+    return plain in (".git", "git~1") or plain.startswith(".git:")
+
+
+def name_of(path: str) -> str:
+    r"""A path as it is shown: names that are not UTF-8 have their bytes as `\xNN`, ends of line are escaped."""
+    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
+
+
+def kind_of(mode: int) -> str:
+    """What a file mode says, for people."""
+    kinds = (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "folder"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISFIFO, "named pipe"),
+        (stat.S_ISSOCK, "socket"),
+    )
+    return next((name for test, name in kinds if test(mode)), "device")
+
+
+class Tree:
+    """The tree at `root`.  As root, what is made new belongs to `owner_uid` and to the group of the root folder."""
+
+    def __init__(self, root: Path, owner_uid: int | None = None) -> None:
+        self.root = root
+        self.owner_uid = owner_uid if os.geteuid() == 0 else None
+
+    def relative(self, path: str) -> str:
+        """`path` as the model wrote it, relative to the root ("" for the root itself); ToolError when refused."""
+        shown = fit(path)
+        if "\0" in path or path != shown:
+            raise ToolError(f"path {shown!r} has a character that no file name can have")
+        for prefix in (INSIDE, str(self.root)):
+            if path == prefix or path.startswith(prefix + "/"):
+                path = path[len(prefix) :].lstrip("/")
+                break
+        if path.startswith("/") and path.strip("/"):
+            raise ToolError(
+                f"path {shown!r} is outside the work tree; give a path relative to its root, or below /work"
+            )
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise ToolError(f"path {shown!r} has '..' in it; give the path from the root of the work tree")
+        if any(is_git(part) for part in parts):
+            raise ToolError(
+                f"path {shown!r}: .git belongs to the program; use git commands (log, diff, blame) in run_command"
+            )
+        return "/".join(parts)
+
+    @contextmanager
+    def _root(self) -> Iterator[int]:
+        descriptor = os.open(self.root, _DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, relative: str, flags: int) -> int:
+        """open_beneath, tolerant of the two ways to write an accented name; OSError as it comes."""
+        with self._root() as root:
+            try:
+                return disk.open_beneath(root, relative, flags)
+            except FileNotFoundError:
+                for form in ("NFC", "NFD"):
+                    other = unicodedata.normalize(form, relative)
+                    if other != relative:
+                        with suppress(FileNotFoundError):
+                            return disk.open_beneath(root, other, flags)
+                raise
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[int]:
+        """A descriptor of the regular file at `path`; ToolError for anything else."""
+        relative = self.relative(path)
+        try:
+            descriptor = self._open(relative, os.O_RDONLY)
+        except OSError as error:
+            raise self._refusal(relative, error) from error
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise ToolError(f"{relative or '.'} is a folder; use list_files")
+            if not stat.S_ISREG(mode):
+                raise ToolError(f"{relative} is a {kind_of(mode)}, not a regular file; it is not opened")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether `path` is a folder; ToolError when nothing usable is there."""
+        relative = self.relative(path)
+        try:
+            descriptor = self._open(relative, os.O_RDONLY)
+        except OSError as error:
+            raise self._refusal(relative, error) from error
+        try:
+            return stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        finally:
+            os.close(descriptor)
+
+    def link_target(self, relative: str) -> str:
+        """Where the symlink at `relative` points, as text; "?" when it cannot be told."""
+        folder, _, name = relative.rpartition("/")
+        try:
+            parent = self._open(folder, _DIRECTORY)
+        except OSError:
+            return "?"
+        try:
+            return name_of(os.readlink(name, dir_fd=parent))
+        except OSError:
+            return "?"
+        finally:
+            os.close(parent)
+
+    def _refusal(self, relative: str, error: OSError) -> ToolError:
+        """The ToolError for a path that cannot be opened."""
+        shown = name_of(relative) or "."
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            return ToolError(self._obstacle(relative, shown))
+        if error.errno == errno.ENOENT:
+            near = self._near(relative)
+            hint = f"; did you mean {' or '.join(near)}?" if near else "; list_files shows what is there"
+            return ToolError(f"{shown}: no such file or folder{hint}")
+        if error.errno in (errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP):
+            return ToolError(f"{shown} is a socket, pipe or device, not a regular file; it is not opened")
+        return ToolError(f"{shown} cannot be opened: {error.strerror}")
+
+    def _obstacle(self, relative: str, shown: str) -> str:
+        parts = relative.split("/")
+        for count in range(1, len(parts) + 1):
+            prefix = "/".join(parts[:count])
+            target = self.link_target(prefix)
+            if target != "?":
+                return (
+                    f"{name_of(prefix)} is a symbolic link (to {target}); links are not followed. "
+                    "If it points into the work tree, use the path it points to"
+                )
+        return f"{shown}: a part of this path is a file, not a folder"
+
+    def _near(self, relative: str) -> list[str]:
+        """Up to three existing names like the missing one."""
+        folder, _, name = relative.rpartition("/")
+        with suppress(OSError, ToolError):
+            names = [entry.path for _, entry in zip(range(2000), self._entries(folder), strict=False)]
+            wanted = f"{folder}/{name}" if folder else name
+            return [name_of(path) for path in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+        return []
+
+    def _entries(self, relative: str) -> list[Found]:
+        """What is in one folder, sorted by name; OSError as it comes."""
+        descriptor = self._open(relative, _DIRECTORY)
+        try:
+            with os.scandir(descriptor) as entries:
+                found = []
+                for entry in entries:
+                    kind = "folder" if entry.is_dir(follow_symlinks=False) else "file"
+                    if kind == "file" and not entry.is_file(follow_symlinks=False):
+                        kind = kind_of(entry.stat(follow_symlinks=False).st_mode)
+                    found.append(Found(f"{relative}/{entry.name}" if relative else entry.name, kind))
+        finally:
+            os.close(descriptor)
+        return sorted(found, key=lambda entry: entry.path)
+
+    def walk(self, path: str, left_out: list[str]) -> Iterator[Found]:
+        """Everything below `path` but folders themselves, sorted within each folder.
+
+        `.git` is never entered; junk folders (JUNK), unreadable and too deep ones are named in `left_out`.
+        """
+        start = self.relative(path)
+        try:
+            stack = [iter(self._entries(start))]
+        except OSError as error:
+            raise self._refusal(start, error) from error
+        while stack:
+            entry = next(stack[-1], None)
+            if entry is None:
+                stack.pop()
+                continue
+            name = entry.path.rpartition("/")[2]
+            if is_git(name):
+                continue
+            if entry.kind != "folder":
+                yield entry
+            elif name in JUNK or len(stack) > MAX_DEPTH:
+                left_out.append(entry.path)
+            else:
+                try:
+                    stack.append(iter(self._entries(entry.path)))
+                except OSError:
+                    left_out.append(entry.path)
+
+    def replace(self, path: str, data: bytes, *, like: os.stat_result | None = None) -> None:
+        """Write `data` as the whole of `path`: temporary file and rename in its own folder, parents made.
+
+        Mode and owner are those of `like` (the file before), else 0644 and the tree's owner.  ToolError when the
+        place refuses; DiskError when the disk is full or broken.
+        """
+        relative = self.relative(path)
+        folder, _, name = relative.rpartition("/")
+        if not name:
+            raise ToolError(f"path {path!r} is the work tree itself; name a file in it")
+        parent = self._make_folders(folder)
+        try:
+            # The descriptor's own path: the kernel goes to this very folder, even if its name is a symlink by now.
+            target = Path(f"/proc/self/fd/{parent}", name)
+            with disk.replacing(target) as descriptor:
+                self._own(descriptor, like)
+                disk.write_all(descriptor, data)
+        except DiskError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno in _FULL:
+                reason = cause if isinstance(cause, OSError) else OSError(errno.EIO, str(error))
+                raise disk.disk_error(self.root / relative, reason) from error
+            raise ToolError(f"{name_of(relative)} cannot be written: {cause.strerror}") from error
+        finally:
+            os.close(parent)
+
+    def _own(self, descriptor: int, like: os.stat_result | None) -> None:
+        if os.geteuid() == 0 and like is not None:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        elif self.owner_uid is not None:
+            os.fchown(descriptor, self.owner_uid, self.root.stat().st_gid)
+        os.fchmod(descriptor, like.st_mode & 0o777 if like is not None else 0o644)
+
+    def _make_folders(self, folder: str) -> int:
+        """A descriptor of the folder, made with its parents where missing."""
+        with self._root() as root:
+            current = os.dup(root)
+        done = ""
+        try:
+            for part in [part for part in folder.split("/") if part]:
+                done = f"{done}/{part}" if done else part
+                made = False
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o755, dir_fd=current)
+                    made = True
+                step = os.open(part, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+                os.close(current)
+                current = step
+                if made:
+                    if self.owner_uid is not None:
+                        os.fchown(current, self.owner_uid, self.root.stat().st_gid)
+                    os.fchmod(current, 0o755)
+        except OSError as error:
+            os.close(current)
+            if error.errno in _FULL:
+                raise disk.disk_error(self.root / done, error) from error
+            raise self._refusal(done, error) from error
+        return current

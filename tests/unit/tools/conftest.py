@@ -1,0 +1,45 @@
+"""A toolbox over a real folder, with real processes instead of the sandbox."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent import proc
+from agent.tools import Toolbox
+
+
+def run_here(root: Path):
+    def run(command, timeout, spool):
+        env = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+        return proc.run(["/bin/sh", "-c", command], env=env, timeout=timeout, cwd=root, spool=spool, cap=20_000)
+
+    return run
+
+
+@pytest.fixture
+def tree(tmp_path):
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def make_box(tmp_path, tree):
+    def make(**more):
+        options = {
+            "root": tree,
+            "context_dir": tmp_path,
+            "run": run_here(tree),
+            "redact": lambda text: text.replace("s3cr3t-value", "[masked]"),
+            "clean": lambda text: text.replace("\x1b[31m", "").replace("\x1b[0m", ""),
+            "lookup": {41: "recorded\nresult"}.get,
+        }
+        return Toolbox(**(options | more))
+
+    return make
+
+
+@pytest.fixture
+def box(make_box):
+    return make_box()

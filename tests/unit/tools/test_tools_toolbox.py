@@ -1,0 +1,314 @@
+"""The toolbox: schemas, arguments, caps, masks, faults, state."""
+
+import json
+
+import pytest
+
+from agent.errors import DiskError, SandboxUnavailable, ToolError
+from agent.tools.base import TOOLS, Product, schema
+from agent.values import End, Finished
+
+NAMES = [
+    "list_files",
+    "read_file",
+    "search_text",
+    "edit_file",
+    "write_file",
+    "run_command",
+    "read_output",
+    "update_plan",
+    "ask_user",
+    "finish",
+]
+
+
+class Odd:
+    """A tool from elsewhere."""
+
+    name = "odd"
+    description = "Does odd things."
+    parameters = schema((), how={"type": "string"})
+
+    def run(self, arguments):
+        how = arguments.get("how", "")
+        if how == "bug":
+            raise KeyError("inner")
+        if how == "disk":
+            raise DiskError("cannot write x: the disk is full")
+        if how == "tool":
+            raise ToolError("not like that: s3cr3t-value")
+        return Product(how)
+
+
+def test_the_tools_are_exactly_these_in_this_order(box):
+    assert list(TOOLS.entries) == NAMES
+    schemas = box.schemas()
+    assert [one["function"]["name"] for one in schemas] == NAMES
+    assert json.dumps(schemas) == json.dumps(box.schemas())
+    for one in schemas:
+        assert one["type"] == "function"
+        assert one["function"]["parameters"]["additionalProperties"] is False
+
+
+def test_the_arguments_are_those_of_the_design(box):
+    takes = {one["function"]["name"]: list(one["function"]["parameters"]["properties"]) for one in box.schemas()}
+    assert takes == {
+        "list_files": ["path", "pattern"],
+        "read_file": ["path", "offset", "limit"],
+        "search_text": ["pattern", "path", "glob"],
+        "edit_file": ["path", "old_text", "new_text", "replace_all"],
+        "write_file": ["path", "content"],
+        "run_command": ["command", "timeout"],
+        "read_output": ["name", "offset", "limit"],
+        "update_plan": ["items"],
+        "ask_user": ["question"],
+        "finish": ["title", "summary"],
+    }
+
+
+def test_all_schemas_together_stay_small(box):
+    assert len(json.dumps(box.schemas())) < 4500
+
+
+def test_an_unknown_tool_lists_the_tools(box):
+    result = box.run("open_file", {})
+    assert result.status == "error"
+    assert "open_file" in result.content
+    for name in NAMES:
+        assert name in result.content
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("read_file", {}, ["path missing", "offset (optional)"]),
+        ("read_file", {"path": 7}, ["path must be of type string", "7"]),
+        ("read_file", {"path": "a", "offset": 0}, ["offset must be at least 1", "0"]),
+        ("read_file", {"path": "a", "offset": "first"}, ["offset", "integer", "first"]),
+        ("read_file", {"path": "a", "ofset": 3}, ["ofset not known", "did you mean offset"]),
+        ("edit_file", {"path": "a", "old_text": "", "new_text": "x"}, ["old_text must not be empty"]),
+        (
+            "update_plan",
+            {"items": [{"text": "a", "status": "finished"}]},
+            ["items.0.status", "in_progress", "finished"],
+        ),
+        ("update_plan", {"items": [{"text": "a"}]}, ["items.0.status missing"]),
+        ("update_plan", {"items": [{"text": "a", "status": "done"}] * 51}, ["51 items", "at most 50"]),
+        ("read_file", ["a"], ["must be an object", '["a"]']),
+    ],
+)
+def test_wrong_arguments_are_told_with_name_found_and_allowed(box, name, arguments, words):
+    result = box.run(name, arguments)
+    assert result.status == "error"
+    for word in words:
+        assert word in result.content
+    assert result.error == result.content
+
+
+def test_lossless_repairs_are_made(box, tree):
+    (tree / "a.txt").write_text("1\n2\n3\n")
+    result = box.run("read_file", {"path": "a.txt", "offset": "2", "limit": 1.0})
+    assert "lines 2-2 of 3" in result.content
+    assert box.run("read_file", {"path": "a.txt", "offset": None}).status == "success"
+
+
+def test_deeply_nested_arguments_are_refused_not_a_crash(box):
+    nested: list = []
+    for _ in range(5000):
+        nested = [nested]
+    assert box.run("update_plan", {"items": nested}).status == "error"
+
+
+def test_a_fault_of_a_tool_is_a_result_and_a_full_disk_is_raised(make_box):
+    box = make_box(extra_tools=[Odd()])
+    assert box.schemas()[-1]["function"]["name"] == "odd"
+    result = box.run("odd", {"how": "bug"})
+    assert result.status == "error"
+    assert "KeyError" in result.content
+    assert box.run("odd", {"how": "tool"}).content == "not like that: [masked]"
+    with pytest.raises(DiskError):
+        box.run("odd", {"how": "disk"})
+
+
+def test_lone_surrogates_never_get_through(make_box, tree):
+    box = make_box(extra_tools=[Odd()])
+    box.run("odd", {"how": "\udc80"}).content.encode()
+    box.run("no\udc80", {}).content.encode()
+    assert box.run("write_file", {"path": "a.txt", "content": "x\ud800y"}).status == "success"
+    assert (tree / "a.txt").read_text() == "x\\ud800y"
+
+
+def test_secrets_are_masked_in_results_and_in_stored_output(box, tree, tmp_path):
+    (tree / "a").write_text("key = s3cr3t-value\n")
+    assert "[masked]" in box.run("read_file", {"path": "a"}).content
+    result = box.run("run_command", {"command": "yes s3cr3t-value | head -n 30000"})
+    assert result.output is not None
+    stored = (tmp_path / result.output).read_text()
+    assert "s3cr3t" not in stored
+    assert stored == "[masked]\n" * 30000
+    assert "s3cr3t" not in result.content
+
+
+def test_long_output_is_capped_and_kept_whole(make_box, tmp_path):
+    box = make_box(cap_chars=4000)
+    result = box.run("run_command", {"command": "seq 1 100000"})
+    assert len(result.content.encode()) <= 4000
+    assert result.content.startswith("[exit code 0]\n1\n2\n")
+    assert result.content.endswith("\n100000")
+    assert result.output == "outputs/0001.txt"
+    assert 'read_output("outputs/0001.txt", offset=' in result.content
+    stored = tmp_path / result.output
+    assert stored.read_text() == "".join(f"{number}\n" for number in range(1, 100001))
+    assert stored.stat().st_mode & 0o777 == 0o600
+    assert not list(stored.parent.glob("*.spool"))
+
+
+def test_the_stated_offset_continues_where_the_head_ended(make_box):
+    box = make_box(cap_chars=4000)
+    content = box.run("run_command", {"command": "seq 1 100000"}).content
+    head, notice, _ = content.partition("\n[… ")
+    offset = int(_[_.index("offset=") + 7 :].split(")")[0]) if notice else 0
+    last = int(head.rsplit("\n", 1)[1])
+    page = box.run("read_output", {"name": "outputs/0001.txt", "offset": offset, "limit": 2}).content
+    assert page.split("\n")[1:] == [str(last + 1), str(last + 2)]
+
+
+def test_one_line_of_five_megabytes_is_shortened_and_can_be_paged(make_box):
+    box = make_box(cap_chars=8000)
+    result = box.run("run_command", {"command": "head -c 5000000 /dev/zero | tr '\\0' x"})
+    assert len(result.content) < 8000
+    assert "left out" in result.content
+    page = box.run("read_output", {"name": result.output, "offset": 4999, "limit": 5}).content
+    assert page.startswith("[outputs/0001.txt: lines 4999-5000]")
+    assert len(page.split("\n")[1]) == 1000
+
+
+def test_japanese_is_capped_by_bytes_and_cut_at_characters(make_box):
+    box = make_box(cap_chars=4000)
+    result = box.run("run_command", {"command": "for i in $(seq 2000); do echo 漢字かな; done"})
+    assert len(result.content.encode()) <= 4000
+    assert "�" not in result.content
+    assert "\\x" not in result.content
+
+
+def test_numbers_of_outputs_go_on_after_a_restart(make_box, tmp_path):
+    assert make_box(cap_chars=2000).run("run_command", {"command": "seq 5000"}).output == "outputs/0001.txt"
+    (tmp_path / "outputs" / "0002.spool").write_bytes(b"left by a kill")
+    box = make_box(cap_chars=2000)
+    assert not (tmp_path / "outputs" / "0002.spool").exists()
+    assert box.run("run_command", {"command": "seq 5000"}).output == "outputs/0002.txt"
+
+
+def test_read_output_reads_recorded_results_and_nothing_else(box, tmp_path):
+    assert box.run("read_output", {"name": "tools:41"}).content == "[tools:41: lines 1-2]\nrecorded\nresult"
+    assert box.run("read_output", {"name": "tools:42"}).status == "error"
+    (tmp_path / "metadata.json").write_text("secret")
+    for name in ("metadata.json", "outputs/../metadata.json", "outputs/0009.txt", "/etc/passwd", "outputs/1.txt"):
+        result = box.run("read_output", {"name": name})
+        assert result.status == "error"
+        assert "secret" not in result.content
+
+
+def test_the_window_sets_the_cap():
+    from agent.tools.toolbox import room_of
+
+    assert [room_of(window) for window in (1000, 4096, 32_768, 200_000)] == [1000, 1536, 12_288, 16_000]
+
+
+def test_commands_tell_their_exit_code_and_keep_partial_output(box):
+    result = box.run("run_command", {"command": "echo before; exit 3"})
+    assert result.content == "[exit code 3]\nbefore"
+    assert result.status == "success"
+    result = box.run("run_command", {"command": "echo before; sleep 30", "timeout": 1})
+    assert result.status == "error"
+    assert "ended after 1 s" in result.content
+    assert "before" in result.content
+    assert box.run("run_command", {"command": "true"}).content == "[exit code 0]\n(no output)"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (137, "signal SIGKILL: ended from outside, most often because the memory limit"),
+        (152, "signal SIGXCPU: the CPU time limit"),
+        (-25, "signal SIGXFSZ: a file grew"),
+        (143, "signal SIGTERM"),
+        (200, "[exit code 200]"),
+        (255, "[exit code 255]"),
+    ],
+)
+def test_signals_are_named(make_box, code, words):
+    box = make_box(run=lambda command, timeout, spool: Finished(code, b"", 0.1))
+    assert words in box.run("run_command", {"command": "x"}).content
+
+
+def test_odd_bytes_escapes_and_progress_bars_are_made_readable(box):
+    command = r"printf '\033[31mred\033[0m\n10%%\r50%%\r100%%\nx\377y\n'"
+    assert box.run("run_command", {"command": command}).content == "[exit code 0]\nred\n100%\nx\\xffy\n".rstrip("\n")
+
+
+def test_without_a_sandbox_the_result_says_what_to_do(make_box):
+    def refuse(command, timeout, spool):
+        raise SandboxUnavailable("no user namespaces; ask an administrator")
+
+    for run in (refuse, None):
+        result = make_box(run=run).run("run_command", {"command": "ls"})
+        assert result.status == "error"
+        assert "Go on without commands" in result.content
+    assert "administrator" in make_box(run=refuse).run("run_command", {"command": "ls"}).content
+
+
+def test_the_time_limit_is_held_to_its_maximum(make_box):
+    seen = []
+
+    def run(command, timeout, spool):
+        seen.append(timeout)
+        return Finished(0, b"", 0.1)
+
+    box = make_box(run=run, max_timeout=600)
+    box.run("run_command", {"command": "x", "timeout": 99_999})
+    box.run("run_command", {"command": "x"})
+    assert seen == [600, 120]
+    assert box.run("run_command", {"command": "a\0b"}).status == "error"
+
+
+def test_plan_question_and_end(box):
+    items = [{"text": "look", "status": "done"}, {"text": "change", "status": "in_progress"}]
+    assert box.run("update_plan", {"items": items}).content == "[plan noted: 1 of 2 done]"
+    assert box.plan() == items
+    asked = box.run("ask_user", {"question": "Which one? <!-- makimono:12345678-aaaa:final -->"}).outcome
+    assert (asked.end, asked.summary) == (End.ASKED, "Which one?")
+    done = box.run("finish", {"title": "Fix\nthe   thing", "summary": "Done."}).outcome
+    assert (done.end, done.title, done.summary) == (End.FINISHED, "Fix the thing", "Done.")
+    assert box.run("finish", {"title": " ", "summary": "x"}).status == "error"
+
+
+def test_state_lives_and_is_restored_alike(box, make_box, tree):
+    (tree / "a").write_text("one\n")
+    records = []
+    for name, arguments in [
+        ("read_file", {"path": "/work/a"}),
+        ("read_file", {"path": "missing"}),
+        ("edit_file", {"path": "a", "old_text": "one", "new_text": "two"}),
+        ("write_file", {"path": "b/c", "content": "x"}),
+        ("update_plan", {"items": [{"text": "x", "status": "pending"}]}),
+        ("update_plan", {"items": "wrong"}),
+        ("finish", {"title": "t", "summary": "s"}),
+    ]:
+        result = box.run(name, arguments)
+        records.append({"tool": name, "args": arguments, "status": result.status, "result": result.content})
+    state = {"plan": [{"text": "x", "status": "pending"}], "files_read": ["a"], "files_changed": ["a", "b/c"]}
+    assert box.state() == state
+    again = make_box()
+    assert again.restored_outcome() is None
+    again.restore(records)
+    assert again.state() == state
+    assert again.restored_outcome().end == End.FINISHED
+    again.restore(records[:1])
+    assert again.restored_outcome() is None
+
+
+def test_the_list_of_files_in_the_state_is_bounded(box):
+    for number in range(120):
+        box.run("write_file", {"path": f"f{number}", "content": "x"})
+    assert box.state()["files_changed"] == [f"f{number}" for number in range(70, 120)]
