@@ -1,0 +1,23 @@
+"""Work tree and publishing: the mirror, a task's workspace, its set-up, its checks, and the push.
+
+Start with `workspace.py`.  `mirror.py` brings a repository here, `setup.py` its dependencies, `verify.py` runs its
+tests, `publish.py` takes commits back to it.
+"""
+
+from agent.work.changes import DiffStat
+from agent.work.mirror import Mirror
+from agent.work.publish import Publisher
+from agent.work.setup import SetupReport, prepare
+from agent.work.verify import Verdict, touched_tests
+from agent.work.workspace import Workspace
+
+__all__ = [
+    "DiffStat",
+    "Mirror",
+    "Publisher",
+    "SetupReport",
+    "Verdict",
+    "Workspace",
+    "prepare",
+    "touched_tests",
+]

@@ -1,0 +1,148 @@
+"""What a task changed: numbers, paths, modes and the diff itself, read from commits of the task's git directory.
+
+No driver, no text conversion and no work tree is involved.  Called by `Workspace`.  Source: git-diff(1), formats of
+`--numstat -z` and `--raw -z`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.gitcmd import git
+from agent.work.tree import leaves_tree, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PLAIN = (
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--ignore-submodules=none",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+)
+CHUNK = 1 << 18
+SYMLINK, SUBMODULE = "120000", "160000"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffStat:
+    """How much changed.  `lines` has one line a file, like `src/a.py +3 -1` or `logo.png (binary)`."""
+
+    files: int = 0
+    insertions: int = 0
+    deletions: int = 0
+    lines: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{files} changed, +{self.insertions} -{self.deletions}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One change of one path in one commit, from `--raw`."""
+
+    path: str
+    status: str
+    old_mode: str
+    new_mode: str
+    object: str
+
+
+def empty_tree(git_dir: Path) -> str:
+    """The object of the tree without an entry, in this repository's hash."""
+    return git("hash-object", "-t", "tree", "--stdin", git_dir=git_dir, stdin=b"").output.decode().strip()
+
+
+def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
+    """Numbers of the difference between two commits or trees; renames count once."""
+    done = git("diff-tree", "-r", "-z", "-M", "--numstat", *PLAIN, old, new, "--", git_dir=git_dir)
+    fields = iter(_split(done.output))
+    files = insertions = deletions = 0
+    lines = []
+    for head in fields:
+        added, deleted, path = head.split("\t", 2)
+        # Of a rename the old and the new name are the next two fields.
+        path = shown(path) if path else f"{shown(next(fields))} → {shown(next(fields))}"
+        files += 1
+        if added == "-":
+            lines.append(f"{path} (binary)")
+            continue
+        insertions += int(added)
+        deletions += int(deleted)
+        lines.append(f"{path} +{added} -{deleted}")
+    return DiffStat(files, insertions, deletions, tuple(lines))
+
+
+def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
+    """Paths that differ, both names of a rename, sorted."""
+    done = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", *PLAIN, old, new, "--", git_dir=git_dir)
+    return sorted(_split(done.output))
+
+
+def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
+    """The difference as chunks of bytes; flat memory."""
+    yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
+
+
+def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
+    """Every commit after `old`, message and all added and removed bytes, binary files as text: what a push gives away.
+
+    Net differences would not do: a secret that one commit adds and the next removes is published all the same.
+    """
+    span = new if old is None else f"{old}..{new}"
+    yield from _streamed(
+        git_dir,
+        *("log", "-p", "--text", "--full-history", "-m", "--root", "--no-renames", "--unified=0", "--no-notes"),
+        *("--no-decorate", "--no-show-signature", "--encoding=UTF-8", *PLAIN, span, "--"),
+    )
+
+
+def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
+    """Every change of every path in every commit after `old`."""
+    span = new if old is None else f"{old}..{new}"
+    done = git(
+        *("log", "-z", "--raw", "--format=", "--no-abbrev", "--full-history", "-m", "--root", "--no-renames"),
+        *("--no-notes", *PLAIN, span, "--"),
+        git_dir=git_dir,
+    )
+    fields = iter(part for part in _split(done.output) if part)
+    found = []
+    for head in fields:
+        old_mode, new_mode, _, new_object, status = head.lstrip("\n:").split(" ")
+        found.append(Entry(next(fields), status[:1], old_mode, new_mode, new_object))
+    return found
+
+
+def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
+    """Symlinks that leave the tree, and submodules: what may not be published.  Each path is named once."""
+    found: dict[str, None] = {}
+    for change in changes:
+        if change.new_mode == SUBMODULE:
+            found[f"{shown(change.path)} sets a submodule to {change.object[:12]}; submodules are not changed here"] = (
+                None
+            )
+        elif change.new_mode == SYMLINK:
+            target = git("cat-file", "blob", change.object, git_dir=git_dir).output.decode("utf-8", "surrogateescape")
+            if leaves_tree(change.path, target):
+                found[f"{shown(change.path)} is a symlink to {shown(target)}, outside the repository"] = None
+    return list(found)
+
+
+def _streamed(git_dir: Path, *args: str) -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory(prefix="makimono-") as folder:
+        spool = Path(folder, "diff")
+        git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600)
+        with spool.open("rb") as file:
+            while chunk := file.read(CHUNK):
+                yield chunk
+
+
+def _split(output: bytes) -> list[str]:
+    parts = output.decode("utf-8", "surrogateescape").split("\0")
+    return parts[:-1] if parts and not parts[-1] else parts

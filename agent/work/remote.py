@@ -1,0 +1,255 @@
+"""The other side of a repository: one address, asked with `ls-remote`, fetched from and pushed to.
+
+It knows how an address is written (a folder, `file://`, `http(s)://`, ssh), how its credentials are had at each call,
+and what git's answers mean; it keeps nothing.  Called by `Mirror` and `Publisher`.
+
+Field facts: row 16 (a token is read for each call, and once more after a refusal), row 22 (dubious ownership).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from agent import gitcmd
+from agent.errors import GitError, RepositoryMissing, WorkError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from agent.values import Finished
+
+Login = tuple[str, str]
+
+_MISSING = re.compile(
+    r"does not appear to be a git repository|repository .*not found|project .*could not be found"
+    r"|returned error: 404|not a git repository",
+    re.IGNORECASE,
+)
+_REFUSED = re.compile(
+    r"authentication failed|could not read (username|password)|returned error: 40[13]|access denied"
+    r"|permission denied|invalid credentials|HTTP Basic",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the other side has: `head` the branch that HEAD names, `head_commit` its commit, `refs` name → object."""
+
+    head: str | None = None
+    head_commit: str | None = None
+    refs: Mapping[str, str] = field(default_factory=dict)
+
+    def branches(self) -> dict[str, str]:
+        """Branch name → commit."""
+        start = "refs/heads/"
+        return {name[len(start) :]: commit for name, commit in self.refs.items() if name.startswith(start)}
+
+
+class Remote:
+    """One address.  `credentials` is asked at each call and may return None; `env` holds proxies, if any."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        credentials: Callable[[], Login | None] | None = None,
+        ca_file: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        if not url.strip() or "\0" in url:
+            raise RepositoryMissing("the address of the repository is empty; give a folder or an https:// address")
+        self.url, own = _without_userinfo(url)
+        self._credentials = credentials or (lambda: own)
+        self._config = (f"http.sslCAInfo={ca_file}",) if ca_file else ()
+        self._env = dict(env or {})
+        self.path = _local_path(self.url)
+        if self.path is not None:
+            self.url = str(self.path)
+        elif not re.match(r"^(https?|ssh|git)://[^-/]|^[^-/:\s][^/:\s]*:[^/]", self.url):
+            raise RepositoryMissing(
+                f"{self.url!r} is no address of a git repository; give a folder, file://, https:// or ssh:// address"
+            )
+
+    def list(self) -> Listing:
+        """HEAD, branches and tags of the other side.  RepositoryMissing when there is no repository."""
+        done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300)
+        head = head_commit = None
+        refs: dict[str, str] = {}
+        for line in done.output.decode("utf-8", "surrogateescape").splitlines():
+            value, _, name = line.partition("\t")
+            if name == "HEAD" and value.startswith("ref: refs/heads/"):
+                head = value.removeprefix("ref: refs/heads/")
+            elif name == "HEAD":
+                head_commit = value
+            elif name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
+                refs[name] = value
+        return Listing(head, head_commit, refs)
+
+    def commit_of(self, branch: str) -> str | None:
+        """The commit of one branch on the other side, None when there is no such branch."""
+        name = f"refs/heads/{branch}"
+        done = self.git("ls-remote", *self._serve("upload-pack"), "--", self.url, name, timeout=300)
+        for line in done.output.decode("utf-8", "surrogateescape").splitlines():
+            commit, _, found = line.partition("\t")
+            if found == name:
+                return commit
+        return None
+
+    def fetch(self, git_dir: Path, refspecs: tuple[str, ...], *, pass_fds: tuple[int, ...] = ()) -> None:
+        """Bring `refspecs` into the bare repository `git_dir`; refs that are gone go, objects never do."""
+        self.git(
+            *("fetch", "--quiet", "--force", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head"),
+            *("--no-auto-maintenance", "--no-recurse-submodules"),
+            *self._serve("upload-pack"),
+            "--",
+            self.url,
+            *refspecs,
+            git_dir=git_dir,
+            timeout=3600,
+            config=("fetch.unpackLimit=1", "fetch.writeCommitGraph=false"),
+            pass_fds=pass_fds,
+        )
+
+    def push(self, git_dir: Path, commit: str, branch: str, lease: str) -> None:
+        """Set `branch` to `commit`, only if it is at `lease` now ("" for: not there).  GitError when refused."""
+        self.git(
+            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
+            f"--force-with-lease=refs/heads/{branch}:{lease}",
+            *self._serve("receive-pack"),
+            "--",
+            self.url,
+            f"{commit}:refs/heads/{branch}",
+            git_dir=git_dir,
+            timeout=1800,
+        )
+        self._give_to_owner()
+
+    def git(self, *args: str, **options: Any) -> Finished:
+        """One git call to the other side; a refusal is tried once more with credentials that are asked again."""
+        try:
+            return self._once(args, options)
+        except GitError as error:
+            if self.path is not None or not _REFUSED.search(error.stderr):
+                raise self._translated(error) from error
+        try:
+            return self._once(args, options)
+        except GitError as error:
+            raise self._translated(error) from error
+
+    def _once(self, args: tuple[str, ...], options: Mapping[str, Any]) -> Finished:
+        login = self._credentials() if self.url.startswith("http") else None
+        credentials = gitcmd.Credentials(self.url, *login) if login else None
+        more = dict(options)
+        config = (*self._config, *more.pop("config", ()))
+        return gitcmd.git(*args, config=config, credentials=credentials, env=self._env, **more)
+
+    def _translated(self, error: GitError) -> GitError | WorkError:
+        if _MISSING.search(error.stderr):
+            return RepositoryMissing(f"there is no git repository at {self.url}{self._hint()}")
+        if _REFUSED.search(error.stderr) and self.path is None:
+            return WorkError(f"access to {self.url} was refused; check the token and what it may do: {error.stderr}")
+        return error
+
+    def _hint(self) -> str:
+        """What may be meant instead."""
+        if self.path is None:
+            return ", or the token may not see it; check the address and the token's rights"
+        if not self.path.exists():
+            return ": the folder does not exist"
+        for parent in self.path.parents:
+            if (parent / ".git").exists():
+                return f": the folder is a part of the repository {parent}; give that one"
+        return ": the folder is there, but it is none; run `git init` in it or give another folder"
+
+    def _serve(self, service: str) -> tuple[str, ...]:
+        """How git's other half is started for a folder that belongs to another user.
+
+        Reading needs only `safe.directory`, said to that one process.  Writing is done *as* the owner where it can
+        be, so that neither root runs the owner's hooks nor files of root are left in the owner's repository.
+        """
+        option = f"--{service}"
+        owner = self._foreign_owner()
+        if self.path is None or owner is None:
+            return ()
+        quiet = "-c safe.directory=* -c receive.autogc=false"
+        if service == "receive-pack":
+            if self._as_owner(owner):
+                uid, gid = owner
+                return (f"{option}=setpriv --reuid={uid} --regid={gid} --clear-groups git {quiet} {service}",)
+            quiet += " -c core.hooksPath=/dev/null"
+        return (f"{option}=git {quiet} {service}",)
+
+    def _foreign_owner(self) -> tuple[int, int] | None:
+        """(uid, gid) of the repository's owner when that is somebody else."""
+        if self.path is None:
+            return None
+        for candidate in (self.path / ".git", self.path):
+            try:
+                status = candidate.stat()
+            except OSError:
+                continue
+            if status.st_uid != os.geteuid():
+                return status.st_uid, status.st_gid
+        return None
+
+    def _as_owner(self, owner: tuple[int, int]) -> bool:
+        """Whether git can be started as the owner: we are root, and the owner can walk to the folder."""
+        if os.geteuid() != 0 or self.path is None or shutil.which("setpriv", path="/usr/bin:/bin") is None:
+            return False
+        uid, gid = owner
+        for folder in self.path.resolve().parents:
+            status = folder.stat()
+            bit = stat.S_IXOTH
+            if status.st_uid == uid:
+                bit = stat.S_IXUSR
+            elif status.st_gid == gid:
+                bit = stat.S_IXGRP
+            if not status.st_mode & bit:
+                return False
+        return True
+
+    def _give_to_owner(self) -> None:
+        """Give what root wrote into somebody's repository to its owner (when git could not be run as the owner)."""
+        owner = self._foreign_owner()
+        if self.path is None or owner is None or os.geteuid() != 0 or self._as_owner(owner):
+            return
+        top = self.path / ".git" if (self.path / ".git").is_dir() else self.path
+        for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
+            for name in (*folders, *files):
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                if status.st_uid == 0 and owner[0] != 0:
+                    os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
+
+
+def _without_userinfo(url: str) -> tuple[str, Login | None]:
+    """The http address without `user:password@`, and those two: an address is shown and logged."""
+    parts = urlsplit(url) if re.match(r"^https?://", url) else None
+    if parts is None or "@" not in parts.netloc:
+        return url, None
+    userinfo, _, host = parts.netloc.rpartition("@")
+    user, _, password = userinfo.partition(":")
+    login = (unquote(user), unquote(password)) if password else ("x-access-token", unquote(user))
+    return urlunsplit(parts._replace(netloc=host)), login
+
+
+def _local_path(url: str) -> Path | None:
+    """The folder that `url` names, absolute, or None when it is an address on a network."""
+    if url.startswith("file://"):
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise RepositoryMissing(f"{url!r} names another machine; write file:///folder")
+        return Path(unquote(parts.path)).absolute()
+    if re.match(r"^[a-z][a-z0-9+.-]*::?//?", url, re.IGNORECASE) or re.match(r"^[^/\\]+@[^/]+:", url):
+        return None
+    path = Path(url).expanduser()
+    if path.exists() or url.startswith(("/", "./", "../", "~")) or ":" not in url:
+        return path.absolute()
+    return None

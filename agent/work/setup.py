@@ -1,0 +1,307 @@
+"""The dependencies of a repository: installed once on its base commit, cached, and copied into each task.
+
+`workspace.setup.command` runs in a scratch tree that holds the base commit and nothing else, isolated by the `run` that
+is handed in, never with a secret.  What it leaves, in its home and as untracked files, is kept under
+`base_dir/setup/{key}/` and *copied*: no task can change what another gets.  A failed set-up is reported and not kept.
+Called by `run/handler.py` before the first turn.  Design: section 10 (Dependencies).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import platform
+import posixpath
+import shutil
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, disk, proc
+from agent.errors import ConfigError, WorkError
+from agent.gitcmd import git
+from agent.work import gitdir, tree
+from agent.work.verify import tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agent.config.sections import Setup
+    from agent.config.settings import Settings
+    from agent.values import Finished
+    from agent.work.mirror import Mirror
+    from agent.work.workspace import Workspace
+
+    Run = Callable[[str, Path, Path, bool, Mapping[str, str], float], Finished]
+
+VERSION = 1
+"""Raised when what a cached entry holds changes its meaning."""
+
+KEY_FILES = (
+    *("requirements*.txt", "constraints*.txt", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "*.lock"),
+    *("package.json", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "go.mod", "go.sum", "Cargo.toml"),
+    *("Gemfile", "composer.json", "pom.xml", "*.gradle", "*.gradle.kts", "mix.exs", "Package.swift", ".tool-versions"),
+    *("environment.yml", "environment.yaml", ".python-version", ".nvmrc"),
+)
+"""Without `cache_key_files`: what names dependencies in the usual languages."""
+
+MANY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SetupReport:
+    """What became of the set-up.
+
+    `ok` is False when the command failed; `cached` when nothing had to be run; `note` is one line for a person;
+    `output` the end of what the command printed; `changed` tracked files that it changed, which are not carried over.
+    """
+
+    ok: bool
+    note: str
+    cached: bool = False
+    command: str = ""
+    duration: float = 0.0
+    output: str = ""
+    changed: tuple[str, ...] = ()
+
+
+def prepare(
+    settings: Settings,
+    mirror: Mirror,
+    workspace: Workspace,
+    run: Run,
+    *,
+    home: Path,
+    relocatable: bool = True,
+    secrets: Sequence[str] = (),
+) -> SetupReport:
+    """Put the repository's dependencies into the workspace and `home`.
+
+    `run(command, tree, home, network, env, timeout)` runs a command isolated, with `tree` and `home` at the paths that
+    a task's own have there.  `relocatable` is False where they have not (no sandbox): then the command runs in the
+    task's own tree and nothing is cached, because what is installed names its folder.  `secrets` may not be in
+    `workspace.setup.env`.
+    """
+    section = settings.workspace.setup
+    if section is None:
+        return SetupReport(ok=True, note="no set-up is configured")
+    leaked = sorted(name for name, value in section.env.items() if any(secret in value for secret in secrets if secret))
+    if leaked:
+        raise ConfigError(f"workspace.setup.env: {', '.join(leaked)} holds a declared secret; a set-up never gets one")
+    if workspace.base_commit is None:
+        return SetupReport(ok=True, note="the repository is empty: nothing to set up")
+    if workspace.state.setup:
+        return SetupReport(ok=True, note="the set-up is in place", cached=True, command=section.command)
+    if not relocatable:
+        return _in_place(section, workspace, run, home)
+    key = cache_key(section, mirror, workspace)
+    top = disk.make_dir(mirror.base_dir / "setup", disk.passable())
+    entry = top / key
+    report = SetupReport(ok=True, note="the set-up was copied from the cache", cached=True, command=section.command)
+    with disk.locked(top / f".{key}.lock"):
+        if not (entry / "done.json").exists():
+            report = _build(section, workspace, run, entry)
+    if report.ok:
+        _copy(entry, workspace, home)
+        workspace.update_state(setup=key)
+    return report
+
+
+def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
+    """What a cached set-up depends on, as 32 hex digits: repository, command, environment, key files of the base."""
+    patterns = section.cache_key_files or KEY_FILES
+    done = git("ls-tree", "-r", "-z", str(workspace.base_commit), git_dir=workspace.git_dir)
+    files = []
+    for line in done.output.decode("utf-8", "surrogateescape").split("\0"):
+        meta, _, path = line.partition("\t")
+        if path and any(_matches(path, pattern) for pattern in patterns):
+            files.append([path.encode("utf-8", "surrogateescape").hex(), meta])
+    facts = {
+        "version": VERSION,
+        "machine": platform.machine(),
+        "repository": str(mirror.path.relative_to(mirror.base_dir)),
+        "command": section.command,
+        "network": section.network,
+        "env": dict(section.env),
+        "files": files,
+    }
+    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def _matches(path: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(path if "/" in pattern else posixpath.basename(path), pattern.lstrip("/"))
+
+
+def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> SetupReport:
+    """Run the command on the base commit in a scratch folder; a good result becomes `entry` by rename."""
+    temporary = entry.with_name(f".{entry.name}.tmp")
+    _remove(temporary)
+    disk.make_dir(temporary, disk.passable())
+    scratch, home = disk.make_dir(temporary / "tree"), disk.make_dir(temporary / "home")
+    index = {"GIT_INDEX_FILE": str(temporary / "index")}
+    places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": scratch, "env": index}
+    try:
+        git("read-tree", "--reset", "-u", str(workspace.base_commit), timeout=1800, **places)
+        tree.write_gitfile(scratch)
+        if workspace.owner_uid is not None:
+            tree.give(scratch, workspace.owner_uid)
+            tree.give(home, workspace.owner_uid)
+        done = run(section.command, scratch, home, section.network, dict(section.env), section.timeout)
+        report = _report(section, done, _changed(scratch, workspace, index))
+        if report.ok:
+            facts = {
+                "command": section.command,
+                "base_commit": workspace.base_commit,
+                "created_at": clock.stamp(),
+                "unknown": [
+                    name.encode("utf-8", "surrogateescape").hex() for name in _unknown(scratch, workspace, index)
+                ],
+            }
+            tracked = _names(git("ls-files", "-z", **places).output)
+            _sift(scratch, tracked)
+            _sift(home, ())
+            (temporary / "index").unlink()
+            disk.write_file(temporary / "done.json", orjson.dumps(facts))
+            _remove(entry)
+            disk.move_dir(temporary, entry)
+            entry.chmod(0o700)
+        return report
+    finally:
+        _remove(temporary)
+
+
+def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
+    """Without a sandbox: run the command in the task's own tree, if that still is the base commit."""
+    if workspace.head() != workspace.base_commit or workspace.uncommitted():
+        note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
+        return SetupReport(ok=True, note=note, command=section.command)
+    disk.make_dir(home)
+    done = run(section.command, workspace.tree, home, section.network, dict(section.env), section.timeout)
+    changed = _changed(workspace.tree, workspace, {})
+    report = _report(section, done, changed)
+    if changed:
+        names = b"".join(os.fsencode(name) + b"\0" for name in changed)
+        places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": workspace.tree}
+        git("checkout-index", "-f", "-u", "-z", "--stdin", stdin=names, **places)
+    if report.ok:
+        _exclude(workspace, _unknown(workspace.tree, workspace, {}))
+        workspace.update_state(setup="in place")
+    return report
+
+
+def _report(section: Setup, done: Finished, changed: list[str]) -> SetupReport:
+    if done.timed_out:
+        note = f"the set-up was ended after {done.duration:.0f} s (workspace.setup.timeout)"
+    elif done.returncode != 0:
+        note = f"the set-up failed with exit code {done.returncode}"
+    else:
+        note = f"the set-up ran in {done.duration:.1f} s"
+    if changed:
+        note += f"; it changed {len(changed)} tracked file(s), which are not carried over"
+    return SetupReport(
+        ok=done.returncode == 0 and not done.timed_out,
+        note=note,
+        command=section.command,
+        duration=done.duration,
+        output=tail(done.output),
+        changed=tuple(tree.shown(name) for name in changed),
+    )
+
+
+def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
+    """Tracked files that are there and differ, or are gone."""
+    places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
+    git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, timeout=600, **places)
+    done = git("diff-files", "-z", "--name-only", "--no-renames", "--ignore-submodules=all", timeout=600, **places)
+    return _names(done.output)
+
+
+def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
+    """New files that no ignore rule names: a commit of the task must not take them for its own work."""
+    places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
+    done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
+    names = _names(done.output)
+    if len(names) > MANY:
+        done = git(
+            "ls-files", "-z", "--others", "--exclude-standard", "--directory", check=False, timeout=600, **places
+        )
+        names = _names(done.output)
+    return [name for name in names if name != ".git"]
+
+
+def _exclude(workspace: Workspace, names: Iterable[str]) -> None:
+    gitdir.write_ignored(workspace.git_dir, [gitdir.exclude_line(name) for name in names if "\n" not in name])
+
+
+def _sift(top: Path, tracked: Iterable[str]) -> None:
+    """Leave only what may be copied: no tracked file, no `.git` of any kind, no FIFO, socket or device."""
+    parents: set[str] = set()
+    for path in tracked:
+        with suppress(OSError):
+            (top / path).unlink()
+        while path := posixpath.dirname(path):
+            parents.add(path)
+    for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
+        for name in [*folders, *files]:
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if tree.is_git_name(name) and stat.S_ISDIR(status.st_mode):
+                shutil.rmtree(name, dir_fd=descriptor)
+                folders.remove(name)
+            elif tree.is_git_name(name) or not (
+                stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
+            ):
+                os.unlink(name, dir_fd=descriptor)
+    for path in sorted(parents, key=len, reverse=True):
+        with suppress(OSError):  # not empty: the set-up put something there
+            (top / path).rmdir()
+
+
+def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
+    """Copy a cached set-up beside the task's tree, then move it in; what the tree has wins.
+
+    Each move is one rename, so that a copy that is cut off leaves no half file, and can be done again.
+    """
+    staging = workspace.context_dir / ".setup.tmp"
+    _remove(staging)
+    disk.make_dir(staging)
+    disk.make_dir(home)
+    path = "/usr/local/bin:/usr/bin:/bin"
+    argv = ["cp", "-a", "--reflink=auto", "--", str(entry / "tree"), str(entry / "home"), str(staging)]
+    done = proc.run(argv, env={"PATH": path, "LC_ALL": "C"}, timeout=3600, cap=4096)
+    if done.returncode != 0 or done.timed_out:
+        raise WorkError(f"the set-up cannot be copied from {entry}: {tail(done.output)}")
+    if workspace.owner_uid is not None:
+        tree.give(staging, workspace.owner_uid)
+        tree.give(home, workspace.owner_uid)
+    _merge(staging / "tree", workspace.tree)
+    _merge(staging / "home", home)
+    _remove(staging)
+    facts = orjson.loads((entry / "done.json").read_bytes())
+    _exclude(workspace, [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]])
+    os.utime(entry / "done.json")
+
+
+def _merge(source: Path, target: Path) -> None:
+    """Move every entry of `source` that `target` lacks; folders that both have are merged, symlinks are entries."""
+    with disk.writing(target):
+        for entry in list(os.scandir(source)):
+            place = target / entry.name
+            if not os.path.lexists(place):
+                Path(entry.path).rename(place)
+            elif entry.is_dir(follow_symlinks=False) and place.is_dir() and not place.is_symlink():
+                _merge(Path(entry.path), place)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        tree.clear(folder)
+        folder.rmdir()
+
+
+def _names(output: bytes) -> list[str]:
+    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]

@@ -1,0 +1,283 @@
+"""A task's work tree and its git directory: opened, judged, committed, and described.
+
+`workspace/` is the tree, which belongs to the commands of the model and is hostile after each of them; `git/` beside
+it is ours.  Both are always named, never discovered.  It pushes nothing (`Publisher` does) and runs no command of the
+repository.  Called by `run/handler.py`.
+
+Every step of `open` can be cut off and is taken up again: `git/` appears by rename, `State.ready` says that the first
+checkout was whole, and from then on no file of the tree is ever overwritten by this program.
+Design: sections 4 and 10; field facts: rows 21 to 23.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent import proc
+from agent.errors import BaseMissing, GitError, WorkError
+from agent.gitcmd import Identity, git
+from agent.work import changes, gitdir, tree
+from agent.work.stage import TRUE_STAT, Stage, commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.work.changes import DiffStat
+    from agent.work.mirror import Mirror
+
+SHOWN_BRANCHES = 20
+
+
+class Workspace:
+    """The workspace of the task in `context_dir`.
+
+    `branch` is ours, `base` the branch it leaves from (None: the default branch), `owner_uid` who commands run as when
+    we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work).
+    `reports` collects what a person should know and what refuses nothing: a `.git` put back, a FIFO left out.
+    """
+
+    def __init__(
+        self,
+        context_dir: Path,
+        mirror: Mirror,
+        *,
+        branch: str,
+        base: str | None,
+        owner_uid: int | None = None,
+        start_at: str | None = None,
+    ) -> None:
+        self.context_dir = context_dir.absolute()
+        self.mirror = mirror
+        self.tree = self.context_dir / "workspace"
+        self.git_dir = self.context_dir / "git"
+        self.branch = branch
+        self.reports: list[str] = []
+        self._wanted_base = base.removeprefix("refs/heads/") if base else None
+        self._start_at = start_at
+        self._owner = owner_uid if os.geteuid() == 0 else None
+        self._env = {proc.MARK: self.context_dir.name}
+        self._state: gitdir.State | None = None
+
+    # --- opening -------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the workspace, or take it up as it was left.
+
+        BaseMissing names the branches there are.  A tree that was complete once keeps what is in it.
+        """
+        state = gitdir.read_state(self.git_dir)
+        if state is None:
+            with self.mirror.locked():
+                state = self._first_state()
+                gitdir.make(self.git_dir, self.mirror, state)
+        self._state = state
+        self.branch = state.branch
+        gitdir.remove_locks(self.git_dir)
+        gitdir.borrow(self.git_dir, self.mirror.path)
+        if (not state.ready and self.head() == state.start) or not self.tree.is_dir():
+            self._check_out()
+        if tree.write_gitfile(self.tree) and state.ready:
+            self.reports.append("the file .git in the work tree was changed and has been put back")
+        if not state.ready:
+            self.update_state(ready=True)
+
+    def _first_state(self) -> gitdir.State:
+        checked = git("check-ref-format", f"refs/heads/{self.branch}", check=False)
+        if checked.returncode != 0 or self.branch.startswith("-"):
+            raise WorkError(f"{self.branch!r} is no name of a branch")
+        base = self._wanted_base or self.mirror.default_branch()
+        if self.mirror.is_empty():
+            return gitdir.State(self.branch, base or self.mirror.head_name(), None, None)
+        tip = self.mirror.commit_of(base) if base else None
+        if base is None or tip is None:
+            raise BaseMissing(self._base_missing(base))
+        start, base_commit = tip, tip
+        if self._start_at:
+            start = self.mirror.commit_of(self._start_at) or self._known_commit(self._start_at)
+            merged = git("merge-base", tip, start, git_dir=self.mirror.path, check=False)
+            base_commit = merged.output.decode().strip() or tip
+        return gitdir.State(self.branch, base, base_commit, start)
+
+    def _base_missing(self, base: str | None) -> str:
+        names = self.mirror.branches()
+        more = f" and {len(names) - SHOWN_BRANCHES} more" if len(names) > SHOWN_BRANCHES else ""
+        known = ", ".join(tree.shown(name) for name in names[:SHOWN_BRANCHES]) + more
+        if base is None:
+            return f"{self.mirror.url} has no default branch; name one as `base` in the issue. Branches: {known}"
+        return f"base branch {base!r} does not exist in {self.mirror.url}; there are: {known}"
+
+    def _known_commit(self, name: str) -> str:
+        done = git(
+            *("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"),
+            git_dir=self.mirror.path,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BaseMissing(
+                f"{name!r}, where the work was to go on, is neither a branch nor a commit of {self.mirror.url}"
+            )
+        return done.output.decode().strip()
+
+    def _check_out(self) -> None:
+        """Fill the tree from HEAD.  Only when nothing of the task is in it yet, or it is gone altogether."""
+        tree.clear(self.tree)
+        if self.head() is not None:
+            self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
+        if self._owner is not None:
+            tree.give(self.tree, self._owner)
+            self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+
+    def update_state(self, **fields: Any) -> None:
+        """Change what `git/makimono.json` says."""
+        self._state = replace(self.state, **fields)
+        self._state.write(self.git_dir)
+
+    @property
+    def state(self) -> gitdir.State:
+        """What the workspace was made from."""
+        if self._state is None:
+            raise WorkError("the workspace is not open")
+        return self._state
+
+    @property
+    def base(self) -> str:
+        """The base branch."""
+        return self.state.base
+
+    @property
+    def base_commit(self) -> str | None:
+        """The commit of the base branch that the work is compared with; None in an empty repository."""
+        return self.state.base_commit
+
+    @property
+    def start(self) -> str | None:
+        """The commit where this task began: the base commit, or an earlier task's work."""
+        return self.state.start
+
+    @property
+    def owner_uid(self) -> int | None:
+        """Who owns the tree, when that is not who we are."""
+        return self._owner
+
+    def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
+        """What a sandbox needs to show a command: keyword arguments of `sandbox.Mounts`."""
+        return {
+            "work": self.tree,
+            "git": self.git_dir,
+            "mirror": self.mirror.path,
+            "home": home,
+            "read_only": tuple(read_only),
+        }
+
+    # --- judging and committing ----------------------------------------------------------------------------------
+
+    def guard(self) -> list[str]:
+        """Put the `.git` file back, and list what refuses publishing: other `.git` entries in the tree, and symlinks
+        out of the tree and submodules in our commits."""
+        if tree.write_gitfile(self.tree):
+            self.reports.append("the file .git in the work tree was changed and has been put back")
+        found = tree.foreign_git(self.tree)
+        if self.has_commits():
+            found += changes.mode_findings(self.git_dir, self.entries())
+        return found
+
+    def commit(self, message: str, *, name: str, email: str) -> str | None:
+        """Commit every change of the tree that belongs in the repository; the commit, or None when there is none."""
+        if tree.write_gitfile(self.tree):
+            self.reports.append("the file .git in the work tree was changed and has been put back")
+        self.reports += self._stage().update()
+        return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env)
+
+    def take_back(self, target: str | None = None) -> None:
+        """Undo commits down to `target` (default: the last that was pushed, else where the task began); the tree keeps
+        every change.
+
+        For commits that may not be published: what they hold must leave the history before the next push.
+        """
+        target = target or self.state.pushed or self.start
+        ref = f"refs/heads/{self.branch}"
+        if target is None:
+            self._git("update-ref", "-d", ref)
+            self._git("read-tree", "--empty")
+            return
+        self._git("update-ref", "-m", "take back", ref, target)
+        self._git("read-tree", "--reset", target)
+
+    def uncommitted(self) -> list[str]:
+        """Paths that the next commit would look at."""
+        return self._stage().uncommitted()
+
+    # --- describing ----------------------------------------------------------------------------------------------
+
+    def head(self) -> str | None:
+        """The newest commit of our branch; None when the branch is not born (empty repository)."""
+        done = git("rev-parse", "--verify", "--quiet", "HEAD", git_dir=self.git_dir, check=False)
+        return done.output.decode().strip() or None
+
+    def has_commits(self) -> bool:
+        """Whether this task has committed anything."""
+        return self.head() != self.start
+
+    def diff_stat(self) -> DiffStat:
+        """Files and lines that our branch changes against the base commit."""
+        return changes.diff_stat(self.git_dir, *self._span())
+
+    def diff(self) -> Iterator[bytes]:
+        """What our branch changes against the base commit, as chunks of a diff."""
+        return changes.diff(self.git_dir, *self._span())
+
+    def changed_paths(self) -> list[str]:
+        """Paths that our branch changes against the base commit; of a rename both."""
+        return changes.changed_paths(self.git_dir, *self._span())
+
+    def history(self) -> Iterator[bytes]:
+        """All that a push gives away: every commit since the task began, message and bytes."""
+        head = self.head()
+        return changes.history(self.git_dir, self.start, head) if head and head != self.start else iter(())
+
+    def entries(self) -> list[changes.Entry]:
+        """Every change of every path in every commit since the task began."""
+        head = self.head()
+        return changes.entries(self.git_dir, self.start, head) if head and head != self.start else []
+
+    def read_at_base(self, path: str) -> bytes | None:
+        """A file as the base commit has it (repository rules), following symlinks inside the repository; None when
+        there is none.  Nothing that a build or a model wrote is read."""
+        if self.base_commit is None or "\n" in path:
+            return None
+        done = git(
+            *("cat-file", "--batch", "--follow-symlinks"),
+            git_dir=self.git_dir,
+            stdin=os.fsencode(f"{self.base_commit}:{path}\n"),
+        )
+        head, _, rest = done.output.partition(b"\n")
+        words = head.split(b" ")
+        return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
+
+    def paths(self, seconds: float = 20) -> list[str]:
+        """Files of the tree: tracked ones that are there, and new ones that are not ignored.  When looking for new
+        ones takes more than `seconds`, the tracked ones alone."""
+        listing = ("ls-files", "-z", "--cached", "--deduplicate")
+        gone = set(_names(self._git("ls-files", "-z", "--deleted", check=False).output))
+        try:
+            done = self._git(*listing, "--others", "--exclude-standard", timeout=seconds, check=False)
+        except GitError:
+            done = self._git(*listing)
+        return sorted(set(_names(done.output)) - gone)
+
+    def _span(self) -> tuple[str, str]:
+        empty = changes.empty_tree(self.git_dir)
+        return self.base_commit or empty, self.head() or empty
+
+    def _stage(self) -> Stage:
+        return Stage(self.git_dir, self.tree, self._env)
+
+    def _git(self, *args: str, **options: Any) -> Any:
+        return git(*args, git_dir=self.git_dir, work_tree=self.tree, env=self._env, config=TRUE_STAT, **options)
+
+
+def _names(output: bytes) -> list[str]:
+    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]
