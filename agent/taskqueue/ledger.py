@@ -1,0 +1,366 @@
+"""The ledger over the named queries of `store/sql/ledger.sql` (contract: `base.py`).
+
+A claim is one UPDATE with its condition in it.  Every other change reads the row and writes it in one transaction,
+after `moves.check`, and only if the row is still what was read; otherwise it looks again.  Built by `run/wiring.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from agent import clock
+from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
+from agent.taskqueue import identity, moves
+from agent.taskqueue.base import Claim, Row
+from agent.values import CLOSED_STATUSES, Status, TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from agent.taskqueue.base import Database, Records, Rows, Uuids
+    from agent.taskqueue.moves import Word
+
+POISON = 3
+"""Deaths in a row without progress after which a task is not started again."""
+
+ALL = 2**31 - 1
+TRIES = 10
+_PREFIX = re.compile(r"[0-9a-f-]{1,36}")
+
+
+class Ledger:
+    """Rows of one database.  `place` (`identity.place`) says whose holders `is_alive` can judge; without it, the folder
+    of the SQLite file, which is the base_dir."""
+
+    def __init__(self, db: Database, *, place: str | None = None) -> None:
+        self.db = db
+        path = getattr(db, "path", None)
+        self.place = place or (identity.place(path.parent) if path is not None else None)
+
+    # --- rows come and are looked at ---------------------------------------------------------------------------
+
+    def put(
+        self,
+        key: TaskKey | Mapping[str, Any],
+        *,
+        uuid: str | None = None,
+        user: str | None = None,
+        title: str | None = None,
+        priority: int = 0,
+        not_before: datetime | str | None = None,
+        parent_uuid: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+    ) -> str | None:
+        name = str(uuid4()) if uuid is None else _canonical(uuid)
+        put = self.db.run(
+            "ledger_put",
+            uuid=name,
+            **TaskKey.of(key).to_dict(),
+            now=clock.stamp(),
+            user=user,
+            title=title,
+            priority=priority,
+            not_before=_time(not_before),
+            parent_uuid=parent_uuid,
+            provider=provider,
+            model=model,
+        )
+        if put:
+            return name
+        if uuid is not None and (there := self.get(name)) is not None and there.key != TaskKey.of(key):
+            raise LedgerError(f"the uuid {name} belongs to another task, {there.key}; use a new one")
+        return None
+
+    def get(self, uuid: str) -> Row | None:
+        found = self.db.run("ledger_get", uuid=uuid)
+        return Row.of(found[0]) if found else None
+
+    def resolve(self, prefix: str) -> str:
+        text = prefix.strip().lower()
+        found = self.db.run("ledger_prefix", prefix=text) if _PREFIX.fullmatch(text) else []
+        uuids = [record["uuid"] for record in found]
+        if text in uuids:
+            return text
+        if not uuids:
+            raise UsageError(f"no task has a uuid that begins with {prefix!r}; `tasks` lists them")
+        if len(uuids) > 1:
+            raise UsageError(f"several tasks begin with {prefix!r}: {', '.join(uuids)}; write more of it")
+        return str(uuids[0])
+
+    def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
+        word = None if status is None else str(_status(status))
+        return [Row.of(record) for record in self.db.run("ledger_list", status=word, limit=_limit(limit))]
+
+    def latest(self, key: TaskKey) -> Row | None:
+        found = self.db.run("ledger_latest", **key.to_dict())
+        return Row.of(found[0]) if found else None
+
+    def due(self, limit: int, now: datetime | None = None) -> Uuids:
+        return [row["uuid"] for row in self.db.run("ledger_due", now=clock.stamp(now), limit=_limit(limit))]
+
+    # --- the holder --------------------------------------------------------------------------------------------
+
+    def claim(self, uuid: str, owner: str, lease_seconds: float) -> Claim:
+        now = clock.now()
+        found = self.db.run(
+            "ledger_claim",
+            uuid=uuid,
+            owner=owner,
+            now=clock.stamp(now),
+            lease_until=_after(now, lease_seconds),
+            process_id=os.getpid(),
+            hostname=identity.hostname(),
+        )
+        if not found:
+            raise ClaimLost(self._why_lost(uuid))
+        row = Row.of(found[0])
+        return Claim(row.uuid, row.attempt, row.key, row.user, row.parent_uuid, row.title)
+
+    def beat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
+        now = clock.now()
+        lease_until = _after(now, lease_seconds)
+        found = self.db.run("ledger_beat", uuid=uuid, attempt=attempt, now=clock.stamp(now), lease_until=lease_until)
+        if not found:
+            raise self._fenced(uuid, attempt)
+        requested: str | None = found[0]["requested"]
+        return requested
+
+    def requested(self, uuid: str) -> str | None:
+        found = self.db.run("ledger_requested", uuid=uuid)
+        requested: str | None = found[0]["requested"] if found else None
+        return requested
+
+    def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> None:
+        def back(row: Row) -> bool:
+            self._hold(row, attempt)
+            return self._queue(row, not_before=_time(not_before), requested=row.requested, deaths=row.deaths)
+
+        self._change(uuid, back)
+
+    def end(
+        self,
+        uuid: str,
+        attempt: int,
+        status: Status | str,
+        *,
+        outcome: str | None = None,
+        error_message: str | None = None,
+        error_code: str | None = None,
+    ) -> None:
+        to = _status(status)
+        if to not in CLOSED_STATUSES:
+            raise LedgerError(f"task {uuid}: {to} ends nothing; allowed are {', '.join(CLOSED_STATUSES)}")
+
+        def close(row: Row) -> bool:
+            if row.attempt != attempt:
+                raise self._fenced(uuid, attempt)
+            return self._end(row, to, outcome=outcome, error_message=error_message, error_code=error_code)
+
+        self._change(uuid, close)
+
+    # --- the dead ----------------------------------------------------------------------------------------------
+
+    def requeue_dead(
+        self,
+        is_alive: Callable[[Row], bool],
+        now: datetime | None = None,
+        *,
+        on_poison: Callable[[Row], None] | None = None,
+    ) -> Uuids:
+        moment = clock.stamp(now)
+        requeued = []
+        for row in self.list(Status.RUNNING):
+            if self._lives(row, is_alive, moment):
+                continue
+            to = self._bury(row)
+            if to is Status.QUEUED:
+                requeued.append(row.uuid)
+            elif to is Status.FAILED and on_poison is not None:
+                on_poison(self.get(row.uuid) or row)
+        return requeued
+
+    def is_mine(self, row: Row, owner: str) -> bool:
+        return row.lease_owner is not None and identity.place_of(row.lease_owner) == identity.place_of(owner)
+
+    def count_running(self, owner_prefix: str = "") -> int:
+        return int(self.db.run("ledger_count_running", prefix=owner_prefix)[0]["count"])
+
+    def _lives(self, row: Row, is_alive: Callable[[Row], bool], now: str) -> bool:
+        if row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place:
+            return is_alive(row)
+        return row.lease_until is None or row.lease_until >= now
+
+    def _bury(self, seen: Row) -> Status | None:
+        """What the row of a dead holder became; None when somebody else was quicker or it beats after all."""
+        progress = seen.llm_call_count + seen.tool_call_count > seen.progress_at_claim
+        deaths = 0 if progress else seen.deaths + 1
+        with self.db.transaction():
+            if deaths < POISON:
+                queued = self._queue(seen, not_before=seen.not_before, requested=seen.requested, deaths=deaths)
+                return Status.QUEUED if queued else None
+            message = (
+                f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
+                f"see worker.log in its folder and the system's log, then put the label on again"
+            )
+            failed = self._end(seen, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
+            return Status.FAILED if failed else None
+
+    # --- people ------------------------------------------------------------------------------------------------
+
+    def request(self, uuid: str, word: Word) -> Status:
+        if word not in moves.WORDS:
+            raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(moves.WORDS)}")
+        result: list[Status] = []
+
+        def ask(row: Row) -> bool:
+            if row.status in CLOSED_STATUSES:
+                raise UsageError(f"task {uuid} is {row.status} already and cannot {word}")
+            to, requested = moves.obey(word, row.status, row.requested)
+            result[:] = [to]
+            if to is row.status:
+                return requested == row.requested or self._ask(row, requested)
+            if to is Status.QUEUED:
+                return self._queue(row, not_before=None, requested=None, deaths=0)
+            return self._pause(row) if to is Status.PAUSED else self._end(row, to)
+
+        self._change(uuid, ask)
+        return result[0]
+
+    def today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
+        day = clock.stamp(clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
+        (sums,) = self.db.run("ledger_today", day=day, owner=owner, repo=repo, instance=instance, source=source)
+        return int(sums["runs"]), float(sums["cost"])
+
+    def closed_before(self, before: datetime | str) -> Records:
+        return self.db.run("task_closed_before", before=_time(before))
+
+    def delete(self, uuid: str) -> bool:
+        return bool(self.db.run("task_delete", uuid=uuid))
+
+    def close(self) -> None:
+        """Close the database."""
+        close = getattr(self.db, "close", None)
+        if close is not None:
+            close()
+
+    # --- one change --------------------------------------------------------------------------------------------
+
+    def _change(self, uuid: str, change: Callable[[Row], bool]) -> None:
+        """Read the row and change it in one transaction; `change` returns False when the row moved in between, which
+        a database that does not lock whole can let happen."""
+        for _ in range(TRIES):
+            with self.db.transaction():
+                row = self.get(uuid)
+                if row is None:
+                    raise UsageError(f"there is no task {uuid}; `tasks` lists them")
+                if change(row):
+                    return
+        raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
+
+    def _queue(self, row: Row, *, not_before: str | None, requested: str | None, deaths: int) -> bool:
+        moves.check(row.uuid, row.status, Status.QUEUED)
+        return bool(
+            self.db.run(
+                "ledger_queue",
+                not_before=not_before,
+                requested=requested,
+                deaths=deaths,
+                lease_until=row.lease_until or "",
+                **_seen(row),
+            )
+        )
+
+    def _pause(self, row: Row) -> bool:
+        moves.check(row.uuid, row.status, Status.PAUSED)
+        return bool(self.db.run("ledger_pause", outcome="paused", **_seen(row)))
+
+    def _end(
+        self,
+        row: Row,
+        to: Status,
+        *,
+        deaths: int | None = None,
+        outcome: str | None = None,
+        error_message: str | None = None,
+        error_code: str | None = None,
+    ) -> bool:
+        moves.check(row.uuid, row.status, to)
+        return bool(
+            self.db.run(
+                "ledger_end",
+                status=str(to),
+                now=clock.stamp(),
+                deaths=row.deaths if deaths is None else deaths,
+                outcome=outcome,
+                error_message=error_message,
+                error_code=error_code,
+                lease_until=row.lease_until or "",
+                **_seen(row),
+            )
+        )
+
+    def _ask(self, row: Row, requested: str | None) -> bool:
+        return bool(self.db.run("ledger_ask", requested=requested, **_seen(row)))
+
+    def _hold(self, row: Row, attempt: int) -> None:
+        if row.status is not Status.RUNNING or row.attempt != attempt:
+            raise self._fenced(row.uuid, attempt)
+
+    def _fenced(self, uuid: str, attempt: int) -> Fenced:
+        row = self.get(uuid)
+        state = "has no row" if row is None else f"is {row.status} in attempt {row.attempt}"
+        return Fenced(f"task {uuid} {state}; attempt {attempt} does not hold it any more")
+
+    def _why_lost(self, uuid: str) -> str:
+        row = self.get(uuid)
+        if row is None:
+            return f"there is no task {uuid}"
+        if row.status is Status.QUEUED:
+            return f"task {uuid} was not free to claim; it is queued, not before {row.not_before}"
+        return f"task {uuid} is {row.status}, held by {row.lease_owner or 'nobody'} in attempt {row.attempt}"
+
+
+def open_sqlite(base_dir: Path, address: str = "") -> Ledger:  # noqa: ARG001 - every entry of LEDGERS is called alike
+    """The ledger in `base_dir/tasks.db`."""
+    from agent.store.db import open_tasks
+
+    return Ledger(open_tasks(base_dir), place=identity.place(base_dir))
+
+
+def _seen(row: Row) -> dict[str, Any]:
+    return {"uuid": row.uuid, "was": str(row.status), "attempt": row.attempt}
+
+
+def _canonical(uuid: str) -> str:
+    """The uuid in its one form; it becomes the name of a folder."""
+    try:
+        return str(UUID(uuid))
+    except ValueError:
+        raise UsageError(f"{uuid!r} is no uuid; it looks like 550e8400-e29b-41d4-a716-446655440000") from None
+
+
+def _status(status: Status | str) -> Status:
+    try:
+        return Status(status)
+    except ValueError:
+        raise UsageError(f"{str(status)!r} is no status; allowed are {', '.join(Status)}") from None
+
+
+def _limit(limit: int | None) -> int:
+    return ALL if limit is None else max(0, limit)
+
+
+def _time(moment: datetime | str | None) -> str | None:
+    if moment is None:
+        return None
+    return clock.stamp(clock.parse(moment) if isinstance(moment, str) else moment)
+
+
+def _after(now: datetime, seconds: float) -> str:
+    return clock.stamp(now + timedelta(seconds=seconds))

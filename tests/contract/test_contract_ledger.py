@@ -1,0 +1,715 @@
+"""The contract of `agent/taskqueue/base.py`, run against every entry of the registry."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent import clock
+from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
+from agent.taskqueue import LEDGERS, identity
+from agent.taskqueue.ledger import POISON
+from agent.taskqueue.moves import MOVES
+from agent.values import CLOSED_STATUSES, OPEN_STATUSES, Status, TaskKey
+
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate"])
+
+
+def open_ledger(name, base_dir):
+    return LEDGERS.load(name)(base_dir, "")
+
+
+def key(number=1, **changes):
+    parts = {
+        "task_source": "local",
+        "owner": "local",
+        "repo": "default",
+        "task_type": "issue",
+        "task_id": str(number),
+        "instance": "/t",
+    }
+    return TaskKey(**parts | changes)
+
+
+@pytest.fixture(params=LEDGERS.names())
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def base_dir(tmp_path):
+    return tmp_path / "contexts"
+
+
+@pytest.fixture
+def ledger(name, base_dir):
+    ledger = open_ledger(name, base_dir)
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as fake:
+        yield fake
+
+
+def me(base_dir):
+    return identity.owner(base_dir)
+
+
+ELSEWHERE = "0123456789ab:/other/contexts:7:99"
+
+
+# --- put and look ----------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_put_is_queued_with_what_was_told(ledger, time):
+    parent = str(uuid4())
+    uuid = ledger.put(key(7), user="alice", title="Fix", priority=2, parent_uuid=parent, provider="openai", model="m")
+    row = ledger.get(uuid)
+    assert (row.status, row.key, row.user, row.title, row.priority) == (Status.QUEUED, key(7), "alice", "Fix", 2)
+    assert (row.parent_uuid, row.llm_provider, row.model) == (parent, "openai", "m")
+    assert row.created_at == clock.stamp()
+    assert (row.attempt, row.started_at, row.lease_owner, row.requested) == (0, None, None, None)
+
+
+def test_the_uuid_and_the_mapping_of_the_seeds_are_taken(ledger):
+    uuid = str(uuid4())
+    seeds = {
+        "task_source": "github",
+        "owner": "o",
+        "repo": "r",
+        "task_type": "issue",
+        "task_id": "27",
+        "uuid": uuid,
+        "user": "x",
+    }
+    assert ledger.put(seeds, uuid=uuid.upper()) == uuid
+    assert ledger.get(uuid).key == TaskKey("github", "o", "r", "issue", "27")
+
+
+@pytest.mark.parametrize("bad", ["", "x", "../../etc", "550e8400-e29b-41d4-a716-44665544000g"])
+def test_a_uuid_that_is_none_is_refused(ledger, bad):
+    with pytest.raises(UsageError, match="no uuid"):
+        ledger.put(key(), uuid=bad)
+
+
+def test_one_key_has_one_open_row(ledger, base_dir):
+    first = ledger.put(key())
+    assert ledger.put(key()) is None
+    attempt = ledger.claim(first, me(base_dir), 60).attempt
+    assert ledger.put(key()) is None
+    ledger.request(first, "pause")
+    assert ledger.put(key()) is None
+    ledger.end(first, attempt, "completed")
+    second = ledger.put(key())
+    assert second not in (None, first)
+    assert ledger.latest(key()).uuid == second
+    assert ledger.latest(key(99)) is None
+
+
+@pytest.mark.parametrize("part", ["task_source", "instance", "owner", "repo", "task_type", "task_id"])
+def test_keys_that_differ_in_any_part_are_different(ledger, part):
+    assert ledger.put(key()) is not None
+    assert ledger.put(key(**{part: "another"})) is not None
+
+
+def test_a_uuid_is_given_to_one_task_only(ledger):
+    uuid = ledger.put(key(1))
+    assert ledger.put(key(1), uuid=uuid) is None
+    with pytest.raises(LedgerError, match="belongs to another task"):
+        ledger.put(key(2), uuid=uuid)
+
+
+def test_rows_are_listed_newest_first_by_status_and_limit(ledger, time):
+    uuids = []
+    for number in range(4):
+        uuids.append(ledger.put(key(number)))
+        time.move(1)
+    ledger.request(uuids[1], "stop")
+    assert [row.uuid for row in ledger.list()] == uuids[::-1]
+    assert [row.uuid for row in ledger.list(limit=2)] == [uuids[3], uuids[2]]
+    assert [row.uuid for row in ledger.list("queued")] == [uuids[3], uuids[2], uuids[0]]
+    assert [row.uuid for row in ledger.list(Status.STOPPED)] == [uuids[1]]
+    with pytest.raises(UsageError, match="allowed are queued, running"):
+        ledger.list("waiting")
+
+
+def test_a_beginning_names_a_task_when_only_one_has_it(ledger):
+    one = ledger.put(key(1), uuid="aaaa0000-0000-4000-8000-000000000001")
+    two = ledger.put(key(2), uuid="aaaa0000-0000-4000-8000-000000000002")
+    three = ledger.put(key(3), uuid="bbbb0000-0000-4000-8000-000000000003")
+    assert ledger.resolve("b") == three
+    assert ledger.resolve(" BBBB ") == three
+    assert ledger.resolve(one) == one
+    with pytest.raises(UsageError, match=two):
+        ledger.resolve("aaaa")
+    for nothing in ("cccc", "", "%", "_" * 4, "aaaa%", "a" * 99):
+        with pytest.raises(UsageError, match="no task"):
+            ledger.resolve(nothing)
+
+
+# --- offer and claim -------------------------------------------------------------------------------------------
+
+
+def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger, time):
+    old = ledger.put(key(1))
+    time.move(1)
+    urgent = ledger.put(key(2), priority=5)
+    later = ledger.put(key(3), priority=9, not_before=clock.now() + timedelta(seconds=60))
+    time.move(1)
+    new = ledger.put(key(4))
+    assert ledger.due(10) == [urgent, old, new]
+    assert ledger.due(1) == [urgent]
+    assert ledger.due(0) == []
+    assert ledger.due(10, clock.now() + timedelta(seconds=58)) == [urgent, old, new]
+    assert ledger.due(10, clock.now() + timedelta(seconds=59)) == [later, urgent, old, new]
+
+
+def test_a_claim_makes_the_row_ours(ledger, base_dir, time):
+    uuid = ledger.put(key(), user="alice", parent_uuid="p")
+    time.move(10)
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    assert (claim.uuid, claim.attempt, claim.key, claim.user, claim.parent_uuid) == (uuid, 1, key(), "alice", "p")
+    row = ledger.get(uuid)
+    assert (row.status, row.lease_owner, row.process_id) == (Status.RUNNING, me(base_dir), os.getpid())
+    assert row.hostname == identity.hostname()
+    assert row.started_at == clock.stamp()
+    assert row.lease_until == clock.stamp(clock.now() + timedelta(seconds=60))
+    assert ledger.due(10) == []
+
+
+def test_what_is_not_queued_or_not_due_cannot_be_claimed(ledger, base_dir, time):
+    uuid = ledger.put(key(1))
+    ledger.claim(uuid, me(base_dir), 60)
+    with pytest.raises(ClaimLost, match="is running"):
+        ledger.claim(uuid, ELSEWHERE, 60)
+    with pytest.raises(ClaimLost, match="no task"):
+        ledger.claim(str(uuid4()), me(base_dir), 60)
+    later = ledger.put(key(2), not_before=clock.now() + timedelta(seconds=5))
+    with pytest.raises(ClaimLost, match="not before"):
+        ledger.claim(later, me(base_dir), 60)
+    time.move(5)
+    ledger.claim(later, me(base_dir), 60)
+    stopped = ledger.put(key(3))
+    ledger.request(stopped, "stop")
+    with pytest.raises(ClaimLost, match="stopped"):
+        ledger.claim(stopped, me(base_dir), 60)
+
+
+def _claim_all(name, base_dir, uuids, begin, results):
+    ledger = open_ledger(name, base_dir)
+    begin.wait()
+    won = []
+    for uuid in uuids:
+        try:
+            won.append((uuid, ledger.claim(uuid, identity.owner(base_dir), 60).attempt))
+        except ClaimLost:
+            continue
+    ledger.close()
+    results.put((os.getpid(), won))
+
+
+def test_of_eight_processes_each_row_is_claimed_by_exactly_one(name, base_dir):
+    ledger = open_ledger(name, base_dir)
+    uuids = [ledger.put(key(number)) for number in range(40)]
+    ledger.close()
+    begin, results = PROCESSES.Barrier(8), PROCESSES.Queue()
+    processes = [PROCESSES.Process(target=_claim_all, args=(name, base_dir, uuids, begin, results)) for _ in range(8)]
+    for process in processes:
+        process.start()
+    won = dict(results.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    claims = [claim for claims in won.values() for claim in claims]
+    assert sorted(claims) == sorted((uuid, 1) for uuid in uuids)
+    ledger = open_ledger(name, base_dir)
+    holders = {uuid: pid for pid, claims in won.items() for uuid, _ in claims}
+    assert {row.uuid: row.process_id for row in ledger.list("running")} == holders
+    ledger.close()
+
+
+# --- the holder ------------------------------------------------------------------------------------------------
+
+
+def test_a_beat_renews_the_lease_and_brings_what_was_asked(ledger, base_dir, time):
+    uuid = ledger.put(key())
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    time.move(30)
+    assert ledger.beat(uuid, claim.attempt, 60) is None
+    row = ledger.get(uuid)
+    assert row.lease_until == clock.stamp(clock.now() + timedelta(seconds=60))
+    assert row.heartbeat_at == clock.stamp()
+    ledger.request(uuid, "stop")
+    assert ledger.beat(uuid, claim.attempt, 60) == "stop"
+    assert ledger.requested(uuid) == "stop"
+    assert ledger.requested(str(uuid4())) is None
+
+
+def test_a_released_row_is_queued_again_and_no_death(ledger, base_dir, time):
+    uuid = ledger.put(key())
+    first = ledger.claim(uuid, me(base_dir), 60)
+    started = ledger.get(uuid).started_at
+    time.move(5)
+    ledger.release(uuid, first.attempt, clock.now() + timedelta(seconds=10))
+    row = ledger.get(uuid)
+    assert (row.status, row.lease_owner, row.lease_until, row.deaths) == (Status.QUEUED, None, None, 0)
+    assert ledger.due(1) == []
+    time.move(10)
+    second = ledger.claim(uuid, me(base_dir), 60)
+    assert second.attempt == first.attempt + 1
+    assert ledger.get(uuid).started_at == started
+
+
+def test_what_was_asked_stays_over_a_release(ledger, base_dir):
+    uuid = ledger.put(key())
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    ledger.request(uuid, "stop")
+    ledger.release(uuid, claim.attempt)
+    ledger.claim(uuid, me(base_dir), 60)
+    assert ledger.requested(uuid) == "stop"
+
+
+def test_an_old_attempt_is_fenced_from_everything(ledger, base_dir):
+    uuid = ledger.put(key())
+    old = ledger.claim(uuid, me(base_dir), 60).attempt
+    ledger.release(uuid, old)
+    for _ in range(2):  # first while it is queued, then while a newer one holds it
+        for call in (
+            lambda: ledger.beat(uuid, old, 60),
+            lambda: ledger.release(uuid, old),
+        ):
+            before = ledger.get(uuid)
+            with pytest.raises(Fenced):
+                call()
+            assert ledger.get(uuid) == before
+        if ledger.get(uuid).status is Status.QUEUED:
+            ledger.claim(uuid, me(base_dir), 60)
+    with pytest.raises(Fenced):
+        ledger.end(uuid, old, "completed")
+    assert ledger.get(uuid).status is Status.RUNNING
+
+
+def test_a_row_ends_with_its_reasons_once(ledger, base_dir, time):
+    uuid = ledger.put(key())
+    attempt = ledger.claim(uuid, me(base_dir), 60).attempt
+    with pytest.raises(LedgerError, match="ends nothing"):
+        ledger.end(uuid, attempt, "queued")
+    ledger.end(uuid, attempt, Status.FAILED, outcome="failed", error_message="no base", error_code="base_missing")
+    row = ledger.get(uuid)
+    assert (row.status, row.outcome, row.error_message, row.error_code) == (
+        Status.FAILED,
+        "failed",
+        "no base",
+        "base_missing",
+    )
+    assert (row.completed_at, row.lease_owner, row.lease_until) == (clock.stamp(), None, None)
+    with pytest.raises(LedgerError, match="cannot become"):
+        ledger.end(uuid, attempt, "completed")
+    with pytest.raises(Fenced):
+        ledger.beat(uuid, attempt, 60)
+
+
+# --- the dead --------------------------------------------------------------------------------------------------
+
+
+def running(ledger, owner, number=1, seconds=60):
+    uuid = ledger.put(key(number))
+    return uuid, ledger.claim(uuid, owner, seconds).attempt
+
+
+def test_rows_of_this_base_dir_are_judged_by_the_lock_however_old_the_lease(ledger, base_dir, time):
+    living, _ = running(ledger, me(base_dir), 1)
+    dead, _ = running(ledger, identity.place(base_dir) + ":4711:5", 2)
+    time.move(1000)
+    asked = []
+
+    def is_alive(row):
+        asked.append(row.uuid)
+        return row.uuid == living
+
+    assert ledger.requeue_dead(is_alive) == [dead]
+    assert sorted(asked) == sorted([living, dead])
+    row = ledger.get(dead)
+    assert (row.status, row.lease_owner, row.lease_until, row.deaths) == (Status.QUEUED, None, None, 1)
+    assert ledger.get(living).status is Status.RUNNING
+
+
+def test_rows_of_other_places_are_judged_by_the_lease_alone(ledger, base_dir, time):
+    uuid, _ = running(ledger, ELSEWHERE)
+    same_path = f"{'0' * 12}:{base_dir.resolve()}:1:1"
+    other, _ = running(ledger, same_path, 2, 30)
+
+    def never(row):
+        raise AssertionError(row)
+
+    assert ledger.requeue_dead(never) == []
+    assert ledger.requeue_dead(never, clock.now() + timedelta(seconds=31)) == [other]
+    time.move(61)
+    assert ledger.requeue_dead(never) == [uuid]
+
+
+def test_a_dead_holder_that_beats_after_all_keeps_its_row(ledger, base_dir, time):
+    uuid, attempt = running(ledger, identity.place(base_dir) + ":4711:5")
+
+    def is_alive(row):
+        time.move(1)
+        ledger.beat(uuid, attempt, 60)
+        return False
+
+    assert ledger.requeue_dead(is_alive) == []
+    assert ledger.get(uuid).status is Status.RUNNING
+
+
+def test_a_task_that_kills_its_process_three_times_without_progress_fails(ledger, base_dir):
+    uuid = ledger.put(key())
+    poisoned = []
+    for death in range(1, POISON + 1):
+        ledger.claim(uuid, me(base_dir), 60)
+        requeued = ledger.requeue_dead(lambda _: False, on_poison=poisoned.append)
+        assert requeued == ([uuid] if death < POISON else [])
+        assert ledger.get(uuid).deaths == death
+    row = ledger.get(uuid)
+    assert (row.status, row.error_code) == (Status.FAILED, "poison")
+    assert "3 times" in row.error_message
+    assert row.completed_at
+    assert poisoned == [row]
+    assert ledger.put(key()) is not None
+
+
+def test_a_death_after_progress_starts_the_count_again(ledger, base_dir):
+    uuid = ledger.put(key())
+    for _ in range(POISON - 1):
+        ledger.claim(uuid, me(base_dir), 60)
+        ledger.requeue_dead(lambda _: False)
+    attempt = ledger.claim(uuid, me(base_dir), 60).attempt
+    ledger.db.run(
+        "task_add_statistics", uuid=uuid, attempt=attempt, llm_calls=1, tool_calls=0, tokens=9, compressions=0
+    )
+    assert ledger.requeue_dead(lambda _: False) == [uuid]
+    assert ledger.get(uuid).deaths == 0
+    ledger.claim(uuid, me(base_dir), 60)  # the calls of the last holder are no progress of this one
+    assert ledger.requeue_dead(lambda _: False) == [uuid]
+    assert ledger.get(uuid).deaths == 1
+
+
+def test_a_drain_between_two_deaths_does_not_count(ledger, base_dir):
+    uuid = ledger.put(key())
+    ledger.claim(uuid, me(base_dir), 60)
+    ledger.requeue_dead(lambda _: False)
+    ledger.release(uuid, ledger.claim(uuid, me(base_dir), 60).attempt)
+    assert ledger.get(uuid).deaths == 1
+
+
+def _claim_and_die(name, base_dir, uuid):
+    from agent import disk
+
+    folder = disk.make_dir(base_dir / "running" / uuid)
+    disk.lock(folder / "lock")
+    open_ledger(name, base_dir).claim(uuid, identity.owner(base_dir), 3600)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_killed_with_its_lock_is_found_dead_at_once(name, ledger, base_dir):
+    uuid = ledger.put(key())
+    process = PROCESSES.Process(target=_claim_and_die, args=(name, base_dir, uuid))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert ledger.get(uuid).process_id == process.pid
+    assert ledger.is_mine(ledger.get(uuid), me(base_dir))
+    assert ledger.requeue_dead(identity.alive_by_lock(base_dir)) == [uuid]
+
+
+def test_running_rows_are_counted_by_place(ledger, base_dir):
+    running(ledger, me(base_dir), 1)
+    running(ledger, ELSEWHERE, 2)
+    ledger.put(key(3))
+    assert ledger.count_running() == 2
+    assert ledger.count_running(identity.place(base_dir)) == 1
+    assert ledger.count_running("%") == 0
+    rows = {row.task_id: row for row in ledger.list()}
+    assert ledger.is_mine(rows["1"], me(base_dir))
+    assert not ledger.is_mine(rows["2"], me(base_dir))
+    assert not ledger.is_mine(rows["3"], me(base_dir))
+
+
+# --- people ----------------------------------------------------------------------------------------------------
+
+
+def row_in(ledger, base_dir, status, number=1):
+    uuid = ledger.put(key(number))
+    if status is Status.QUEUED:
+        return uuid
+    if status is Status.PAUSED:
+        ledger.request(uuid, "pause")
+        return uuid
+    attempt = ledger.claim(uuid, me(base_dir), 60).attempt
+    if status is not Status.RUNNING:
+        ledger.end(uuid, attempt, status)
+    return uuid
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "then", "requested"),
+    [
+        ("queued", ["stop"], "stopped", None),
+        ("queued", ["pause"], "paused", None),
+        ("queued", ["resume"], "queued", None),
+        ("paused", ["stop"], "stopped", None),
+        ("paused", ["pause"], "paused", None),
+        ("paused", ["resume"], "queued", None),
+        ("running", ["stop"], "running", "stop"),
+        ("running", ["pause"], "running", "pause"),
+        ("running", ["resume"], "running", None),
+        ("running", ["pause", "resume"], "running", None),
+        ("running", ["pause", "stop"], "running", "stop"),
+        ("running", ["stop", "pause"], "running", "stop"),
+        ("running", ["stop", "resume"], "running", "stop"),
+    ],
+)
+def test_a_word_from_outside(ledger, base_dir, status, words, then, requested):
+    uuid = row_in(ledger, base_dir, Status(status))
+    for word in words:
+        assert ledger.request(uuid, word) == then
+    row = ledger.get(uuid)
+    assert (row.status, row.requested) == (then, requested)
+    assert (row.completed_at is not None) == (then == "stopped")
+
+
+@pytest.mark.parametrize("status", CLOSED_STATUSES)
+@pytest.mark.parametrize("word", ["stop", "pause", "resume"])
+def test_a_closed_task_takes_no_word(ledger, base_dir, status, word):
+    uuid = row_in(ledger, base_dir, status)
+    with pytest.raises(UsageError, match=f"is {status} already"):
+        ledger.request(uuid, word)
+
+
+def test_an_unknown_task_or_word_is_a_usage_error(ledger):
+    with pytest.raises(UsageError, match="there is no task"):
+        ledger.request(str(uuid4()), "stop")
+    with pytest.raises(UsageError, match="allowed are stop, pause, resume"):
+        ledger.request(ledger.put(key()), "kill")
+
+
+def test_today_counts_runs_that_started_and_those_that_wait(ledger, base_dir, time):
+    def today():
+        return ledger.today(owner="local", repo="default", instance="/t")
+
+    assert today() == (0, 0.0)
+    yesterday = row_in(ledger, base_dir, Status.RUNNING, 1)
+    ledger.db.run("ledger_pause", uuid=yesterday, was="running", attempt=1, outcome="asked")
+    old = row_in(ledger, base_dir, Status.COMPLETED, 2)
+    time.move(24 * 3600)
+    assert today() == (0, 0.0)
+    ledger.request(row_in(ledger, base_dir, Status.QUEUED, 3), "stop")  # never ran
+    row_in(ledger, base_dir, Status.QUEUED, 4)
+    row_in(ledger, base_dir, Status.FAILED, 5)
+    ledger.put(key(6, repo="other"))
+    ledger.put(key(7, instance="/other"))
+    ledger.put(key(8, owner="other"))
+    assert today() == (2, 0.0)
+    assert ledger.today(owner="local", repo="default", instance="/t", source="github") == (0, 0.0)
+    assert ledger.today(owner="local", repo="default", instance="/t", source="local") == (2, 0.0)
+    assert ledger.get(old).status is Status.COMPLETED
+
+
+def test_today_sums_the_money_of_what_worked_today(ledger, base_dir, time):
+    uuid = row_in(ledger, base_dir, Status.RUNNING)
+    zero = dict.fromkeys(
+        (
+            "last_seq",
+            "llm_call_count",
+            "tool_call_count",
+            "compression_count",
+            "total_tokens",
+            "prompt_tokens",
+            "completion_tokens",
+            "cached_tokens",
+        ),
+        0,
+    )
+    beat = {"uuid": uuid, "attempt": 1, "lease_until": clock.stamp(), "cost": 1.25, **zero}
+    ledger.db.run("task_beat", now=clock.stamp(), **beat)
+    assert ledger.today(owner="local", repo="default", instance="/t") == (1, 1.25)
+    time.move(24 * 3600)
+    assert ledger.today(owner="local", repo="default", instance="/t") == (0, 0.0)
+    ledger.db.run("task_beat", now=clock.stamp(), **beat | {"cost": 2.5})
+    assert ledger.today(owner="local", repo="default", instance="/t") == (0, 2.5)
+
+
+def test_closed_rows_are_found_by_true_time_and_open_ones_never_removed(ledger, base_dir, time):
+    old = row_in(ledger, base_dir, Status.STOPPED, 1)
+    open_row = row_in(ledger, base_dir, Status.RUNNING, 2)
+    time.move(10)
+    row_in(ledger, base_dir, Status.FAILED, 3)
+    assert [row["uuid"] for row in ledger.closed_before(clock.now())] == [old]
+    assert [row["uuid"] for row in ledger.closed_before(clock.stamp())] == [old]
+    assert ledger.delete(old)
+    assert not ledger.delete(old)
+    assert not ledger.delete(open_row)
+    assert ledger.get(open_row) is not None
+
+
+# --- everything in any order -----------------------------------------------------------------------------------
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Two hosts, any order of calls; a model of what the rows must be.  Time is the fake clock's."""
+
+    tasks = Bundle("tasks")
+    ledger_name = LEDGERS.names()[0]
+
+    @initialize()
+    def begin(self):
+        import tempfile
+        from pathlib import Path
+
+        self.folder = tempfile.TemporaryDirectory()
+        self.base_dir = Path(self.folder.name)
+        self.clock = clock.FakeClock()
+        self.switch = clock.use(self.clock)
+        self.switch.__enter__()
+        self.ledger = open_ledger(self.ledger_name, self.base_dir)
+        self.status = {}
+        self.keys = {}
+        self.holders = {}  # uuid → {attempt: (alive, here, lease_until)}
+        self.deaths = {}
+
+    @rule(target=tasks, number=st.integers(1, 3))
+    def put(self, number):
+        open_now = [
+            uuid for uuid, status in self.status.items() if self.keys[uuid] == number and status in OPEN_STATUSES
+        ]
+        uuid = self.ledger.put(key(number))
+        assert (uuid is None) == bool(open_now)
+        if uuid is None:
+            return open_now[0]
+        self.status[uuid], self.keys[uuid], self.holders[uuid], self.deaths[uuid] = Status.QUEUED, number, {}, 0
+        return uuid
+
+    @rule(uuid=tasks, here=st.booleans())
+    def claim(self, uuid, here):
+        owner = me(self.base_dir) if here else ELSEWHERE
+        try:
+            claim = self.ledger.claim(uuid, owner, 60)
+        except ClaimLost:
+            assert self.status[uuid] is not Status.QUEUED
+            return
+        assert self.status[uuid] is Status.QUEUED
+        assert claim.attempt == max(self.holders[uuid], default=0) + 1
+        self.status[uuid] = Status.RUNNING
+        self.holders[uuid][claim.attempt] = [True, here, self.clock.time + timedelta(seconds=60)]
+
+    def holds(self, uuid, attempt):
+        return self.status[uuid] is Status.RUNNING and attempt == max(self.holders[uuid])
+
+    @rule(
+        uuid=tasks,
+        back=st.integers(0, 1),
+        what=st.sampled_from(["beat", "release", "end", "die"]),
+        to=st.sampled_from(CLOSED_STATUSES),
+    )
+    def holder(self, uuid, back, what, to):
+        """The newest or the one before it does something, alive or as a ghost that comes back."""
+        attempts = sorted(self.holders[uuid], reverse=True)
+        if len(attempts) <= back:
+            return
+        attempt = attempts[back]
+        if what == "die":
+            self.holders[uuid][attempt][0] = False
+            return
+        holds = self.holds(uuid, attempt)
+        calls = {
+            "beat": lambda: self.ledger.beat(uuid, attempt, 60),
+            "release": lambda: self.ledger.release(uuid, attempt),
+            "end": lambda: self.ledger.end(uuid, attempt, to),
+        }
+        queued_end = what == "end" and back == 0 and to in MOVES[self.status[uuid]]
+        try:
+            calls[what]()
+        except LedgerError:
+            assert not holds
+            return
+        assert holds or queued_end
+        if what == "beat":
+            self.holders[uuid][attempt][2] = self.clock.time + timedelta(seconds=60)
+        else:
+            self.status[uuid] = Status.QUEUED if what == "release" else to
+
+    @rule(seconds=st.sampled_from([1, 59, 61]))
+    def wait(self, seconds):
+        self.clock.move(seconds)
+
+    @rule(uuid=tasks, word=st.sampled_from(["stop", "pause", "resume"]))
+    def ask(self, uuid, word):
+        was = self.status[uuid]
+        try:
+            now = self.ledger.request(uuid, word)
+        except UsageError:
+            assert was in CLOSED_STATUSES
+            return
+        assert was in OPEN_STATUSES
+        if was is Status.RUNNING:
+            assert now is Status.RUNNING
+        else:
+            assert now is {"stop": Status.STOPPED, "pause": Status.PAUSED, "resume": Status.QUEUED}[word]
+            if was is Status.PAUSED and word == "resume":
+                self.deaths[uuid] = 0
+        self.status[uuid] = now
+
+    @precondition(lambda self: self.status)
+    @rule()
+    def sweep(self):
+        expected = {}
+        for uuid, status in self.status.items():
+            if status is Status.RUNNING:
+                alive, here, lease_until = self.holders[uuid][max(self.holders[uuid])]
+                if not (alive if here else lease_until >= self.clock.time):
+                    expected[uuid] = self.deaths[uuid] + 1
+        requeued = self.ledger.requeue_dead(lambda row: self.holders[row.uuid][row.attempt][0])
+        assert sorted(requeued) == sorted(uuid for uuid, deaths in expected.items() if deaths < POISON)
+        for uuid, deaths in expected.items():
+            self.deaths[uuid] = deaths
+            self.status[uuid] = Status.QUEUED if deaths < POISON else Status.FAILED
+
+    @invariant()
+    def rows_are_what_the_model_says(self):
+        rows = {row.uuid: row for row in self.ledger.list()}
+        assert {uuid: row.status for uuid, row in rows.items()} == self.status
+        for uuid, row in rows.items():
+            assert row.deaths == self.deaths[uuid]
+            assert row.attempt == max(self.holders[uuid], default=0)
+            assert (row.lease_owner is None) == (row.status is not Status.RUNNING)
+            assert (row.completed_at is None) == (row.status in OPEN_STATUSES)
+        open_keys = [row.key for row in rows.values() if row.status in OPEN_STATUSES]
+        assert len(open_keys) == len(set(open_keys))
+        assert sorted(self.ledger.due(100)) == sorted(
+            uuid for uuid, status in self.status.items() if status is Status.QUEUED
+        )
+
+    def teardown(self):
+        if hasattr(self, "ledger"):
+            self.ledger.close()
+            self.switch.__exit__(None, None, None)
+            self.folder.cleanup()
+
+
+@pytest.mark.parametrize("name", LEDGERS.names())
+def test_any_order_of_calls_keeps_the_rules(name):
+    from hypothesis.stateful import run_state_machine_as_test
+
+    machine = type("Machine", (LedgerMachine,), {"ledger_name": name})
+    run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=25, deadline=None))
