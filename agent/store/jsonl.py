@@ -85,21 +85,25 @@ def records(
             offset += len(line)
 
 
-def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
-    """The newest good record, read from the end; None when there is none.  Changes nothing."""
+def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
+    """`(offset, record)` of every good line, newest first, read from the end; a missing file reads as empty."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None
+        return
     try:
         end = last_newline(descriptor, os.fstat(descriptor).st_size)
-        for _, line in disk.read_backwards(descriptor, end):
+        for offset, line in disk.read_backwards(descriptor, end):
             found = parse(line, id_key)
             if not isinstance(found, str):
-                return found
+                yield offset, found
     finally:
         os.close(descriptor)
-    return None
+
+
+def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
+    """The newest good record, None when there is none.  Changes nothing."""
+    return next((record for _, record in backwards(path, id_key=id_key)), None)
 
 
 def last_newline(descriptor: int, size: int) -> int:
@@ -200,6 +204,11 @@ class JsonlFile:
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
         """`(offset, record)` from byte `start`, as the file is now."""
         return records(self.path, start, id_key=self.id_key, damage=self.damage, end=self.size)
+
+    def backwards(self) -> Iterator[Json]:
+        """The records, newest first."""
+        for _, record in backwards(self.path, id_key=self.id_key):
+            yield record
 
     def at(self, offset: int) -> Json | None:
         """The record whose line begins at `offset`."""

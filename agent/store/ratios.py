@@ -12,8 +12,10 @@ from agent import clock
 if TYPE_CHECKING:
     from agent.store.db import Database
 
-WEIGHT = 0.25  # of a new pair; the first one counts whole
-LEAST, MOST = 0.25, 4.0  # what is beyond is no property of a tokenizer, but a cut prompt or a wrong report
+# The rule of `tokens.ratios.blend`, which stands on the same floor and cannot be called from here.
+WEIGHT = 0.3  # of the newest pair, against everything before it
+LEAST, MOST = 0.5, 3.0  # what is beyond is no property of a tokenizer: images, a cut prompt, a proxy
+SMALLEST_SAMPLE = 200  # tokens; below, the overhead of a template is most of the difference
 
 
 class TokenRatios:
@@ -33,14 +35,15 @@ class TokenRatios:
     def learn(self, model: str, estimated: int, reported: int) -> float:
         """Take in one pair: tokens estimated without any ratio, tokens that the provider reported.
 
-        Returns the new ratio.  A pair with a zero in it teaches nothing.
+        Returns the new ratio.  A small sample, or a report of nothing, teaches nothing.
         """
-        if estimated <= 0 or reported <= 0:
+        if estimated < SMALLEST_SAMPLE or reported <= 0:
             return self.get(model)
         fresh = min(MOST, max(LEAST, reported / estimated))
         with self.database.transaction():
             rows = self.database.run("ratio_get", model=model)
-            ratio = fresh if not rows else float(rows[0]["ratio"]) + WEIGHT * (fresh - float(rows[0]["ratio"]))
+            old = float(rows[0]["ratio"]) if rows else 1.0
+            ratio = round(old + WEIGHT * (fresh - old), 4)
             self.database.run("ratio_put", model=model, ratio=ratio, now=clock.stamp())
         self._known[model] = ratio
         return ratio

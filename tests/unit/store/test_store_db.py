@@ -240,10 +240,18 @@ def _parameters(statement):
 def test_a_ratio_is_learnt_kept_and_bounded(tmp_path, tasks):
     ratios = TokenRatios(tasks)
     assert ratios.get("m") == 1.0
-    assert ratios.learn("m", 100, 150) == 1.5
-    assert ratios.learn("m", 100, 150) == 1.5
-    assert 1.0 < ratios.learn("m", 100, 100) < 1.5
-    assert TokenRatios(tasks).get("m") == ratios.get("m")
-    assert ratios.learn("other", 1, 1_000_000) == 4.0
-    assert ratios.learn("other", 0, 10) == 4.0
-    assert ratios.get("third") == 1.0
+    assert ratios.learn("m", 1000, 1500) == 1.15
+    assert ratios.learn("m", 1000, 1500) == 1.255
+    assert TokenRatios(tasks).get("m") == ratios.get("m") == 1.255
+    for _ in range(40):
+        ratios.learn("other", 200, 1_000_000)
+    assert ratios.get("other") == pytest.approx(3.0, abs=0.001)
+    assert ratios.learn("third", 199, 400) == ratios.learn("third", 1000, 0) == 1.0
+
+
+def test_the_rule_of_learning_is_the_one_of_the_counters(tasks):
+    from agent.tokens.ratios import MemoryRatios
+
+    here, there = TokenRatios(tasks), MemoryRatios()
+    for estimated, reported in ((1000, 1300), (400, 100), (150, 900), (5000, 5100), (300, 4000)):
+        assert here.learn("m", estimated, reported) == there.learn("m", estimated, reported)

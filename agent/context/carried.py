@@ -1,0 +1,70 @@
+"""The words behind a summary: what is carried over from the messages that are gone, and the word to go on.
+
+Made from what a compaction recorded, never recorded itself; `projection.py` is the only caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.store.text import dumps, fit
+
+GO_ON = "Go on with the task from where it stands."
+LEFT_OUT = "(Earlier messages were left out here to make room.)"
+
+_HEADINGS = {
+    "plan": "Plan",
+    "read": "Files read",
+    "changed": "Files changed",
+    "question": "Open question",
+    "words": "What the person said last, word for word",
+}
+_TEXT_KEYS = ("text", "step", "title", "content", "item", "task", "description")
+_STATE_KEYS = ("status", "state", "done")
+
+
+def carried_text(carried: Any, words: str | None = None) -> str:
+    """What a compaction carries, as Markdown; "" when it is nothing.
+
+    Text is taken as it is.  Of a mapping each entry becomes a heading with its lines, known keys first; `words` are
+    added under theirs unless the mapping has its own.
+    """
+    entries: dict[str, Any] = {}
+    parts: list[str] = []
+    if isinstance(carried, Mapping):
+        known = [key for key in _HEADINGS if carried.get(key)]
+        entries = {key: carried[key] for key in [*known, *(key for key in carried if key not in _HEADINGS)]}
+    elif carried:
+        parts.append(fit(str(carried)).strip())
+    if words and "words" not in entries:
+        entries["words"] = words
+    for key, value in entries.items():
+        lines = _lines(value)
+        if lines:
+            heading = _HEADINGS.get(key) or str(key).replace("_", " ").capitalize()
+            parts.append(f"{heading}:\n{lines}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _lines(value: Any) -> str:
+    if isinstance(value, str):
+        return fit(value).strip()
+    if isinstance(value, Mapping):
+        return "\n".join(f"- {key}: {_line(inner)}" for key, inner in value.items())
+    if isinstance(value, Sequence):
+        return "\n".join(f"- {_line(inner)}" for inner in value)
+    return "" if value is None or value is False else str(value)
+
+
+def _line(value: Any) -> str:
+    """One entry of a list; an item of a plan shows its state before its text."""
+    if isinstance(value, str):
+        return fit(value)
+    if isinstance(value, Mapping):
+        text = next((value[key] for key in _TEXT_KEYS if isinstance(value.get(key), str)), None)
+        state = next((value[key] for key in _STATE_KEYS if key in value), None)
+        if text is not None:
+            shown = {True: "done", False: "open"}.get(state, state) if isinstance(state, bool) else state
+            return f"[{shown}] {fit(text)}" if shown is not None else fit(text)
+    return dumps(value).decode()

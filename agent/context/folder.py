@@ -1,0 +1,139 @@
+"""A task's folder: where it is, metadata.json, what a dead process left in it, and its last move.
+
+`contexts/running/{uuid}/` and `contexts/completed/{uuid}/` (seed 002, section 2.1 and 3.1; design: section 4).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, disk
+from agent.errors import ContextError
+from agent.store.text import fit_json
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.values import Json, TaskKey
+
+PASSING = (
+    "request.json",
+    "context.jsonl",
+    "unsummarized.jsonl",
+    "to_summarize.jsonl",
+    "summary_prompt.txt",
+    "formatted_messages.txt",
+    "summary_request.txt",
+)
+"""Files that exist while a request or a compaction is under way; at an opening none is."""
+
+_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+def checked_uuid(uuid: Any) -> str:
+    """`uuid` as a folder's name; ContextError when it cannot be one."""
+    text = str(uuid)
+    if not _UUID.fullmatch(text):
+        raise ContextError(f"uuid {text[:80]!r} cannot name a folder; allowed are letters, digits, '-', '_' and '.'")
+    return text
+
+
+class TaskFolder:
+    """The folder of one task.  `path` moves with it; `is_kept` is False for `context_storage.enabled: false`."""
+
+    def __init__(self, settings: Settings, uuid: str) -> None:
+        self.base_dir = settings.base_dir
+        self.uuid = uuid
+        self.is_kept = settings.context_storage.enabled
+        mode = disk.passable()
+        disk.make_dir(self.base_dir, mode)
+        done = self.base_dir / "completed" / uuid
+        if done.exists():
+            raise ContextError(f"task {uuid} has ended: its folder is {done}; start a new task with a new uuid")
+        if self.is_kept:
+            disk.make_dir(self.base_dir / "running", mode)
+            self.path = self.base_dir / "running" / uuid
+            self.is_new = not self.path.exists()
+            disk.make_dir(self.path, mode)
+        else:
+            with disk.writing(tempfile.gettempdir()):
+                self.path = Path(tempfile.mkdtemp(prefix=f"makimono-{uuid[:8]}-"))
+            self.path.chmod(mode)
+            self.is_new = True
+
+    def sweep(self) -> list[str]:
+        """Remove what a dead process left of a request, a compaction or a replacement; returns the names."""
+        leftovers = [self.path / name for name in PASSING]
+        leftovers += self.path.glob(".*.tmp")
+        gone = []
+        for leftover in leftovers:
+            if leftover.is_symlink() or leftover.is_file():
+                leftover.unlink(missing_ok=True)
+                gone.append(leftover.name)
+        return gone
+
+    def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
+        """metadata.json: written once, read ever after; and whether it was there before.
+
+        Besides the seed's fields it has `fence`, the run's random marker (24 hex digits).  One that cannot be read
+        is kept as `metadata.json.broken` and written anew.
+        """
+        path = self.path / "metadata.json"
+        try:
+            found = orjson.loads(path.read_bytes())
+            if isinstance(found, dict) and isinstance(found.get("fence"), str):
+                return found, True
+            path.rename(path.with_name("metadata.json.broken"))
+        except FileNotFoundError:
+            pass
+        except orjson.JSONDecodeError:
+            path.rename(path.with_name("metadata.json.broken"))
+        provider = settings.provider()
+        data: Json = {
+            "uuid": self.uuid,
+            "task_key": key.to_dict(),
+            "created_at": clock.stamp(),
+            "process_id": os.getpid(),
+            "hostname": os.uname().nodename,
+            "config": {
+                "llm_provider": provider.name,
+                "model": provider.model,
+                "context_length": provider.context_length,
+                "compression_threshold": settings.context_storage.compression_threshold,
+            },
+            "user": user,
+            "fence": secrets.token_hex(12),
+        }
+        if title is not None:
+            data["title"] = title
+        data = fit_json(data)
+        sync = settings.context_storage.durability != "none"
+        disk.write_file(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), sync=sync)
+        return data, False
+
+    def forget(self) -> None:
+        """Remove the folder if this opening made it and nothing is in it."""
+        if self.is_new:
+            if self.is_kept:
+                self.path.rmdir()
+            else:
+                shutil.rmtree(self.path)
+
+    def close(self) -> None:
+        """To completed/, or away when it was a temporary one.  Doing it again does nothing."""
+        if not self.is_kept:
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        target = self.base_dir / "completed" / self.uuid
+        if self.path == target:
+            return
+        disk.make_dir(target.parent, disk.passable())
+        disk.move_dir(self.path, target)
+        self.path = target

@@ -1,0 +1,276 @@
+"""TaskContextManager: everything that is kept of one task, opened, repaired, closed (seed 002, 4.1).
+
+Holds the folder, the row and the stores together and keeps the order of their last writes.  It takes no lock: who
+works on the task holds `running/{uuid}/lock` before he builds one (`run/worker.py`).  It decides nothing about
+messages, compactions or the queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from agent.context.compactions import CompactionStore
+from agent.context.effects import EffectStore
+from agent.context.folder import TaskFolder, checked_uuid
+from agent.context.messages import MessageStore, Totals
+from agent.context.row import TaskRow
+from agent.context.summaries import SummaryStore
+from agent.context.tools import ToolStore
+from agent.store.db import open_tasks
+from agent.store.ratios import TokenRatios
+from agent.values import Outcome, Status, TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.config.models import Price
+    from agent.store.db import Database
+    from agent.values import Counter, Json, Usage
+
+LEASE_SECONDS = 60.0
+
+
+def cost_of(usage: Usage, price: Price | None) -> float:
+    """What the tokens cost at a price per million; cached ones at their own price where there is one."""
+    if price is None:
+        return 0.0
+    cached = price.input if price.cached is None else price.cached
+    fresh = max(0, usage.prompt - usage.cached)
+    return (fresh * price.input + usage.cached * cached + usage.completion * price.output) / 1_000_000
+
+
+class TaskContextManager:
+    """The context of the task `uuid`.
+
+    `task_key` is the seed's mapping or a TaskKey, `config` the seeds' mapping or Settings.  `attempt` is the claim
+    that the ledger gave; without it the row is inserted, or an open one taken over.  `database` may be a connection
+    that is open already; it is not closed here then.
+
+    `resumed` tells whether the folder was there before.  `repairs` lists, as sentences, what the opening mended.
+    Errors: ContextError for a task that has ended, LedgerError for a second open task of the key, Fenced, DiskError.
+    """
+
+    def __init__(
+        self,
+        task_key: TaskKey | Mapping[str, Any],
+        uuid: str,
+        config: Mapping[str, Any] | Settings,
+        *,
+        user: str | None = None,
+        attempt: int | None = None,
+        lease_owner: str | None = None,
+        counter: Counter | None = None,
+        title: str | None = None,
+        database: Database | None = None,
+    ) -> None:
+        from agent.config import settings_of
+
+        settings = settings_of(config)
+        self.task_key = TaskKey.of(task_key)
+        self.uuid = checked_uuid(uuid)
+        self._provider = provider = settings.provider()
+        self._folder = TaskFolder(settings, self.uuid)
+        self._owns_database = database is None
+        self._ended = False
+        self._beaten = False
+        self.database = open_tasks(settings.base_dir) if database is None else database
+        try:
+            self._row = TaskRow(self.database, self.uuid)
+            self._row.open(
+                self.task_key,
+                provider=provider.name,
+                model=provider.model,
+                context_length=provider.context_length,
+                user=user,
+                title=title,
+                attempt=attempt,
+                lease_owner=lease_owner,
+            )
+        except BaseException:
+            self._folder.forget()
+            self._close_database()
+            raise
+        self.metadata, self.resumed = self._folder.metadata(self.task_key, settings, user=user, title=title)
+        gone = self._folder.sweep()
+        self.ratios = TokenRatios(self.database)
+        folder, durability = self._folder.path, settings.context_storage.durability
+        self._tools = ToolStore(folder, durability=durability)
+        self._effects = EffectStore(folder)
+        self._messages = MessageStore(
+            folder,
+            settings,
+            counter=counter,
+            ratios=self.ratios,
+            summaries=SummaryStore(folder, durability=durability),
+            compactions=CompactionStore(folder, durability=durability),
+            tools=self._tools,
+        )
+        self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
+        for file in (
+            self._tools.file,
+            self._effects.file,
+            self._messages.summaries.file,
+            self._messages.compactions.file,
+        ):
+            self.repairs += file.damaged
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def context_dir(self) -> Path:
+        """The folder; below completed/ after the end."""
+        return self._folder.path
+
+    @property
+    def attempt(self) -> int:
+        """The claim that this process holds."""
+        return self._row.attempt
+
+    @property
+    def fence(self) -> str:
+        """The random marker by which the prompts of this task tell data from words (24 hex digits)."""
+        return str(self.metadata["fence"])
+
+    @property
+    def row(self) -> Json:
+        """The row as it is now; {} when it was removed."""
+        return self._row.get() or {}
+
+    def get_message_store(self) -> MessageStore:
+        """messages.jsonl and current.jsonl."""
+        return self._messages
+
+    def get_summary_store(self) -> SummaryStore:
+        """summaries.jsonl."""
+        return self._messages.summaries
+
+    def get_tool_store(self) -> ToolStore:
+        """tools.jsonl."""
+        return self._tools
+
+    def get_effect_store(self) -> EffectStore:
+        """effects.jsonl."""
+        return self._effects
+
+    def get_compaction_store(self) -> CompactionStore:
+        """compactions.jsonl."""
+        return self._messages.compactions
+
+    # --- while it runs ---------------------------------------------------------------------------------------
+
+    def update_status(self, status: str, error_message: str | None = None, error_code: str | None = None) -> None:
+        """Set the status in the row, and nothing else; `complete`, `fail`, `stopped` and `paused` do the rest too."""
+        self._row.status(status, error_message, error_code)
+
+    def update_statistics(
+        self, llm_calls: int = 0, tool_calls: int = 0, tokens: int = 0, compressions: int = 0
+    ) -> None:
+        """Add to the row's counters (the seed's way).  `beat` writes absolute ones over them."""
+        self._row.add(llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions)
+
+    def beat(self, lease_seconds: float = LEASE_SECONDS) -> str | None:
+        """Heartbeat, lease and absolute counters in one UPDATE; returns what was requested: "pause", "stop" or None.
+
+        Fenced when the attempt is not ours any more: stop at once, without another outside effect.
+        """
+        requested = self._row.beat(self.counters(), lease_seconds)
+        self._beaten = True
+        return requested
+
+    def counters(self) -> Json:
+        """The row's counters as the stores have them, `cost` from the provider's price."""
+        totals = self.totals()
+        return {
+            "last_seq": self._messages.last_seq,
+            "llm_call_count": totals.llm_calls,
+            "tool_call_count": totals.tool_calls,
+            "compression_count": totals.compactions,
+            "total_tokens": totals.tokens,
+            "prompt_tokens": totals.prompt,
+            "completion_tokens": totals.completion,
+            "cached_tokens": totals.cached,
+            "cost": totals.cost,
+        }
+
+    def totals(self) -> Totals:
+        """Calls, tokens and cost so far, from the stores."""
+        totals = self._messages.totals()
+        cost = cost_of(totals.usage, self._provider.price)
+        return replace(totals, tool_calls=self._tools.count_tool_calls(), cost=cost)
+
+    def column(self, name: str) -> Any:
+        """One column of the row as it is now; None when it is NULL, or the row was removed."""
+        return self.row.get(name)
+
+    def set_columns(self, **columns: Any) -> None:
+        """Set columns of the row (`row.SETTABLE`: title, branch, url, outcome, …); None keeps what is there."""
+        self._row.set(**columns)
+
+    # --- how it ends -----------------------------------------------------------------------------------------
+
+    def complete(self, outcome: Outcome | str | None = None) -> None:
+        """The task is done: status completed, the folder to completed/."""
+        title = outcome.title or None if isinstance(outcome, Outcome) else None
+        code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
+        self._end(Status.COMPLETED, outcome=code, title=title)
+
+    def fail(self, error_message: str, code: str = "error") -> None:
+        """The task failed: status failed with the reason, the folder to completed/."""
+        self._end(Status.FAILED, error_message=error_message, error_code=code)
+
+    def stopped(self, message: str = "") -> None:
+        """Somebody stopped the task: status stopped, the folder to completed/."""
+        self._end(Status.STOPPED, error_message=message or None, outcome="stopped")
+
+    def paused(self, reason: str) -> None:
+        """The task waits: status paused, `outcome` is the reason; the folder stays in running/."""
+        self._messages.sync(force=True)
+        self._row.pause(reason, self._final_counters())
+
+    def close(self) -> None:
+        """Give descriptors and the connection back, without ending the task.  Doing it again does nothing."""
+        self._close_files()
+        self._close_database()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end(self, status: Status, **columns: Any) -> None:
+        """Last line durable → row committed → folder moved, both parents synced.  A crash between the last two leaves
+        a closed row with its folder in running/, which the next start moves.  The first end stands."""
+        if not self._ended:
+            self._messages.sync(force=True)
+            self._row.close(status, self._final_counters(), **columns)
+            self._ended = True
+        self._close_files()
+        self._folder.close()
+        self._messages.moved(self._folder.path)
+        self._close_database()
+
+    def _final_counters(self) -> Json:
+        """The stores' counters; where only increments were used, never less than those."""
+        counters = self.counters()
+        if self._beaten:
+            return counters
+        row = self.row
+        return {name: max(value, row.get(name) or 0) for name, value in counters.items()}
+
+    def _close_files(self) -> None:
+        self._messages.close()
+        for file in (
+            self._tools.file,
+            self._effects.file,
+            self._messages.summaries.file,
+            self._messages.compactions.file,
+        ):
+            file.close()
+
+    def _close_database(self) -> None:
+        if self._owns_database:
+            self.database.close()

@@ -1,0 +1,441 @@
+"""MessageStore: messages.jsonl and its view current.jsonl (seed 002, 3.2, 3.3 and 4.2; design: section 4).
+
+An append writes one line to each file and costs the same for the 200,000th message as for the first: numbers, counts
+and tokens are counters, contents stay on disk.  What may stand where is checked at entry, so that the view is a legal
+request at any time.  Compactions are committed here (`compact`), because a view follows from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.context import folding, projection
+from agent.context.compactions import CompactionStore
+from agent.context.records import INTERRUPTED, KINDS, ROLES, calls_of, content_of, is_seen, wire
+from agent.context.summaries import SummaryStore
+from agent.context.survey import Survey
+from agent.context.view import View
+from agent.errors import DiskError
+from agent.store.jsonl import JsonlFile
+from agent.store.text import line
+from agent.values import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.config import Settings
+    from agent.context.tools import ToolStore
+    from agent.values import Counter, Json, Ratios
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the model has cost so far: the providers' own numbers, summed, in tokens (`prompt` includes `cached`).
+
+    `llm_calls` is how often it was asked, `compactions` how often the view was cut or masked.  `tool_calls` and `cost`
+    are known to `TaskContextManager.totals` only.
+    """
+
+    llm_calls: int
+    prompt: int
+    completion: int
+    cached: int
+    compactions: int
+    tool_calls: int = 0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion."""
+        return self.prompt + self.completion
+
+    @property
+    def usage(self) -> Usage:
+        """The same as a Usage."""
+        return Usage(self.prompt, self.completion, self.cached)
+
+
+class MessageStore:
+    """The messages of one task.
+
+    `config` is the seeds' mapping or the validated object.  `counter` defaults to the model's.  The other stores are
+    given by `TaskContextManager`, so that each file has one writer; alone the store makes its own.
+
+    Opening repairs: a torn tail, calls that a dead process left without a result (they get an "interrupted, outcome
+    unknown" result), a view that is missing, shorter or different.  `repairs` tells what was done.
+    """
+
+    def __init__(
+        self,
+        context_dir: Path | str,
+        config: Mapping[str, Any] | Settings,
+        *,
+        counter: Counter | None = None,
+        ratios: Ratios | None = None,
+        summaries: SummaryStore | None = None,
+        compactions: CompactionStore | None = None,
+        tools: ToolStore | None = None,
+    ) -> None:
+        from agent.config import settings_of
+
+        settings = settings_of(config)
+        provider = settings.provider()
+        self.context_dir = Path(context_dir)
+        self.context_length = provider.context_length
+        if counter is None:
+            from agent.tokens import counter_for
+
+            counter = counter_for(provider.model, ratios)
+        self.counter = counter
+        durability = settings.context_storage.durability
+        self.summaries = summaries or SummaryStore(self.context_dir, durability=durability)
+        self.compactions = compactions or CompactionStore(self.context_dir, durability=durability)
+        self.tools = tools
+        self.messages_path = self.context_dir / "messages.jsonl"
+        self.current_path = self.context_dir / "current.jsonl"
+        self.repairs: list[str] = []
+        self._count = self.counter.count
+        self._file = JsonlFile(self.messages_path, durability=durability)
+        self._view = View(self.current_path, sync=durability != "none")
+        self._stale = False
+        self._load()
+        self._answer_interrupted()
+        existed = self.current_path.exists()
+        if not self._view.settle(self._lines) and (existed or self._file.count):
+            self.repairs.append("current.jsonl: derived again, it was missing or not what the facts say")
+        self.repairs += self._file.damaged
+        self.compactions.committed = self._recut
+
+    # --- adding ----------------------------------------------------------------------------------------------
+
+    def add_message(
+        self,
+        role: str,
+        content: str | None,
+        tool_name: str | None = None,
+        *,
+        tool_calls: Sequence[Mapping[str, Any]] | None = None,
+        tool_call_id: str | None = None,
+        kind: str | None = None,
+        usage: Usage | Mapping[str, Any] | None = None,
+        finish_reason: str | None = None,
+        output: str | None = None,
+        tool_seq: int | None = None,
+    ) -> int:
+        """Append a message; returns its `seq`.
+
+        A tool message without an id answers the oldest open call of `tool_name`, else the oldest open call.  The first
+        system message is `kind: system`, the first plain user message `kind: task`.  `output` (a file below the task's
+        folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
+        result can be read again.  An empty tool result reads "(no output)", an empty message "(empty message)"; an
+        answer with neither text nor calls is recorded and stays out of the view.
+
+        ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
+        is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
+        then neither file has the message.
+        """
+        survey = self._survey
+        seq = self._file.last_id + 1
+        text = content_of(role, content, calls=bool(tool_calls)) if role in ROLES else self._refuse_role(role)
+        kind = self._kind(role, kind)
+        record: Json = {"seq": seq, "role": role}
+        tokens = self._count(text) if text else 0
+        if role == "tool":
+            call = self._call(tool_name, tool_call_id)
+            name = tool_name or call["name"]
+            record["tool_name"] = name
+            record["tool_call_id"] = call["id"]
+        elif survey.calls and kind not in ("summary", "system", "task"):
+            waiting = ", ".join(f"{call['name']} ({call['id']})" for call in survey.calls.values())
+            raise ValueError(f"a {role} message cannot stand between calls and their results; open: {waiting}")
+        record["content"] = text
+        record["timestamp"] = clock.stamp()
+        record["tokens"] = tokens
+        if kind is not None:
+            record["kind"] = kind
+        if tool_calls:
+            if role != "assistant":
+                raise ValueError(f"a {role} message has no tool calls; only an assistant message has")
+            record["tool_calls"] = calls_of(tool_calls, self._is_taken, seq)
+            for entry in record["tool_calls"]:
+                function = entry["function"]
+                tokens += self._count(function["name"]) + self._count(function["arguments"])
+            record["tokens"] = tokens
+        if usage is not None:
+            record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
+        if finish_reason is not None:
+            record["finish_reason"] = finish_reason
+        if role == "tool":
+            self._place(record, output, tool_seq)
+        self._write(record, tokens)
+        return seq
+
+    def compact(
+        self,
+        *,
+        strategy: str,
+        end_seq: int,
+        summary: str | None = None,
+        summary_tokens: int | None = None,
+        carried: Any = None,
+        keep_summary: bool = False,
+        usage: Usage | None = None,
+    ) -> int:
+        """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
+
+        `strategy` is mask, summary, window or reset.  `end_seq` is moved back where it would cut a group or an open
+        call.  With `summary`, its text is recorded first, and copied to messages.jsonl (`usage`: what writing it cost).
+        `keep_summary` lets the summary in force stand on after a window or reset.  Order: summary, copy, sync,
+        compactions.jsonl, sync; that line is the commit.  See `folding.py`; `forecast` tells the effect beforehand.
+        """
+        self._catch_up()
+        return folding.compact(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage)
+
+    def recreate_current_context(
+        self,
+        summary_text: str,
+        summary_tokens: int,
+        unsummarized_file_path: Path | str,
+        *,
+        carried: Any = None,
+        usage: Usage | None = None,
+    ) -> None:
+        """Put a summary in the place of everything but the newest messages, which are the lines of the file given.
+
+        ValueError, with nothing written, when the lines are not the newest messages of the conversation, or the
+        summary is empty.  A summary that `SummaryStore.add_summary` just recorded is used, not recorded twice.
+        """
+        self._catch_up()
+        end_seq = folding.end_before(self, Path(unsummarized_file_path))
+        self.compact(
+            strategy="summary",
+            end_seq=end_seq,
+            summary=summary_text,
+            summary_tokens=summary_tokens,
+            carried=carried,
+            usage=usage,
+        )
+
+    def forecast(
+        self,
+        *,
+        strategy: str,
+        end_seq: int,
+        summary: str | None = None,
+        summary_tokens: int | None = None,
+        carried: Any = None,
+        keep_summary: bool = False,
+    ) -> int:
+        """The tokens of the view after such a compaction; nothing is written."""
+        self._catch_up()
+        plan = folding.plan(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
+        return folding.tokens_after(self, plan)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest message, 0 before the first."""
+        return self._file.last_id
+
+    @property
+    def damaged(self) -> list[str]:
+        """Lines of messages.jsonl that were skipped, as sentences."""
+        return self._file.damaged
+
+    def count_messages(self) -> int:
+        """How many messages were ever recorded; a counter, nothing is read."""
+        return self._file.count
+
+    def last(self) -> Json | None:
+        """The newest record of messages.jsonl, None when there is none."""
+        return self._file.last()
+
+    def records(self, start_seq: int = 1) -> Iterator[Json]:
+        """The records from `start_seq` on, one in memory at a time."""
+        start = self._survey.first or 0 if start_seq > self._survey.cut.end_seq else 0
+        for _, record in self._file.records(start):
+            if record["seq"] >= start_seq:
+                yield record
+
+    def open_calls(self) -> list[Json]:
+        """`{"id", "name"}` of the calls that have no result yet, oldest first."""
+        return [{"id": call["id"], "name": call["name"]} for call in self._survey.calls.values()]
+
+    def get_current_context_file(self, unsummarized_file_path: Path | str | None = None) -> Path:
+        """current.jsonl; with a path, `context.jsonl`: current.jsonl and behind it the lines of that file (a missing
+        one reads as empty), copied inside the kernel.  Who sends the request removes it."""
+        self._catch_up()
+        if unsummarized_file_path is None:
+            return self.current_path
+        return folding.joined(self.current_path, Path(unsummarized_file_path), self.context_dir / "context.jsonl")
+
+    def get_current_token_count(self) -> int:
+        """The tokens of current.jsonl by the model's counter: the sum of `tokens` of its messages, and of the lines
+        that are derived.  A counter; nothing is read."""
+        self._catch_up()
+        return self._view.tokens
+
+    def tokens_in_use(self) -> int:
+        """What the next request will have: the provider's last report (prompt and completion) and the estimate of what
+        came since; before the first report, and after a compaction, the estimate of everything."""
+        self._catch_up()
+        survey = self._survey
+        return survey.reported + survey.since if survey.reported else self._view.tokens
+
+    def totals(self) -> Totals:
+        """The providers' own numbers over the whole history."""
+        survey = self._survey
+        return Totals(survey.llm_calls, survey.prompt, survey.completion, survey.cached, survey.cut.count)
+
+    def sync(self, *, force: bool = False) -> None:
+        """Make what was appended durable, as `context_storage.durability` says: the tool calls first, since a result
+        names its call."""
+        if self.tools is not None:
+            self.tools.sync(force=force)
+        self.summaries.sync(force=force)
+        self._file.sync(force=force)
+        self.compactions.sync(force=force)
+
+    def close(self) -> None:
+        """Give the descriptors back; nothing can be added any more."""
+        self._file.close()
+        self._view.close()
+
+    def moved(self, context_dir: Path) -> None:
+        """The folder has another place now; the files are closed."""
+        self.context_dir = context_dir
+        self.messages_path = self._file.path = context_dir / "messages.jsonl"
+        self.current_path = self._view.path = context_dir / "current.jsonl"
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    @property
+    def survey(self) -> Survey:
+        """The account of the history; for `folding`."""
+        return self._survey
+
+    def append_copy(self, record: Json) -> None:
+        """Append a record that is not in the view: the copy of a summary; for `folding`."""
+        offset = self._file.append(record)
+        self._survey.feed(record, offset)
+
+    def _load(self) -> None:
+        self._survey = Survey.of(self.messages_path, self.compactions.cut(), self._file.damage)
+
+    def _lines(self) -> Iterator[projection.Line]:
+        return projection.lines(self.context_dir, count=self._count, cut=self._survey.cut, survey=self._survey)
+
+    def _recut(self) -> None:
+        """A compaction was committed: take it in and derive the view again."""
+        self._stale = True
+        self._load()
+        self._derive()
+
+    def _derive(self) -> None:
+        """Replace the view.  Should that fail, the next use tries again before anything is added to an old one."""
+        self._stale = True
+        self._view.replace(self._lines())
+        self._stale = False
+
+    def _catch_up(self) -> None:
+        """Take in a compaction that another instance committed."""
+        if self.compactions.file.refresh():
+            self._recut()
+        elif self._stale:
+            self._derive()
+
+    def _answer_interrupted(self) -> None:
+        for call in list(self._survey.calls.values()):
+            record: Json = {
+                "seq": self._file.next_id(),
+                "role": "tool",
+                "tool_name": call["name"],
+                "tool_call_id": call["id"],
+                "content": INTERRUPTED,
+                "timestamp": clock.stamp(),
+                "tokens": self._count(INTERRUPTED),
+            }
+            self._survey.feed(record, self._file.append(record))
+            self.repairs.append(
+                f"messages.jsonl: call {call['id']} of {call['name']} had no result; its outcome is unknown"
+            )
+        self._file.sync()
+
+    def _refuse_role(self, role: str) -> str:
+        raise ValueError(f"role is {role!r}; allowed are {', '.join(sorted(ROLES))}")
+
+    def _kind(self, role: str, kind: str | None) -> str | None:
+        if kind is None:
+            if role == "system" and self._survey.system is None:
+                return "system"
+            return "task" if role == "user" and self._survey.task is None else None
+        if KINDS.get(kind) != role:
+            allowed = ", ".join(f"{name} ({owner})" for name, owner in KINDS.items())
+            raise ValueError(f"kind {kind!r} does not go with role {role!r}; allowed are {allowed}")
+        return kind
+
+    def _is_taken(self, identifier: str) -> bool:
+        return hash(identifier) in self._survey.ids
+
+    def _call(self, tool_name: str | None, tool_call_id: str | None) -> Json:
+        """The open call that a result answers."""
+        calls = self._survey.calls
+        if tool_call_id is not None:
+            if tool_call_id in calls:
+                return calls[tool_call_id]
+            for call in calls.values():
+                if call.get("given_id") == tool_call_id:
+                    return call
+            waiting = ", ".join(calls) or "none"
+            raise ValueError(f"no open call has the id {tool_call_id!r}; open are {waiting}")
+        if not calls:
+            raise ValueError(f"no call is open that a result of {tool_name or 'a tool'} could answer")
+        return next((call for call in calls.values() if call["name"] == tool_name), next(iter(calls.values())))
+
+    def _place(self, record: Json, output: str | None, tool_seq: int | None) -> None:
+        """Note where the whole result is, for the pointer that may stand for it one day."""
+        if tool_seq is None and self.tools is not None:
+            newest = self.tools.newest_of(record["tool_name"])
+            tool_seq = newest if newest > self._survey.tool_seq else None
+        if output is not None:
+            record["output"] = output
+        if tool_seq is not None:
+            record["tool_seq"] = tool_seq
+
+    def _write(self, record: Json, tokens: int) -> None:
+        """Both lines or none; then the counters."""
+        if self._stale:
+            self._derive()
+        change = self._change(record)
+        before = self._file.size
+        offset = self._file.append_line(line(record))
+        try:
+            if change == "line":
+                self._view.append(line(wire(record)), tokens)
+            self._survey.feed(record, offset)
+            if change == "all":
+                self._derive()
+        except DiskError:
+            self._view.cut_back()
+            self._file.cut_back(before, record["seq"] - 1)
+            self._load()
+            raise
+
+    def _change(self, record: Json) -> str:
+        """What a record does to the view: "line" at its end, "all" of it, or "nothing"."""
+        survey = self._survey
+        kind = record.get("kind")
+        if kind in ("system", "task"):
+            if (survey.system if kind == "system" else survey.task) is not None:
+                return "nothing"  # it waits for the next compaction
+            alone = survey.follows is None and not survey.cut.strategy
+            return "line" if alone and (kind == "task" or survey.task is None) else "all"
+        if not is_seen(record):
+            return "nothing"
+        # What stands before the first message depends on who speaks there.
+        begins = survey.follows is None and bool(survey.cut.strategy) and record["role"] == "user"
+        return "all" if begins else "line"

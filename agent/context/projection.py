@@ -1,0 +1,189 @@
+"""current.jsonl = f(messages.jsonl, summaries.jsonl, compactions.jsonl): the one function, pure and streaming.
+
+A start, a compaction and a resume all come here (design: section 4).  The view is, in this order:
+
+1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Both at or before the newest
+   compaction that left messages out, or the first ones; later ones wait, unseen, for the next such compaction, so that
+   bytes sent once stay the same bytes.
+3. After a compaction with a summary: the summary as an assistant message, then one user message with what is carried
+   and the word to go on, unless what follows starts with a user message.  Then what was recorded as carried is put in
+   front of that message's text (the words of a person, being older than it, are not).  Without a summary the same
+   stands only if something is carried (after a reset the words of a person always are), behind a note that messages
+   were left out.
+4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
+   file may lack one half of a group: a result without its call is left out, a call without its result is answered.
+5. Tool results up to the newest mask become pointers, where a pointer is shorter.
+
+Memory: one line, and the ids of the calls that are open.  Readers of other processes may call `derive` at any time;
+nothing is repaired here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent import disk
+from agent.context import carried as carrying
+from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
+from agent.context.survey import Cut, Survey
+from agent.store.jsonl import records
+from agent.store.text import line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agent.values import Json
+
+Line = tuple[bytes, int]
+"""One line of the view with its newline, and its tokens."""
+
+
+def derive(context_dir: Path, out: int | Path) -> int:
+    """Write the view of the task in `context_dir` to a descriptor, or to a new file; returns its size in bytes."""
+    if isinstance(out, int):
+        return write(out, (data for data, _ in lines(Path(context_dir))))
+    with disk.replacing(out) as descriptor:
+        return write(descriptor, (data for data, _ in lines(Path(context_dir))))
+
+
+def write(descriptor: int, chunks: Iterable[bytes]) -> int:
+    """Write `chunks` in blocks; returns how many bytes they were."""
+    size = 0
+    block = bytearray()
+    for chunk in chunks:
+        block += chunk
+        if len(block) >= disk.BLOCK:
+            disk.write_all(descriptor, bytes(block))
+            size += len(block)
+            block.clear()
+    disk.write_all(descriptor, bytes(block))
+    return size + len(block)
+
+
+def pointer(record: Json) -> str | None:
+    """What stands for a masked tool result: where `read_output` finds it; None when it is nowhere else."""
+    name = record.get("output") or (f"tools:{record['tool_seq']}" if record.get("tool_seq") else None)
+    if name is None:
+        return None
+    return f'[result left out to make room; read_output(name="{name}") shows it again]'
+
+
+def lines(
+    context_dir: Path,
+    *,
+    count: Callable[[str], int] | None = None,
+    cut: Cut | None = None,
+    survey: Survey | None = None,
+    summary: Json | None = None,
+) -> Iterator[Line]:
+    """The lines of the view in order.
+
+    `count` counts the text of lines that are no record (else they count 0).  `cut` and `survey` save passes where the
+    caller has them; `summary` stands for the record that `cut.summary_id` names, to see what a compaction would do.
+    """
+    messages = context_dir / "messages.jsonl"
+    count = count or (lambda _text: 0)
+    cut = Cut.of(context_dir / "compactions.jsonl") if cut is None else cut
+    survey = Survey.of(messages, cut) if survey is None else survey
+    for offset in (survey.system, survey.task):
+        if offset is not None:
+            record = _at(messages, offset)
+            yield line(wire(record)), _tokens(record)
+    prefix = ""
+    for place in _bridge(context_dir, cut, survey, summary):
+        if isinstance(place, str):
+            prefix = place
+        else:
+            yield line(place[0]), place[1] if place[1] is not None else count(place[0]["content"])
+    if survey.first is not None:
+        yield from _conversation(messages, survey.first, cut, prefix, count)
+
+
+def _bridge(
+    context_dir: Path, cut: Cut, survey: Survey, summary: Json | None
+) -> Iterator[tuple[Json, int | None] | str]:
+    """Rule 3: the messages between the head and what follows, each with its tokens if they are known; or, as text,
+    what is to be put in front of the first message that follows."""
+    if summary is None and cut.summary_id is not None:
+        summary = _summary(context_dir, cut.summary_id, survey.copy)
+    if summary is None and not cut.carried and cut.strategy != "reset":
+        return
+    speaks = survey.follows == "user"
+    words = None
+    if not speaks and survey.words is not None:
+        words = _at(context_dir / "messages.jsonl", survey.words)["content"]
+    text = carrying.carried_text(cut.carried, words)
+    if summary is not None:
+        yield {"role": "assistant", "content": summary["summary"]}, summary.get("summary_tokens")
+    elif text and not speaks:
+        yield {"role": "assistant", "content": carrying.LEFT_OUT}, None
+    if speaks:
+        yield text
+    elif text or summary is not None:
+        yield {"role": "user", "content": f"{text}\n\n{carrying.GO_ON}" if text else carrying.GO_ON}, None
+
+
+def _conversation(messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int]) -> Iterator[Line]:
+    """Rules 4 and 5, from byte `start` on; `prefix` goes in front of the first message's text."""
+    calls: dict[str, Json] = {}
+    for _, record in records(messages, start):
+        if record["seq"] <= cut.end_seq or not is_legible(record) or not is_seen(record):
+            continue
+        tokens = _tokens(record)
+        if record["role"] == "tool":
+            if calls.pop(record["tool_call_id"], None) is None:
+                continue
+            if record["seq"] <= cut.mask_end and (text := shorter(record)) is not None:
+                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the same, masked
+        else:
+            for identifier in calls:
+                yield line(result_line(identifier, LOST)), count(LOST)
+            calls = {call["id"]: call for call in open_calls_of(record)}
+        if prefix:
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - the same, with more
+            tokens += count(prefix)
+            prefix = ""
+        yield line(wire(record)), tokens
+
+
+def shorter(record: Json) -> str | None:
+    """The pointer for a tool result, None where it would not be shorter than the result."""
+    text = pointer(record)
+    return text if text is not None and len(text) < len(record["content"]) else None
+
+
+def _at(path: Path, offset: int) -> Json:
+    return next(record for _, record in records(path, offset))
+
+
+def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
+    """The summary of that id; should its line be damaged, its copy in messages.jsonl."""
+    for _, record in records(context_dir / "summaries.jsonl", id_key="id"):
+        if record["id"] == identifier and isinstance(record.get("summary"), str):
+            return record
+    if copy is None:
+        return None
+    record = _at(context_dir / "messages.jsonl", copy)
+    return {"summary": record["content"], "summary_tokens": record.get("tokens")}
+
+
+def _tokens(record: Json) -> int:
+    tokens: Any = record.get("tokens")
+    return tokens if isinstance(tokens, int) else 0
+
+
+def same(path: Path, wanted: Iterable[Line]) -> int | None:
+    """The tokens of the view when the file holds exactly `wanted`, else None."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    total = 0
+    with os.fdopen(descriptor, "rb", buffering=disk.BLOCK) as file:
+        for data, tokens in wanted:
+            if file.read(len(data)) != data:
+                return None
+            total += tokens
+        return None if file.read(1) else total

@@ -1,0 +1,182 @@
+"""TaskRow: a task's row in tasks.db, as the process that works on the task sees it (seed 002, 2.2 and 4.1).
+
+Every write names the attempt that this process holds; when the row has another one the write does nothing and Fenced
+is raised: somebody else works on the task, and this process must stop.  Claiming, leases of others and the queue are
+`taskqueue`'s business.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ContextError, Fenced, LedgerError
+from agent.store.text import fit
+from agent.values import CLOSED_STATUSES, Status
+
+if TYPE_CHECKING:
+    from agent.store.db import Database
+    from agent.values import Json, TaskKey
+
+SETTABLE = (
+    "title",
+    "branch",
+    "url",
+    "outcome",
+    "parent_uuid",
+    "error_code",
+    "error_message",
+    "comment_cursor",
+    "priority",
+    "model",
+    "context_length",
+)
+
+
+class TaskRow:
+    """One row.  `attempt` is the one that is held, 0 before `open`."""
+
+    def __init__(self, database: Database, uuid: str) -> None:
+        self.database = database
+        self.uuid = uuid
+        self.attempt = 0
+
+    def open(
+        self,
+        key: TaskKey,
+        *,
+        provider: str,
+        model: str,
+        context_length: int,
+        user: str | None,
+        title: str | None,
+        attempt: int | None,
+        lease_owner: str | None,
+    ) -> None:
+        """Hold the row.
+
+        With `attempt`, the row was claimed through the ledger and must have it.  Without, a missing row is inserted
+        with status running (the seed's way) and an open one is taken over with the next attempt.  Errors: Fenced,
+        ContextError for a task that has ended, LedgerError when another open task has the same key.
+        """
+        fields = {
+            "now": clock.stamp(),
+            "process_id": os.getpid(),
+            "hostname": os.uname().nodename,
+            "llm_provider": provider,
+            "model": model,
+            "context_length": context_length,
+            "user": fitting(user),
+            "title": fitting(title),
+        }
+        if attempt is None:
+            rows = self._run("task_register", **key.to_dict(), **fields, lease_owner=lease_owner, lease_until=None)
+            if rows:
+                self.attempt = int(rows[0]["attempt"])
+                return
+            attempt = self._take(key, lease_owner)
+        self.attempt = attempt
+        self._held("task_started", **fields)
+
+    def _take(self, key: TaskKey, lease_owner: str | None) -> int:
+        rows = self._run("task_take", lease_owner=lease_owner, lease_until=None)
+        if rows:
+            return int(rows[0]["attempt"])
+        found = self.get()
+        if found is not None:
+            raise ContextError(
+                f"task {self.uuid} is {found['status']}; a task that has ended is not worked on again, "
+                f"start a new one with a new uuid"
+            )
+        other = self.database.run("task_open_of_key", **key.to_dict())
+        named = f"{other[0]['uuid']} ({other[0]['status']})" if other else "another row"
+        raise LedgerError(
+            f"task {key} is open already as {named}; wait for its end, or stop it, before starting another"
+        )
+
+    def get(self) -> Json | None:
+        """The whole row, None when there is none."""
+        rows = self._run("task_get")
+        return rows[0] if rows else None
+
+    def beat(self, counters: Json, lease_seconds: float) -> str | None:
+        """Heartbeat, lease and absolute counters in one UPDATE; returns what was `requested` from outside."""
+        now = clock.now()
+        until = clock.stamp(now + timedelta(seconds=lease_seconds))
+        row = self._held("task_beat", now=clock.stamp(now), lease_until=until, **counters)
+        requested = row["requested"]
+        return str(requested) if requested else None
+
+    def status(self, status: str, error_message: str | None, error_code: str | None) -> None:
+        """Set the status alone; a closed one gets `completed_at`."""
+        known = Status(status)
+        completed = clock.stamp() if known in CLOSED_STATUSES else None
+        self._held(
+            "task_status",
+            status=known.value,
+            error_message=fitting(error_message),
+            error_code=error_code,
+            completed_at=completed,
+        )
+
+    def add(self, *, llm_calls: int, tool_calls: int, tokens: int, compressions: int) -> None:
+        """The seed's increments."""
+        self._held(
+            "task_add_statistics", llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions
+        )
+
+    def set(self, **columns: Any) -> None:
+        """Set some of SETTABLE; None keeps what is there."""
+        unknown = sorted(set(columns) - set(SETTABLE))
+        if unknown:
+            raise ValueError(f"column {', '.join(unknown)} cannot be set here; allowed are {', '.join(SETTABLE)}")
+        self._held("task_set", **{name: fitting(columns.get(name)) for name in SETTABLE})
+
+    def close(
+        self,
+        status: Status,
+        counters: Json,
+        *,
+        error_message: str | None = None,
+        error_code: str | None = None,
+        outcome: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        """The end of the task: status, time, counters; the lease is given back."""
+        self._held(
+            "task_close",
+            status=status.value,
+            now=clock.stamp(),
+            error_message=fitting(error_message),
+            error_code=error_code,
+            outcome=fitting(outcome),
+            title=fitting(title),
+            **counters,
+        )
+
+    def pause(self, reason: str, counters: Json) -> None:
+        """The task waits; the lease is given back."""
+        self._held("task_pause", reason=fitting(reason), **counters)
+
+    def _run(self, query: str, **params: Any) -> list[Json]:
+        return self.database.run(query, uuid=self.uuid, **params)
+
+    def _held(self, query: str, **params: Any) -> Json:
+        """A fenced write; its row."""
+        rows = self._run(query, attempt=self.attempt, **params)
+        if rows:
+            return rows[0]
+        found = self.get()
+        if found is None:
+            raise Fenced(f"task {self.uuid} has no row in {self.database.where} any more; stop working on it")
+        raise Fenced(
+            f"task {self.uuid} is {found['status']}, attempt {found['attempt']}; this process holds attempt "
+            f"{self.attempt} and must stop working on it"
+        )
+
+
+def fitting(value: Any) -> Any:
+    """A value for a column: text without what a database refuses."""
+    return fit(value) if isinstance(value, str) else value

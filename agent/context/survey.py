@@ -1,0 +1,158 @@
+"""What one pass over messages.jsonl teaches: counters and places, never contents.
+
+`Survey` is fed record after record.  A store keeps one as its state and feeds it what it appends, a reopening feeds
+it the whole file, the projection uses its places: so there is one account of a file, however it is reached.
+`Cut` is the same for compactions.jsonl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.context.records import is_legible, is_seen, open_calls_of
+from agent.store.jsonl import Damage, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.values import Json
+
+CUTTING = frozenset(("summary", "window", "reset"))
+"""Compactions that leave messages out; a "mask" only shortens tool results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What the compactions of a task come to.
+
+    Messages up to `end_seq` are left out by `strategy`, `summary_id` (if any) stands for them, `carried` is said again;
+    tool results up to `mask_end` are pointers.  `at_seq` is the last message when that was decided, `changed_at` when
+    the newest compaction of any kind was.
+    """
+
+    strategy: str = ""
+    end_seq: int = 0
+    at_seq: int = 0
+    summary_id: int | None = None
+    carried: Any = None
+    mask_end: int = 0
+    changed_at: int = 0
+    count: int = 0
+    summaries: int = 0  # the highest summary id that was ever named
+
+    def after(self, record: Json) -> Cut:
+        """With one more line of compactions.jsonl."""
+        end = int(record.get("end_seq") or 0)
+        at = int(record.get("at_seq") or end)
+        more: dict[str, Any] = {"changed_at": at, "count": self.count + 1}
+        if record.get("strategy") in CUTTING:
+            more |= {"strategy": record["strategy"], "end_seq": end, "at_seq": at}
+            more |= {"summary_id": record.get("summary_id"), "carried": record.get("carried")}
+            more["summaries"] = max(self.summaries, int(record.get("summary_id") or 0))
+        else:
+            more["mask_end"] = end
+        kept = {name: getattr(self, name) for name in self.__slots__}
+        return Cut(**(kept | more))
+
+    @classmethod
+    def of(cls, path: Path, damage: Damage | None = None) -> Cut:
+        """From compactions.jsonl."""
+        cut = cls()
+        for _, record in records(path, id_key="id", damage=damage):
+            cut = cut.after(record)
+        return cut
+
+
+@dataclass(slots=True)
+class Survey:
+    """The account of messages.jsonl under a `Cut`.  Offsets are bytes of its lines, None when there is no such line."""
+
+    cut: Cut
+    last_seq: int = 0
+    system: int | None = None  # offset of the system message of the view
+    task: int | None = None  # offset of its briefing
+    words: int | None = None  # offset of the newest words of a person that were cut away
+    copy: int | None = None  # offset of the copy of the summary in force
+    first: int | None = None  # offset of the first record behind the cut
+    follows: str | None = None  # role of the first message of the view behind its head
+    calls: dict[str, Json] = field(default_factory=dict)  # open calls, by id
+    group_seq: int = 0  # the answer that made them
+    ids: set[int] = field(default_factory=set)  # hashes of the call ids in the view
+    llm_calls: int = 0
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    reported: int = 0  # tokens in use by the newest report that still holds, 0 for none
+    since: int = 0  # estimated tokens of what came after it
+    tool_seq: int = 0  # newest line of tools.jsonl that a result names
+
+    @classmethod
+    def of(cls, path: Path, cut: Cut, damage: Damage | None = None) -> Survey:
+        """From the file."""
+        survey = cls(cut)
+        for offset, record in records(path, damage=damage):
+            survey.feed(record, offset, damage)
+        return survey
+
+    def feed(self, record: Json, offset: int, damage: Damage | None = None) -> None:
+        """Take one record in."""
+        seq: int = record["seq"]
+        self.last_seq = seq
+        if not is_legible(record):
+            if damage is not None:
+                damage.add(offset, "role or content is not that of a message")
+            return
+        role = record["role"]
+        kind = record.get("kind")
+        if role == "assistant":
+            self._account(record, seq, kind)
+        if kind == "system" and (self.system is None or seq <= self.cut.at_seq):
+            self.system = offset
+        elif kind == "task" and (self.task is None or seq <= self.cut.at_seq):
+            self.task = offset
+        elif kind == "summary" and seq <= self.cut.at_seq:
+            self.copy = offset
+        if seq <= self.cut.end_seq:
+            if role == "user" and kind in (None, "comment"):
+                self.words = offset
+            if role == "tool":
+                self.tool_seq = record.get("tool_seq") or self.tool_seq
+            return
+        if self.first is None:
+            self.first = offset
+        if is_seen(record):
+            self._see(record, seq, role)
+
+    def _account(self, record: Json, seq: int, kind: str | None) -> None:
+        """Calls of the model and the provider's own numbers; a summary's copy counts when it carries usage."""
+        usage = record.get("usage")
+        if kind == "summary" and not usage:
+            return
+        self.llm_calls += 1
+        if not usage:
+            return
+        prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+        self.prompt += prompt
+        self.completion += completion
+        self.cached += usage.get("cached_tokens") or 0
+        if kind is None and prompt > 0 and seq > self.cut.changed_at:
+            # `since` gets this answer's own tokens right after; they are part of the report.
+            self.reported = prompt + completion
+            self.since = -(record.get("tokens") or 0) if is_seen(record) else 0
+
+    def _see(self, record: Json, seq: int, role: str) -> None:
+        if role == "tool":
+            self.tool_seq = record.get("tool_seq") or self.tool_seq
+            if self.calls.pop(record["tool_call_id"], None) is None:
+                return
+        elif self.calls:
+            self.calls.clear()
+        if self.follows is None:
+            self.follows = role
+        self.since += record.get("tokens") or 0
+        if record.get("tool_calls"):
+            self.group_seq = seq
+            for call in open_calls_of(record):
+                self.calls[call["id"]] = call
+                self.ids.add(hash(call["id"]))
