@@ -20,7 +20,6 @@ from agent.taskqueue.ledger import POISON
 from agent.taskqueue.moves import MOVES
 from agent.values import CLOSED_STATUSES, OPEN_STATUSES, Status, TaskKey
 
-
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate"])
 

@@ -82,7 +82,7 @@ SELECT COUNT(*) AS count FROM tasks
 WHERE status = 'running' AND substr(COALESCE(lease_owner, ''), 1, length(CAST(:prefix AS TEXT))) = :prefix;
 
 -- name: ledger_today
--- A run belongs to the day on which it starts; one that waits to start will start today.
+-- A run belongs to the day on which it starts, and one that waits to start will start today.
 SELECT
     COALESCE(SUM(CASE WHEN started_at >= :day OR (started_at IS NULL AND status IN ('queued', 'paused'))
         THEN 1 ELSE 0 END), 0) AS runs,
