@@ -28,7 +28,8 @@ PRIMING = 3
 class EstimatedCounter:
     """The byte-class estimate of a model's family times the ratio learnt for the model.
 
-    `ratio` is read when the counter is made and moves only by `learn`, so that one task counts evenly.
+    `ratio` is read when the counter is made and then stays, so that one task counts evenly; what is learnt is for the
+    next.
     """
 
     exact = False
@@ -46,10 +47,11 @@ class EstimatedCounter:
         return max(1, round(tokens * self.ratio)) if tokens else 0
 
     def learn(self, estimated: int, reported: int) -> float:
-        """Take in what a provider reported for an `estimated` of this counter (ratio included); the new ratio."""
-        if self._ratios:
-            self.ratio = self._ratios.learn(self.model, round(estimated / self.ratio), reported)
-        return self.ratio
+        """Take in what a provider reported for an `estimated` of this counter (ratio included); the new ratio, which
+        later counters of the model get."""
+        if self._ratios is None:
+            return self.ratio
+        return self._ratios.learn(self.model, round(estimated / self.ratio), reported)
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:

@@ -29,14 +29,42 @@ MEMORY_SHARE = 8
 """Memory takes at most one part in so many of the window, as repository rules do."""
 
 
+class Compacted(Protocol):
+    """What the planner needs of `context.Cut`."""
+
+    @property
+    def summary_id(self) -> int | None:
+        """The summary that is in the view."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many compactions there were."""
+        ...
+
+
+class Account(Protocol):
+    """What the planner needs of `context.Survey`."""
+
+    reported: int  # tokens in use by the provider's newest report that still holds, 0 for none
+
+    @property
+    def cut(self) -> Compacted:
+        """What the compactions come to."""
+        ...
+
+
 class Conversation(Protocol):
     """What the planner needs of `context.MessageStore`."""
 
-    last_seq: int
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest message, 0 before the first."""
+        ...
 
     @property
-    def reported(self) -> int:
-        """Tokens in use by the provider's newest report that still holds, 0 for none."""
+    def survey(self) -> Account:
+        """The account of the history."""
         ...
 
     def tokens_in_use(self) -> int:
@@ -121,12 +149,16 @@ class ContextAssembler:
         """Whether it is time to compact."""
         return self.tokens_in_use() > self.limits.compress_at
 
+    def estimate(self) -> int:
+        """The same by the counter alone."""
+        return self.view.read().tokens + self.fixed()
+
     def fixed(self) -> int:
         """Tokens of a request without any message: tools and the start of the answer."""
         return self.tool_tokens + PRIMING
 
     def _in_use(self, seen: Seen) -> int:
-        if self.message_store.reported:
+        if self.message_store.survey.reported:
             return self.message_store.tokens_in_use()
         return seen.tokens + self.fixed()
 
@@ -137,20 +169,21 @@ class ContextAssembler:
         limit = self.limits.input_limit
         if tokens > limit:
             self._must_fit(seen)
-        summary = self._summary_tokens(seen) if options.include_session_summary else 0
+        summary = self._summary_tokens() if options.include_session_summary else 0
         working = seen.tokens - seen.head - seen.briefing - summary
         wanted = options.working_memory_limit or self.config.working_memory_limit
-        count = seen.messages - 1 - bool(seen.briefing) - bool(summary)
+        cut = self.message_store.survey.cut
+        count = seen.messages - 1 - bool(seen.briefing) - (cut.summary_id is not None)
         metadata = ContextMetadata(
             working_memory_count=min(count, wanted) if wanted else count,
             semantic_memory_count=self.memories,
-            has_session_summary=bool(summary),
+            has_session_summary=cut.summary_id is not None,
             total_tokens=tokens,
             token_limit=limit,
-            compression_applied=bool(summary),
+            compression_applied=cut.count > 0,
             assembly_latency_ms=round((clock.monotonic() - started) * 1000, 3),
             needs_compaction=tokens > limit,
-            estimated=not (self.counter.exact or self.message_store.reported),
+            estimated=not (self.counter.exact or self.message_store.survey.reported),
             layer_tokens={
                 MemoryLayer.SYSTEM.value: seen.head + self.fixed(),
                 MemoryLayer.USER_MESSAGE.value: seen.briefing,
@@ -187,12 +220,12 @@ class ContextAssembler:
         if least > limit:
             raise DoesNotFit("turn", least, limit)
 
-    def _summary_tokens(self, seen: Seen) -> int:
+    def _summary_tokens(self) -> int:
         """Tokens of the summary in the view, 0 when there is none."""
-        latest = self.summary_store.get_latest_summary() if self.summary_store else None
-        if not latest or seen.messages < 2:
+        if self.message_store.survey.cut.summary_id is None:
             return 0
-        return int(latest.get("summary_tokens") or 0)
+        latest = self.summary_store.get_latest_summary() if self.summary_store else None
+        return int(latest.get("summary_tokens") or 0) if latest else 0
 
     # --- the seed's entrance ----------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ def test_a_file_that_became_shorter_is_read_again(view):
         ([SYSTEM, {"role": "user", "content": ["x"]}], "Content must be text"),
         ([SYSTEM, {"content": "x"}], "missing role"),
         ([SYSTEM, {"role": "developer", "content": "x"}], "allowed are system"),
-        ([SYSTEM, {"role": "user", "content": "x", "seq": 2}], "Unknown keys.*seq"),
+        ([SYSTEM, {"role": "user", "content": "x", "seq": 2}], r"Unknown keys.*seq"),
         ([SYSTEM, TASK, {"role": "assistant", "content": "x", "tool_calls": []}], "must be a list with calls"),
         ([SYSTEM, [1]], "not an object"),
     ],

@@ -1,0 +1,380 @@
+"""The compressor: makes room in the view, by the cheapest means that helps, and records what it did.
+
+Means in the order of the strategy: mask old tool results, summarise the oldest groups, leave them out, and last the
+deterministic reset (design: section 6; seed 001, section 4; seed 002, 4.5 and 7).  Groups are never split and the
+newest turn is never touched.  What a summary says is used only if it is one and shrinks; each compaction must free a
+tenth or the next means is used, and two in a row that could not end in CompactionStuck.  Nothing in memory grows with
+the conversation but a few numbers a group.  `context.MessageStore.compact` keeps the order of the writes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.config import settings_of
+from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
+from agent.tokens import counter_for
+from agent.tokens.counters import PER_MESSAGE
+from agent.window import summary as request
+from agent.window.assembler import ContextAssembler
+from agent.window.base import MEANS, STRATEGIES, CompactionStuck
+from agent.window.carried import carried_of
+from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
+from agent.window.limits import Limits
+from agent.window.summary import BadSummary, Pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.context import MessageStore, SummaryStore
+    from agent.values import Json
+    from agent.window.assembler import Announce
+
+PROGRESS = 0.10
+"""Share of the view that a compaction must free."""
+
+LOW_WATER = 0.8
+"""Of the way to the mark: a mask that stays above it is followed by the next means, else it would soon come again."""
+
+WINDOW_WATER = 0.6
+"""Of the way to the mark: what the messages that are kept may have, for the same reason."""
+
+WHOLE_RESULTS = 0.4
+"""Of the mark: the newest results that a mask leaves whole where that is enough."""
+
+LONG_SUMMARY = 0.35
+"""Of the mark: a summary that has grown beyond is summarised itself."""
+
+AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
+"""What says nothing about the text that was to be summarised."""
+
+
+class NothingToDo(Exception):
+    """Too few messages for a summary, and the request still fits.  Never leaves this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One compaction's point of departure.
+
+    `used` is the tokens in use (as reported, where that is known), `estimate` the same by the counter; `scale` makes
+    one of the other.  `must`: the request does not fit, so something has to be done whatever it costs.
+    """
+
+    groups: list[Group]
+    used: int
+    estimate: int
+    view: int
+    must: bool
+
+    @property
+    def scale(self) -> float:
+        """Reported over estimated."""
+        return min(3.0, max(0.5, self.used / self.estimate)) if self.estimate else 1.0
+
+
+class ContextCompressor:
+    """Compacts one task's conversation.
+
+    `llm_client` writes the summaries (`get_summary`); it may be another, cheaper model than the conversation's, whose
+    limits are then `summary_limits`.  `config` is the seeds' mapping or Settings.  `state` is `Toolbox.state`, for what
+    is carried.  Without an `assembler` the compressor makes its own.
+    """
+
+    def __init__(
+        self,
+        message_store: MessageStore,
+        summary_store: SummaryStore,
+        llm_client: Any,
+        config: Settings | Mapping[str, Any],
+        *,
+        assembler: ContextAssembler | None = None,
+        summary_limits: Limits | None = None,
+        state: Callable[[], Json] | None = None,
+        events: Announce | None = None,
+    ) -> None:
+        settings = settings_of(config)
+        storage = settings.context_storage
+        self.message_store = message_store
+        self.summary_store = summary_store
+        self.llm_client = llm_client
+        self.events = events
+        self.state = state
+        self.summary_prompt = storage.summary_prompt
+        self.keep_recent_messages = storage.keep_recent_messages
+        self.min_messages_to_summarize = storage.min_messages_to_summarize
+        self.strategy = STRATEGIES.load(storage.strategy)()
+        self.assembler = assembler or self._own_assembler(settings)
+        self.context_length = self.assembler.limits.window
+        self.compression_threshold = storage.compression_threshold
+        self.summary_limits = summary_limits
+        self.failures = 0  # compactions in a row that freed too little
+        self.unreachable = 0  # summaries in a row that the server did not give
+
+    def _own_assembler(self, settings: Settings) -> ContextAssembler:
+        counter = getattr(self.message_store, "counter", None) or counter_for(settings.provider().model)
+        loaded = getattr(self.llm_client, "loaded_window", None)
+        return ContextAssembler(
+            self.message_store,
+            Limits.of(settings, loaded() if loaded else None, exact=counter.exact),
+            counter,
+            tools=getattr(self.llm_client, "tools", ()),
+            summary_store=self.summary_store,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the conversation."""
+        return self.assembler.limits
+
+    # --- the seed's three methods -----------------------------------------------------------------------------
+
+    def should_compress(self) -> bool:
+        """Whether more is in use than the mark: the least of threshold × window and 0.9 × the room for input."""
+        return self.assembler.past_the_mark()
+
+    def compress(self, *, force: bool = False) -> int | None:
+        """Make room once.  Returns the summary's id; None when it only masked or left out, or had nothing to do.
+
+        `force`: a server said too long, whatever was counted.  CompactionStuck when nothing helped for the second time
+        in a row.  What the model client raises for a stop (Interrupted) passes through, with nothing recorded.
+        """
+        return self._go(self._order(), force=force)
+
+    def reset(self) -> None:
+        """The deterministic reset alone: briefing, what is carried, newest groups.  No model is asked."""
+        self._go(("reset",), force=True)
+
+    def create_summary_request_file(
+        self,
+        summary_prompt_file: Path,
+        to_summarize_file: Path,
+        unsummarized_file: Path,  # noqa: ARG002 - the seed's signature; these messages are not part of the request
+        output_file: Path,
+    ) -> Path:
+        """Prompt + `[ROLE]: content` lines of `to_summarize_file`, streamed to `output_file` (seed 002, 4.5)."""
+        text = output_file.with_name("formatted_messages.txt")
+        request.format_file(to_summarize_file, text)
+        return request.create_request(summary_prompt_file, text, output_file)
+
+    # --- one compaction ---------------------------------------------------------------------------------------
+
+    def _order(self) -> tuple[str, ...]:
+        wanted: tuple[str, ...] = self.strategy.means()
+        if unknown := set(wanted) - set(MEANS):
+            raise ValueError(f"strategy names unknown means {sorted(unknown)}; allowed are {', '.join(MEANS)}")
+        return wanted if "reset" in wanted else (*wanted, "reset")
+
+    def _go(self, order: tuple[str, ...], *, force: bool) -> int | None:
+        """Try the means in order until one has made enough room; the id of the summary, if one was made."""
+        masked = False
+        for name in order:
+            need = self._need(force=force)
+            if masked and need.estimate <= self._level(need, LOW_WATER):
+                break
+            try:
+                made = self._means()[name](need) if need.groups else None
+            except NothingToDo:
+                return None
+            except (BadSummary, ModelError) as why:
+                self._failed(name, str(why))
+                if isinstance(why, AWAY) and self._wait_for_model(need):
+                    return None
+                continue
+            masked = masked or (name == "mask" and made is not None)
+            if made is not None and name != "mask":
+                self.failures = 0
+                return made or None
+        if masked:
+            self.failures = 0
+        else:
+            self._without_progress()
+        return None
+
+    def _means(self) -> Mapping[str, Callable[[Need], int | None]]:
+        """Each answers with the id of the summary it made, 0 for none, or None when it did not help."""
+        return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
+
+    def _need(self, *, force: bool) -> Need:
+        store = self.message_store
+        cut = store.survey.cut
+        used = self.assembler.tokens_in_use()
+        return Need(
+            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.counter.count),
+            used=used,
+            estimate=self.assembler.estimate(),
+            view=store.get_current_token_count(),
+            must=force or used > self.limits.input_limit,
+        )
+
+    def _without_progress(self) -> None:
+        self.failures += 1
+        if self.failures >= 2:
+            raise CompactionStuck(
+                f"Two compactions in a row freed less than {PROGRESS:.0%} of the conversation, so no further one is "
+                f"tried: {self.assembler.tokens_in_use():,} tokens are in use, of {self.limits.input_limit:,}. Use a "
+                f"model with a larger window, or divide the task."
+            )
+
+    def _wait_for_model(self, need: Need) -> bool:
+        """Whether to leave the view as it is because the summariser is away.
+
+        It is away for the conversation too, and what a reset takes away does not come back: so the first time, and
+        while the request still fits.
+        """
+        self.unreachable += 1
+        return self.unreachable == 1 and not need.must
+
+    def _failed(self, name: str, why: str) -> None:
+        if self.events:
+            self.events.emit("compaction_failed", strategy=name, why=why)
+
+    # --- the means --------------------------------------------------------------------------------------------
+
+    def _mask(self, need: Need) -> int | None:
+        """Old tool results become pointers; calls and ids stay."""
+        groups = need.groups
+        least = kept_by_messages(groups, self.keep_recent_messages, self._room(need))
+        soft = kept_by_tokens(groups, int(self.limits.compress_at * WHOLE_RESULTS / need.scale))
+        for kept in sorted({least, max(least, soft)}, reverse=True):
+            old = groups[: len(groups) - kept]
+            freed = sum(group.maskable for group in old)
+            enough = need.estimate - freed <= self._level(need, LOW_WATER)
+            if freed and (enough or kept == least) and self._frees(need, "mask", old[-1].end):
+                self._commit("mask", need, old[-1].end)
+                return 0
+        self._failed("mask", f"old tool results are less than {PROGRESS:.0%} of the conversation")
+        return None
+
+    def _summary(self, need: Need) -> int | None:
+        """A summary in the place of the oldest groups and of the summary before."""
+        groups = need.groups
+        kept = kept_by_messages(groups, self.keep_recent_messages, self._room(need))
+        old = groups[: len(groups) - kept]
+        if not need.must and sum(group.messages for group in old) < self.min_messages_to_summarize:
+            raise NothingToDo
+        if not old:
+            raise BadSummary("all messages belong to the newest turn")
+        end = old[-1].end
+        text = self._summarise(end)
+        self.unreachable = 0
+        tokens = self.assembler.counter.count(text)
+        brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried(end)}
+        if not self._frees(need, "summary", end, **brings):
+            raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
+        written = getattr(self.llm_client, "summary", None)
+        self._commit("summary", need, end, **brings, usage=getattr(written, "usage", None))
+        latest = self.summary_store.get_latest_summary()
+        return int(latest["id"]) if latest else 0
+
+    def _window(self, need: Need) -> int | None:
+        """The oldest groups are left out; the newest that fit stay."""
+        return self._leave_out("window", need, kept_by_tokens(need.groups, self._room(need)))
+
+    def _reset(self, need: Need) -> int | None:
+        """Briefing, what is carried, newest groups: as many as were asked for and fit."""
+        kept = kept_by_messages(need.groups, self.keep_recent_messages, self._room(need))
+        return self._leave_out("reset", need, kept)
+
+    def _leave_out(self, strategy: str, need: Need, kept: int) -> int | None:
+        old = need.groups[: len(need.groups) - kept]
+        if not old:
+            self._failed(strategy, "all messages belong to the newest turn")
+            return None
+        end = old[-1].end
+        carried = self._carried(end)
+        # A summary in force stays, unless it is what leaves no room.
+        for keep_summary in (True, False):
+            if self._frees(need, strategy, end, carried=carried, keep_summary=keep_summary):
+                self._commit(strategy, need, end, carried=carried, keep_summary=keep_summary)
+                return 0
+        self._failed(strategy, f"it would free less than {PROGRESS:.0%}")
+        return None
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _head(self) -> int:
+        """Tokens that no compaction takes away: tools, system prompt, briefing."""
+        seen = self.assembler.view.read()
+        return self.assembler.fixed() + seen.head + seen.briefing
+
+    def _level(self, need: Need, share: float) -> int:
+        """`share` of the way from an empty conversation to the mark, in tokens of the counter."""
+        head = self._head()
+        return head + int((self.limits.compress_at / need.scale - head) * share)
+
+    def _room(self, need: Need) -> int:
+        """Tokens (of the counter) that the kept groups may have."""
+        return self._level(need, WINDOW_WATER) - self._head()
+
+    def _frees(self, need: Need, strategy: str, end_seq: int, **more: Any) -> bool:
+        """Whether the view would be a tenth smaller."""
+        after = self.message_store.forecast(strategy=strategy, end_seq=end_seq, **more)
+        return need.view - after >= PROGRESS * need.view
+
+    def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
+        """Record it; the view is derived again."""
+        self.message_store.compact(strategy=strategy, end_seq=end_seq, **more)
+        if self.events:
+            self.events.emit(
+                "compaction",
+                strategy=strategy,
+                start_seq=need.groups[0].start,
+                end_seq=end_seq,
+                tokens_before=need.used,
+                tokens_after=self.assembler.tokens_in_use(),
+            )
+
+    def _carried(self, end_seq: int) -> Json:
+        """What is carried over from everything up to `end_seq`; the state of the tools is the newest in any case."""
+        found = carried_of(self._upto(1, end_seq), self.state() if self.state else None)
+        # A question that was answered behind the cut is open no more.
+        if found.get("question") and any(
+            record.get("role") == "user" and record.get("kind") in (None, "comment")
+            for record in self.message_store.records(end_seq + 1)
+        ):
+            del found["question"]
+        return found
+
+    def _upto(self, start: int, end: int) -> Iterator[Json]:
+        for record in self.message_store.records(start):
+            if record["seq"] > end:
+                return
+            yield record
+
+    def _summarise(self, end_seq: int) -> str:
+        """The seed's files, the requests, the text; the files are removed however it ends."""
+        store = self.message_store
+        folder = store.context_dir
+        cut = store.survey.cut
+        previous = self._previous(cut.summary_id)
+        limits = self.summary_limits or self.limits
+        pieces = Pieces(
+            folder,
+            self.llm_client,
+            self.assembler.counter,
+            self.summary_prompt,
+            limits.input_limit - PER_MESSAGE,
+            told=lambda why: self._failed("summary", why),
+        )
+        try:
+            request.write_lines(folder / "unsummarized.jsonl", store.records(end_seq + 1), cut.mask_end)
+            source = folder / "to_summarize.jsonl"
+            request.write_lines(source, self._upto(cut.end_seq + 1, end_seq), cut.mask_end)
+            text = pieces.summarise(source, previous)
+            if self.assembler.counter.count(text) > self.limits.compress_at * LONG_SUMMARY:
+                text = pieces.shorten(text)
+            return text
+        finally:
+            for name in request.FILES:
+                with suppress(FileNotFoundError):
+                    (folder / name).unlink()
+
+    def _previous(self, summary_id: int | None) -> str:
+        """The summary in force, which is input of the next."""
+        latest = self.summary_store.get_latest_summary() if summary_id is not None else None
+        return str(latest["summary"]) if latest and latest.get("id") == summary_id else ""
