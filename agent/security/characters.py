@@ -1,0 +1,72 @@
+"""Which characters carry no meaning that a person can see, by rule.
+
+`str.isprintable` and the category Cf are not enough: variation selectors are marks, the Hangul fillers letters, the
+Braille blank a symbol (security facts, 4.3).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC
+    r"|\x1b[ -/]*[0-~]"  # everything shorter
+)
+"""ANSI sequences in 7-bit and 8-bit form.  A string without its end is taken up to the end of its line."""
+
+STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
+
+_VARIATION = frozenset((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), 0x180B, 0x180C, 0x180D, 0x180F))
+_BIDI = frozenset((0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+_TAGS = range(0xE0000, 0xE0080)
+_SHAPELESS = frozenset((0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0, 0x17B4, 0x17B5, 0x180E, 0x2800, 0xFFFC))
+_KEPT = frozenset("\n\t")
+
+TAG, VARIATION, BIDI, INVISIBLE, CONTROL, SENSELESS = "PI-05", "PI-06", "PI-07", "PI-08", "PI-10", "PI-14"
+
+LINE_BREAKS = "\u2028\u2029"
+
+# One variation selector after a character, and a joiner between two emoji, are how emoji are written.
+STYLE = re.compile("(?<![\ufe00-\ufe0f\U000e0100-\U000e01ef])[\ufe0e\ufe0f](?![\ufe00-\ufe0f\U000e0100-\U000e01ef])")
+_EMOJI = "\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
+JOINER = re.compile(f"(?<=[{_EMOJI}])\u200d(?=[{_EMOJI}])")
+
+
+@lru_cache(maxsize=1 << 14)
+def rule_of(character: str) -> str | None:
+    """The rule that removes `character`, None for one that stays (line breaks U+2028 and U+2029 stay here)."""
+    if character in _KEPT:
+        return None
+    code = ord(character)
+    if code in _TAGS:
+        return TAG
+    if code in _VARIATION:
+        return VARIATION
+    if code in _BIDI:
+        return BIDI
+    if code in _SHAPELESS:
+        return INVISIBLE
+    return {"Cc": CONTROL, "Cf": INVISIBLE, "Co": SENSELESS, "Cn": SENSELESS, "Cs": SENSELESS}.get(
+        unicodedata.category(character)
+    )
+
+
+def one_of(characters: str) -> re.Pattern[str]:
+    """A pattern that matches any one of `characters`."""
+    return re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]")
+
+
+def removable(text: str) -> dict[str, str]:
+    """The characters in `text` that are to be removed, by rule, each rule's characters as one string.
+
+    Looks at each *different* character once: the only step that sees every character is `set(text)`.
+    """
+    found: dict[str, str] = {}
+    for character in set(text):
+        rule = rule_of(character)
+        if rule is not None:
+            found[rule] = found.get(rule, "") + character
+    return found

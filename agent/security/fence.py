@@ -1,0 +1,53 @@
+"""Text from outside, marked as data for a model.
+
+The marker is random, one per run, kept in the task's metadata.json: text that was written before the run cannot know
+it.  It helps a model to tell data from instructions and is no wall (security facts, 4.2); the walls are elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets as _random
+
+from agent.security.rules import RULES
+
+_FORGED = re.compile(r"<{2,}(?=\s*(?:END\s+)?UNTRUSTED\b)", re.IGNORECASE)
+_UNSAFE = re.compile(r"[^\w.,:;@#/+() -]")
+RULE = RULES["PI-11"]
+
+
+def new_marker() -> str:
+    """24 hexadecimal digits: 96 bits."""
+    return _random.token_hex(12)
+
+
+def fence(text: str, marker: str, *, source: str, author: str | None = None) -> str:
+    """`text` between two lines that only this run can write.
+
+    `source` ("issue #3", "file README.md") and `author` are shortened to one harmless line.  What looks like such a
+    line inside, with any marker, and the marker itself are made harmless, so that there is exactly one region.
+    """
+    harmless, _ = defuse(text, marker)
+    by = f" author={_label(author)}" if author else ""
+    return f"<<<UNTRUSTED {marker} source={_label(source)}{by}>>>\n{harmless}\n<<<END UNTRUSTED {marker}>>>"
+
+
+def defuse(text: str, marker: str) -> tuple[str, int]:
+    """`text` in which nothing can be taken for a fence, and how many forgeries there were (PI-11)."""
+    text, count = _FORGED.subn(lambda match: "‹" * len(match[0]), text)
+    if marker:
+        text, copies = re.subn(re.escape(marker), "[marker]", text, flags=re.IGNORECASE)
+        count += copies
+    return text, count
+
+
+def regions(prompt: str, marker: str) -> list[str]:
+    """What stands between the fences of `marker` in `prompt`, in order."""
+    name = re.escape(marker)
+    return re.findall(
+        rf"^<<<UNTRUSTED {name} [^\n]*>>>\n(.*?)\n<<<END UNTRUSTED {name}>>>$", prompt, re.DOTALL | re.MULTILINE
+    )
+
+
+def _label(text: str) -> str:
+    return '"' + _UNSAFE.sub("_", " ".join(text.split()))[:200] + '"'
