@@ -222,7 +222,10 @@ class Ratios(Protocol):
 class Messages(Protocol):
     """What a model client and the planner need of `context.MessageStore`."""
 
-    last_seq: int
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest message, 0 before the first."""
+        ...
 
     def add_message(
         self,

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
 from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
+from agent.store.jsonl import records
 from agent.tokens import counter_for
 from agent.tokens.counters import PER_MESSAGE
 from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
-from agent.window.carried import carried_of
+from agent.window.carried import asked, carried_of, open_question, recorded
 from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
 from agent.window.limits import Limits
 from agent.window.summary import BadSummary, Pieces
@@ -81,8 +82,8 @@ class ContextCompressor:
     """Compacts one task's conversation.
 
     `llm_client` writes the summaries (`get_summary`); it may be another, cheaper model than the conversation's, whose
-    limits are then `summary_limits`.  `config` is the seeds' mapping or Settings.  `state` is `Toolbox.state`, for what
-    is carried.  Without an `assembler` the compressor makes its own.
+    limits are then `summary_limits`.  `config` is the seeds' mapping or Settings.  Without an `assembler` the
+    compressor makes its own.
     """
 
     def __init__(
@@ -94,7 +95,6 @@ class ContextCompressor:
         *,
         assembler: ContextAssembler | None = None,
         summary_limits: Limits | None = None,
-        state: Callable[[], Json] | None = None,
         events: Announce | None = None,
     ) -> None:
         settings = settings_of(config)
@@ -103,7 +103,6 @@ class ContextCompressor:
         self.summary_store = summary_store
         self.llm_client = llm_client
         self.events = events
-        self.state = state
         self.summary_prompt = storage.summary_prompt
         self.keep_recent_messages = storage.keep_recent_messages
         self.min_messages_to_summarize = storage.min_messages_to_summarize
@@ -263,7 +262,7 @@ class ContextCompressor:
         text = self._summarise(end)
         self.unreachable = 0
         tokens = self.assembler.counter.count(text)
-        brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried(end)}
+        brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried()}
         if not self._frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
         written = getattr(self.llm_client, "summary", None)
@@ -286,7 +285,7 @@ class ContextCompressor:
             self._failed(strategy, "all messages belong to the newest turn")
             return None
         end = old[-1].end
-        carried = self._carried(end)
+        carried = self._carried()
         # A summary in force stays, unless it is what leaves no room.
         for keep_summary in (True, False):
             if self._frees(need, strategy, end, carried=carried, keep_summary=keep_summary):
@@ -329,16 +328,13 @@ class ContextCompressor:
                 tokens_after=self.assembler.tokens_in_use(),
             )
 
-    def _carried(self, end_seq: int) -> Json:
-        """What is carried over from everything up to `end_seq`; the state of the tools is the newest in any case."""
-        found = carried_of(self._upto(1, end_seq), self.state() if self.state else None)
-        # A question that was answered behind the cut is open no more.
-        if found.get("question") and any(
-            record.get("role") == "user" and record.get("kind") in (None, "comment")
-            for record in self.message_store.records(end_seq + 1)
-        ):
-            del found["question"]
-        return found
+    def _carried(self) -> Json:
+        """What is said again behind the cut, from the whole history."""
+        store = self.message_store
+        tools = store.context_dir / "tools.jsonl"
+        kept = tools.exists() and tools.stat().st_size > 0
+        calls = recorded(record for _, record in records(tools)) if kept else asked(store.records())
+        return carried_of(calls, open_question(store.records()))
 
     def _upto(self, start: int, end: int) -> Iterator[Json]:
         for record in self.message_store.records(start):

@@ -6,8 +6,10 @@ usage how good the estimates are (seed 001, NFR-1).  Nothing is decided here tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.llm import make_client
+from agent.security.fence import fence, new_marker
 from agent.tokens import EstimatedCounter, counter_for, drift
 from agent.tokens.ratios import DRIFT
 from agent.window.assembler import Announce, ContextAssembler
@@ -17,12 +19,12 @@ from agent.window.layers import ContextConfig
 from agent.window.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
     from agent.errors import ContextOverflow
-    from agent.values import Answer, Counter, Json, MemoryLayer, Plan, Ratios
+    from agent.values import Answer, MemoryLayer, Plan, Ratios
 
 BLIND = 0.75
 """Of what was planned: the window that is taken as true when a server says too long and names no number."""
@@ -138,53 +140,84 @@ class Window:
             self.assembler.events.emit(name, **fields)
 
 
+class Context(Protocol):
+    """What is needed of `context.TaskContextManager`."""
+
+    def get_message_store(self) -> MessageStore:
+        """The conversation."""
+        ...
+
+    def get_summary_store(self) -> SummaryStore:
+        """Its summaries."""
+        ...
+
+
+class Schemas(Protocol):
+    """What is needed of `tools.Toolbox`."""
+
+    def schemas(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that are sent with every request."""
+        ...
+
+
 def make_window(
     settings: Settings,
-    message_store: MessageStore,
-    summary_store: SummaryStore,
+    context: Context,
     client: Any,
-    *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    counter: Counter | None = None,
-    ratios: Ratios | None = None,
-    summariser: Any = None,
-    state: Callable[[], Json] | None = None,
-    memory: MemoryLayer | None = None,
-    fence: Callable[[str], str] | None = None,
+    tools: Schemas | None = None,
     events: Announce | None = None,
+    ratios: Ratios | None = None,
+    *,
+    summariser: Any = None,
+    memory: MemoryLayer | None = None,
 ) -> Window:
     """The window of one task.
 
-    `client` is asked for the window that its server has loaded, and for its tools where `tools` is None.  `summariser`
-    writes the summaries, by default the client itself.  `counter` defaults to the store's, so that all tokens of a
-    task are counted alike.  `state` is `Toolbox.state`.
+    `client` is the conversation's model client; it is asked for the window that its server has loaded, and for its
+    tools where `tools` is None.  `summariser` writes the summaries: by default a client for
+    `context_storage.summary_model`, or where that is not set the conversation's.  Tokens are counted by the store's
+    counter, so that all of a task are counted alike; `ratios` serve where the store has none.
     """
-    counter = counter or getattr(message_store, "counter", None) or counter_for(client.model, ratios)
-    limits = Limits.of(
-        settings, client.loaded_window(), provider=client.provider, model=client.model, exact=counter.exact
-    )
+    store = context.get_message_store()
+    counter = store.counter or counter_for(client.model, ratios)
+    marker = getattr(context, "fence", "") or new_marker()
+    other = summariser or _summariser(settings, store, client, events)
     assembler = ContextAssembler(
-        message_store,
-        limits,
+        store,
+        Limits.of(settings, client.loaded_window(), provider=client.provider, model=client.model, exact=counter.exact),
         counter,
-        tools=client.tools if tools is None else tools,
-        summary_store=summary_store,
+        tools=client.tools if tools is None else tools.schemas(),
+        summary_store=context.get_summary_store(),
         memory=memory,
         config=ContextConfig.of(settings),
-        fence=fence,
+        fence=lambda text: fence(text, marker, source="memory"),
         events=events,
     )
-    other = summariser if summariser is not None and summariser is not client else None
     compressor = ContextCompressor(
-        message_store,
-        summary_store,
+        store,
+        context.get_summary_store(),
         other or client,
         settings,
         assembler=assembler,
         summary_limits=Limits.of(settings, other.loaded_window(), provider=other.provider, model=other.model)
         if other
         else None,
-        state=state,
         events=events,
     )
     return Window(settings, assembler, compressor, client)
+
+
+def _summariser(settings: Settings, store: MessageStore, client: Any, events: Announce | None) -> Any:
+    """The client of `context_storage.summary_model`, None when none is configured."""
+    chosen = settings.context_storage.summary_model
+    if chosen.provider is None and chosen.model is None:
+        return None
+    return make_client(
+        settings,
+        store,
+        store.context_dir,
+        control=getattr(client, "control", None),
+        events=events,
+        provider=chosen.provider or client.provider,
+        model=chosen.model,
+    )
