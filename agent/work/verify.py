@@ -32,10 +32,11 @@ _TESTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verify command said: `ok` is exit code 0 in time; `tail` is the end of the output."""
+    """What the verify command said: `ok` is exit code 0 in time; `exit_code` None: it could not be run; `tail` is the
+    end of the output."""
 
     command: str
-    exit_code: int
+    exit_code: int | None
     ok: bool
     duration: float
     tail: str
@@ -44,6 +45,8 @@ class Verdict:
     def __str__(self) -> str:
         if self.ok:
             return f"`{self.command}` passed in {self.duration:.1f} s"
+        if self.exit_code is None:
+            return f"`{self.command}` could not be run"
         if self.timed_out:
             return f"`{self.command}` was ended after {self.duration:.0f} s: too long"
         return f"`{self.command}` failed with exit code {self.exit_code} after {self.duration:.1f} s"

@@ -1,0 +1,387 @@
+"""Publishing: checked every time, once per commit, to our own branch, never over somebody else's commits."""
+
+import os
+import subprocess
+import threading
+from base64 import b64decode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+from conftest import ENV, OTHER_UID, Receipts, Source, commit, sh
+
+from agent.errors import GitError, PolicyViolation, PushRejected, WorkError
+from agent.gitcmd import git
+from agent.security import secrets
+from agent.work import Mirror, Publisher
+
+BRANCH = "makimono/7-11111111"
+TOKEN = "ghp_" + "a1B2c3D4e5" * 4
+
+
+def publisher(workspace, effects=None, **options):
+    options.setdefault("scan", secrets.scan)
+    options.setdefault("guarded", lambda paths: [f"{path} is guarded" for path in paths if path.startswith(".github/")])
+    return Publisher(workspace, effects or Receipts(), **options)
+
+
+def change(workspace, name="new.txt", text="x\n", message="change"):
+    (workspace.tree / name).parent.mkdir(parents=True, exist_ok=True)
+    (workspace.tree / name).write_text(text)
+    return commit(workspace, message)
+
+
+def test_our_branch_arrives_and_nothing_else_moves(source, make_workspace):
+    source.write("README.md", "dirty\n")
+    before = source.git("status", "--porcelain=v2", "--branch")
+    workspace = make_workspace(source)
+    made = change(workspace)
+    assert publisher(workspace).push() == made
+    assert source.git("rev-parse", BRANCH).strip() == made
+    assert source.git("status", "--porcelain=v2", "--branch") == before
+    assert source.git("for-each-ref", "--format=%(refname)").split() == ["refs/heads/main", f"refs/heads/{BRANCH}"]
+    assert source.git("fsck", "--strict") == ""
+
+
+def test_a_later_commit_moves_the_branch(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    change(workspace)
+    publisher(workspace, effects).push()
+    second = change(workspace, "two.txt")
+    assert publisher(workspace, effects).push() == second
+    assert source.git("rev-parse", BRANCH).strip() == second
+
+
+def test_a_commit_is_pushed_once(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    made = change(workspace)
+    publishing = publisher(workspace, effects)
+    publishing.push()
+    publishing.push()
+    assert effects.done == [f"push:{made}"]
+    assert effects.receipt(f"push:{made}") == {"commit": made, "branch": BRANCH}
+
+
+def test_a_push_whose_receipt_was_lost_is_found_not_repeated(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace)
+    publisher(workspace).push()
+    workspace.update_state(pushed=None)
+    effects = Receipts()
+    made = publisher(workspace, effects).push()
+    assert effects.done == []
+    assert effects.receipt(f"push:{made}")
+    assert workspace.state.pushed == made
+
+
+def test_commits_of_somebody_else_on_our_branch_are_not_overwritten(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    change(workspace)
+    publisher(workspace, effects).push()
+    source.git("checkout", "-q", BRANCH)
+    theirs = source.commit("by a person")
+    change(workspace, "two.txt")
+    with pytest.raises(PushRejected, match=f"is at {theirs[:12]}, which is not of this task"):
+        publisher(workspace, effects).push()
+    assert source.git("rev-parse", BRANCH).strip() == theirs
+
+
+def test_a_branch_that_moves_between_the_look_and_the_push_is_not_overwritten(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace)
+    publishing = publisher(workspace)
+    publishing.push()
+    source.git("branch", "-f", BRANCH, "main")
+    head = change(workspace, "two.txt")
+    with pytest.raises(GitError, match=r"stale info|rejected"):
+        publishing.remote.push(workspace.git_dir, head, BRANCH, "")
+    with pytest.raises(PushRejected, match="stale info"):
+        publishing._push(head, workspace.state.pushed)
+
+
+def test_a_branch_that_somebody_removed_is_made_again(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    change(workspace)
+    publisher(workspace, effects).push()
+    source.git("branch", "-D", "-q", BRANCH)
+    second = change(workspace, "two.txt")
+    publisher(workspace, effects).push()
+    assert source.git("rev-parse", BRANCH).strip() == second
+
+
+def test_commits_taken_back_after_a_push_are_replaced(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    first = change(workspace)
+    publisher(workspace, effects).push()
+    change(workspace, "two.txt")
+    workspace.take_back()
+    assert workspace.head() == first
+    workspace.take_back(workspace.start)
+    other = change(workspace, "three.txt")
+    publisher(workspace, effects).push()
+    assert source.git("rev-parse", BRANCH).strip() == other
+
+
+def test_an_earlier_tasks_branch_is_continued(source, make_workspace, make_mirror):
+    workspace = make_workspace(source)
+    change(workspace)
+    publisher(workspace).push()
+    later = make_workspace(source, uuid="later", mirror=make_mirror(source.path), start_at=BRANCH)
+    second = change(later, "two.txt")
+    publisher(later).push()
+    assert source.git("rev-parse", BRANCH).strip() == second
+    assert later.changed_paths() == ["new.txt", "two.txt"]
+
+
+def test_the_first_commit_of_an_empty_repository_is_pushed(tmp_path, make_workspace):
+    source = Source(tmp_path / "s")
+    workspace = make_workspace(source)
+    made = change(workspace)
+    publisher(workspace).push()
+    assert source.git("rev-parse", BRANCH).strip() == made
+
+
+def test_only_own_branches_are_pushed(source, make_workspace):
+    workspace = make_workspace(source, branch="main2")
+    change(workspace)
+    with pytest.raises(PushRejected, match="is not ours"):
+        publisher(workspace).push()
+    assert "main2" not in source.git("branch")
+
+
+def test_without_a_commit_there_is_nothing_to_push(source, make_workspace):
+    with pytest.raises(WorkError, match="no commit"):
+        publisher(make_workspace(source)).push()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message", "finding"),
+    [
+        ("a.py", f"token = '{TOKEN}'\n", "m", "GitHub token in a.py"),
+        ("a.bin", f"\0\0{TOKEN}\0", "m", "GitHub token in a.bin"),
+        ("a.py", "x\n", f"use {TOKEN}", "GitHub token"),
+        (".github/workflows/ci.yml", "x\n", "m", ".github/workflows/ci.yml is guarded"),
+        ("sub/.git", "gitdir: /x\n", "m", "taken for a git directory"),
+    ],
+)
+def test_what_may_not_be_published_stops_the_push(name, text, message, finding, source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace)
+    change(workspace, name, text, message)
+    with pytest.raises(PolicyViolation) as caught:
+        publisher(workspace).push()
+    assert [found for found in caught.value.findings if finding in found]
+    assert TOKEN not in str(caught.value)
+    assert BRANCH not in source.git("branch")
+
+
+def test_a_secret_that_the_next_commit_removes_stops_the_push_until_it_is_taken_back(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace, "a.py", f"token = '{TOKEN}'\n")
+    change(workspace, "a.py", "token = None\n")
+    with pytest.raises(PolicyViolation, match="GitHub token"):
+        publisher(workspace).check()
+    workspace.take_back()
+    commit(workspace)
+    assert publisher(workspace).push()
+    assert TOKEN not in source.git("log", "-p", BRANCH)
+
+
+def test_a_commit_that_was_checked_is_not_checked_again_but_a_new_one_is(source, make_workspace):
+    workspace = make_workspace(source)
+    seen = []
+    publishing = publisher(workspace, scan=lambda chunks: seen.append(b"".join(chunks)) or [])
+    change(workspace)
+    publishing.check()
+    publishing.push()
+    assert len(seen) == 1
+    change(workspace, "two.txt")
+    publishing.push()
+    assert len(seen) == 2
+    assert b"two.txt" in seen[1]
+
+
+def test_a_refusing_hook_of_the_other_side_is_told(source, make_workspace):
+    hook = source.path / ".git/hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho 'GH006: Protected branch\x1b[31m, ask a maintainer' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    workspace = make_workspace(source)
+    made = change(workspace)
+    effects = Receipts()
+    with pytest.raises(PushRejected, match="GH006: Protected branch") as caught:
+        publisher(workspace, effects).push()
+    assert "\x1b" not in str(caught.value)
+    assert workspace.head() == made
+    hook.unlink()
+    assert publisher(workspace, effects).push() == made
+
+
+def test_an_other_side_that_is_gone_is_an_error_of_its_own(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace)
+    with pytest.raises(GitError):
+        publisher(workspace, url="http://127.0.0.1:1/x.git").push()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("reachable", [True, False])
+def test_as_root_a_push_leaves_nothing_of_root_in_somebodys_repository(reachable, make_workspace, tmp_path):
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755 if reachable else 0o700)
+        source = Source(tmp_path.__class__(folder) / "theirs")
+        source.commit("first")
+        canary = tmp_path.__class__(folder) / "theirs/whoami"
+        hook = source.path / ".git/hooks/post-receive"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\nid -u > {canary}\n")
+        hook.chmod(0o755)
+        for parent, folders, files in os.walk(source.path):
+            for name in (*folders, *files, "."):
+                os.lchown(os.path.join(parent, name), OTHER_UID, OTHER_UID)
+        workspace = make_workspace(source)
+        made = change(workspace)
+        publisher(workspace).push()
+        env = {**ENV, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        out = sh("git", "-c", "safe.directory=*", "rev-parse", BRANCH, cwd=source.path, env=env)
+        assert out.strip() == made
+        if reachable:
+            assert canary.read_text() == f"{OTHER_UID}\n"  # the owner's hook runs as the owner, as with any push
+        else:
+            assert not canary.exists()  # and never as root
+        for parent, folders, files in os.walk(source.path):
+            for name in (*folders, *files):
+                assert os.lstat(os.path.join(parent, name)).st_uid == OTHER_UID, name
+
+
+class Backend(BaseHTTPRequestHandler):
+    """git's own HTTP server behind a password."""
+
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self):
+        login = self.headers.get("Authorization", "")
+        password = b64decode(login.split()[1]).decode().partition(":")[2] if login else None
+        self.server.passwords.append(password)
+        if password not in self.server.accepted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        url = urlsplit(self.path)
+        if self.server.forbid and "git-receive-pack" in self.path:
+            self.send_response(403)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        env = {
+            **ENV,
+            "GIT_PROJECT_ROOT": self.server.root,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path,
+            "QUERY_STRING": url.query,
+            "REQUEST_METHOD": self.command,
+            "REMOTE_USER": "x",
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = [line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line]
+        status = next((value for name, value in headers if name == "Status"), "200 OK")
+        self.send_response(int(status.split()[0]))
+        for name, value in headers:
+            if name != "Status":
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self):
+        self.do_GET()
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def served(source, tmp_path):
+    root = tmp_path / "served"
+    root.mkdir()
+    sh("git", "clone", "-q", "--bare", str(source.path), str(root / "repo.git"), cwd=tmp_path)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    server.root, server.passwords, server.accepted, server.forbid = str(root), [], {"good-password"}, False
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server, f"http://127.0.0.1:{server.server_port}/repo.git", root / "repo.git"
+    server.shutdown()
+    server.server_close()
+
+
+def test_over_http_a_token_is_read_at_each_call_and_kept_nowhere(served, make_workspace, tmp_path):
+    _, url, bare = served
+    calls = []
+    mirror = Mirror(
+        tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: calls.append(1) or ("u", "good-password")
+    )
+    mirror.fetch()
+    workspace = make_workspace(None, mirror=mirror)
+    made = change(workspace)
+    publisher(workspace).push()
+    assert git("rev-parse", BRANCH, git_dir=bare).output.decode().strip() == made
+    assert len(calls) >= 4
+    for parent, _, files in os.walk(tmp_path / "contexts"):
+        for name in files:
+            with open(os.path.join(parent, name), "rb") as file:
+                assert b"good-password" not in file.read(), name
+
+
+def test_an_expired_token_is_asked_for_once_more(served, tmp_path):
+    _, url, _ = served
+    tokens = iter(["expired", "good-password"])
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", next(tokens, "good-password")))
+    mirror.fetch()
+    assert mirror.default_branch() == "main"
+
+
+def test_a_token_that_stays_refused_is_told_without_it(served, tmp_path):
+    _, url, _ = served
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "wrong-password"))
+    with pytest.raises(WorkError, match="was refused; check the token") as caught:
+        mirror.fetch()
+    assert "wrong-password" not in str(caught.value)
+    assert url in str(caught.value)
+
+
+def test_a_token_without_the_right_to_push_keeps_the_commit(served, make_workspace, tmp_path):
+    server, url, _ = served
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror.fetch()
+    workspace = make_workspace(None, mirror=mirror)
+    made = change(workspace)
+    server.forbid = True
+    with pytest.raises(PushRejected, match="check the token"):
+        publisher(workspace).push()
+    assert workspace.head() == made
+    server.forbid = False
+    assert publisher(workspace).push() == made
+
+
+def test_a_repository_that_is_not_on_the_server_is_missing(served, tmp_path):
+    from agent.errors import RepositoryMissing
+
+    _, url, _ = served
+    mirror = Mirror(
+        tmp_path / "c", "h", "o", "r", url.replace("repo.git", "none.git"), credentials=lambda: ("u", "good-password")
+    )
+    with pytest.raises(RepositoryMissing, match="or the token may not see it"):
+        mirror.fetch()
