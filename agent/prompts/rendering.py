@@ -1,0 +1,156 @@
+"""Templates: loading, filling, versions and their table.  See the package's docstring for what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import StrictUndefined, TemplateError, TemplateNotFound
+from jinja2.loaders import FileSystemLoader
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOLDER = Path(__file__).parent
+_END = ".md.j2"
+_HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOTALL)
+_VARIABLE = re.compile(r"(?P<name>[a-z_]+)(?P<optional> \(optional\))?: (?P<meaning>.+)")
+
+_PAGE = (
+    "Every text that is written to a model, a forge or git comes from a template in `agent/prompts/`, filled by "
+    "`agent.prompts.render(name, **values)`. `agent.prompts.version(name)` is a hash of the template. "
+    "This page is made from the comments at the head of the templates."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One value that a template takes.  An optional one may be left out."""
+
+    name: str
+    meaning: str
+    optional: bool
+
+
+def line(value: object) -> str:
+    """Filter: one line without control characters."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
+
+
+def code(value: object) -> str:
+    """Filter: inline code that its own backticks cannot end."""
+    text = line(value)
+    ticks = "`" * (_longest(text, "`") + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}"
+
+
+def block(value: object) -> str:
+    """Filter: a code block that its own backticks cannot end."""
+    text = str(value).strip("\n")
+    ticks = "`" * max(3, _longest(text, "`") + 1)
+    return f"{ticks}\n{text}\n{ticks}"
+
+
+def numbers(facts: Mapping[str, Any]) -> str:
+    """Filter: turns, tokens, money and model on one line, each followed by ` · `; "" when nothing is known.
+
+    `~` stands before estimates.
+    """
+    turns, cost = facts.get("turns"), facts.get("cost")
+    if not turns:
+        return ""
+    sign = "~" if facts.get("estimated") else ""
+    sent, received = facts.get("prompt_tokens") or 0, facts.get("completion_tokens") or 0
+    parts = [f"{turns:,} turn{'' if turns == 1 else 's'}"]
+    parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
+    parts += [f"cost {cost:.4f}"] if cost is not None else []
+    parts += [line(facts["model"])] if facts.get("model") else []
+    return "".join(f"{part} · " for part in parts)
+
+
+def _longest(text: str, sign: str) -> int:
+    return max((len(run) for run in re.findall(re.escape(sign) + "+", text)), default=0)
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=FileSystemLoader(_FOLDER),
+        undefined=StrictUndefined,
+        autoescape=False,  # Markdown and prompts, not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {"line": line, "code": code, "block": block, "numbers": numbers}
+    return environment
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """The templates there are, sorted."""
+    return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
+
+
+def _source(name: str) -> str:
+    if name not in names():
+        raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}")
+    return (_FOLDER / f"{name}{_END}").read_text(encoding="utf-8")
+
+
+def render(name: str, /, **values: object) -> str:
+    """The text of template `name`, without white space at its ends.
+
+    ValueError for an unknown template or a missing value: both are mistakes of this program.
+    """
+    try:
+        text = _environment().get_template(f"{name}{_END}").render(values)
+    except TemplateNotFound as error:
+        raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}") from error
+    except TemplateError as error:
+        raise ValueError(f"template {name!r}: {error}") from error
+    return text.strip()
+
+
+@cache
+def version(name: str) -> str:
+    """Twelve hexadecimal digits that change when the template does."""
+    return hashlib.sha256(_source(name).encode()).hexdigest()[:12]
+
+
+def versions() -> dict[str, str]:
+    """Every template with its version."""
+    return {name: version(name) for name in names()}
+
+
+def describe(name: str) -> tuple[str, list[Variable]]:
+    """What a template is, and its variables, from the comment at its head."""
+    head = _HEAD.match(_source(name))
+    if head is None:
+        raise ValueError(f"template {name!r} does not begin with a comment that says what it is")
+    variables = []
+    for row in (head["table"] or "").splitlines():
+        match = _VARIABLE.fullmatch(row)
+        if match is None:
+            raise ValueError(f"template {name!r}: {row!r} is not 'name: meaning' or 'name (optional): meaning'")
+        variables.append(Variable(match["name"], match["meaning"], bool(match["optional"])))
+    return " ".join(head["what"].split()), variables
+
+
+def markdown() -> str:
+    """docs/prompts.md, made from the templates."""
+    parts = ["# Prompts", _PAGE]
+    for name in names():
+        what, variables = describe(name)
+        parts += [f"## {name}", what]
+        if variables:
+            rows = ["| variable | meaning |", "|---|---|"]
+            rows += [f"| `{one.name}`{' (optional)' if one.optional else ''} | {one.meaning} |" for one in variables]
+            parts.append("\n".join(rows))
+    return "\n\n".join(parts) + "\n"

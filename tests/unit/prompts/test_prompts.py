@@ -1,0 +1,322 @@
+"""Templates: variables as documented, every variant readable, nothing from outside is ever a template."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from jinja2 import meta
+
+from agent import prompts
+from agent.prompts import rendering
+from agent.values import End, Outcome, TaskKey
+
+ROOT = Path(__file__).parents[3]
+KEY = TaskKey("local", "local", "default", "issue", "7", "/tracker")
+UUID = "0123abcd-0000-4000-8000-000000000000"
+ISSUE = SimpleNamespace(title="Fix the `parser`\nnow", key=KEY)
+FACTS = {
+    "turns": 12,
+    "prompt_tokens": 123_456,
+    "completion_tokens": 7890,
+    "cost": 0.12345,
+    "provider": "openai",
+    "model": "gpt-x",
+    "sandbox": "bubblewrap",
+    "sandbox_reason": "",
+}
+
+
+class Stat(SimpleNamespace):
+    def __str__(self):
+        return f"{self.files} files changed, +{self.insertions} -{self.deletions}"
+
+
+def report(**more):
+    values = {
+        "branch": "makimono/7-0123abcd",
+        "changed": True,
+        "commit": "abc",
+        "pull": SimpleNamespace(id="3", url="https://forge.example/pulls/3"),
+        "stat": Stat(files=2, insertions=10, deletions=3, lines=("a.py +9 -3", "b.py +1 -0")),
+        "verdict": SimpleNamespace(command="make test", exit_code=0, ok=True, tail="ok\n"),
+        "findings": (),
+        "rejected": "",
+        "touched_tests": (),
+        "ready": True,
+    }
+    return SimpleNamespace(**(values | more))
+
+
+BRIEFING = {
+    "rules": ["<<<UNTRUSTED m source=rules>>>\nUse tabs.\n<<<END UNTRUSTED m>>>"],
+    "title": "<<<T>>>",
+    "body": "<<<B>>>",
+    "truncated": False,
+    "comments": ["<<<C1>>>", "<<<C2>>>"],
+    "branch": "makimono/7-0123abcd",
+    "base": "main",
+    "empty_repository": False,
+    "verify": "make test",
+    "commands": True,
+}
+SAMPLES = {
+    "system": {},
+    "briefing": BRIEFING,
+    "progress": {"state": "working", "uuid": UUID, "plan": [], "last": "", "facts": FACTS},
+    "final": {"outcome": Outcome(End.FINISHED, "Did it.", "T"), "report": report(), "uuid": UUID, "facts": FACTS},
+    "pull_request": {"summary": "S", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True},
+    "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
+    "nudge": {},
+    "interrupted": {},
+    "length": {},
+    "invalid": {"name": "read_file", "found": '{"path": "a'},
+    "empty": {},
+    "gave_up": {"why": "repeating"},
+}
+
+
+def test_every_template_has_a_sample_here():
+    assert set(SAMPLES) == set(prompts.names())
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_template_takes_exactly_the_variables_its_comment_names(name):
+    what, variables = prompts.describe(name)
+    assert what.endswith(".")
+    tree = rendering._environment().parse(rendering._source(name))
+    assert meta.find_undeclared_variables(tree) == {one.name for one in variables}
+    assert {one.name for one in variables if not one.optional} == set(SAMPLES[name])
+    assert prompts.render(name, **SAMPLES[name])
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name in sorted(SAMPLES) for key in SAMPLES[name]])
+def test_a_missing_value_is_an_error_that_names_it(name, key):
+    values = {other: value for other, value in SAMPLES[name].items() if other != key}
+    if (name, key) == ("briefing", "base"):
+        values["base"] = None
+        assert "default branch" in prompts.render(name, **values)
+        return
+    if name == "pull_request" and key == "issue":
+        values["summary"] = ""
+    if name == "pull_request" and key == "ready":
+        values["report"] = report(verdict=None)
+    if name == "progress" and key == "last":
+        assert values["state"] == "working"
+    with pytest.raises(ValueError, match=key):
+        prompts.render(name, **values)
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+def test_a_text_is_tidy(name):
+    text = prompts.render(name, **SAMPLES[name])
+    assert text == text.strip()
+    assert "\n\n\n" not in text
+    assert "{%" not in text
+    assert "None" not in text
+
+
+def test_the_page_of_the_documentation_is_made_from_the_templates():
+    assert (ROOT / "docs" / "prompts.md").read_text() == prompts.markdown()
+    for name in prompts.names():
+        assert f"## {name}\n" in prompts.markdown()
+
+
+def test_an_unknown_template_is_answered_with_the_known_ones():
+    for call in (prompts.render, prompts.version, prompts.describe):
+        with pytest.raises(ValueError, match=r"'sistem'.*system"):
+            call("sistem")
+    with pytest.raises(ValueError, match="known are"):
+        prompts.render("../../etc/passwd")
+
+
+def test_a_version_is_a_hash_of_the_template():
+    assert len(prompts.version("system")) == 12
+    assert set(prompts.versions()) == set(prompts.names())
+    assert len(set(prompts.versions().values())) == len(prompts.names())
+
+
+def test_the_system_prompt_is_short_and_always_the_same():
+    text = prompts.render("system")
+    assert text == prompts.render("system")
+    assert len(text) < 4000
+    for word in ("UNTRUSTED", "finish", "ask_user", "update_plan", "Do not commit", "no network", "/work"):
+        assert word in text
+
+
+def test_values_are_never_templates():
+    hostile = "{{ 7 * 7 }}{% for x in ().__class__.__base__.__subclasses__() %}{{ x }}{% endfor %}{# gone #}"
+    text = prompts.render("briefing", **BRIEFING | {"body": hostile, "title": hostile})
+    assert text.count(hostile) == 2
+    assert "49" not in text
+
+
+def test_templates_cannot_reach_into_python():
+    environment = rendering._environment()
+    with pytest.raises(Exception, match=r"unsafe|undefined|access"):
+        environment.from_string("{{ x.__class__.__mro__[1].__subclasses__() }}").render(x="")
+
+
+# --- briefing ------------------------------------------------------------------------------------------------
+
+
+def test_the_briefing_has_rules_first_and_the_task_last():
+    text = prompts.render("briefing", **BRIEFING, memory=["<<<M>>>"])
+    order = [
+        text.index(part)
+        for part in ("Use tabs.", "<<<M>>>", "makimono/7", "`make test`", "<<<T>>>", "<<<B>>>", "<<<C1>>>")
+    ]
+    assert order == sorted(order)
+    assert "low trust" in text
+    assert text.endswith("<<<C2>>>")
+
+
+def test_the_briefing_says_what_is_missing():
+    values = BRIEFING | {"rules": [], "body": "", "comments": [], "truncated": True}
+    text = prompts.render("briefing", **values | {"empty_repository": True, "base": None, "commands": False})
+    for word in ("no text beside its title", "repository is empty", "run_command will refuse", "longer than shown"):
+        assert word in text
+    assert "rules" not in text
+    assert "No check is configured" in prompts.render("briefing", **values | {"verify": None})
+
+
+# --- comments ------------------------------------------------------------------------------------------------
+
+
+def test_the_progress_comment_shows_plan_and_numbers():
+    plan = [
+        {"text": "look", "status": "done"},
+        {"text": "change\nit", "status": "in_progress"},
+        {"text": "test", "status": "pending"},
+    ]
+    text = prompts.render("progress", state="working", uuid=UUID, plan=plan, last="edit_file: success", facts=FACTS)
+    assert text == (
+        "**Working.**\n\n- [x] look\n- [ ] change it ⏳\n- [ ] test\n\nLast: edit_file: success\n\n"
+        f"<sub>12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x · task `{UUID}`</sub>"
+    )
+
+
+def test_the_progress_comment_marks_estimates_and_needs_no_facts():
+    text = prompts.render("progress", state="started", uuid=UUID, plan=[], last="", facts={})
+    assert text == f"**Started.**\n\n<sub>task `{UUID}`</sub>"
+    facts = FACTS | {"estimated": True, "cost": None}
+    text = prompts.render("progress", state="working", uuid=UUID, plan=[], last="", facts=facts)
+    assert "~123,456 tokens in, ~7,890 out · gpt-x" in text
+    text = prompts.render("progress", state="paused", uuid=UUID, plan=[], last="x", facts={}, note="Ask me.")
+    assert text.startswith("**Paused.**\n\nAsk me.\n\n<sub>")
+
+
+def final(end, given, *, summary="Summary.", facts=FACTS, code=""):
+    return prompts.render("final", outcome=Outcome(end, summary, "T", code), report=given, uuid=UUID, facts=facts)
+
+
+def test_the_final_comment_of_finished_work():
+    text = final(End.FINISHED, report())
+    assert text == (
+        "Summary.\n\nReady for review: https://forge.example/pulls/3\n\n"
+        "- Branch `makimono/7-0123abcd`: 2 files changed, +10 -3\n- Check `make test`: exit code 0\n\n"
+        "Reply in a comment to have something changed; it goes on from this result.\n\n"
+        f"<sub>12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x · task `{UUID}`</sub>"
+    )
+
+
+def test_a_failed_check_shows_exit_code_and_the_end_of_its_output():
+    verdict = SimpleNamespace(command="make test", exit_code=2, ok=False, tail="```\nboom\n")
+    text = final(End.FINISHED, report(verdict=verdict, ready=False))
+    assert "exit code 2 — **not passed**" in text
+    assert "````\n```\nboom\n````" in text
+    assert text.count("Draft: ") == 1
+    verdict = SimpleNamespace(command="make test", exit_code=None, ok=False, tail="")
+    assert "could not be run" in final(End.FINISHED, report(verdict=verdict, ready=False))
+
+
+def test_nothing_changed_is_an_answer():
+    text = final(End.ANSWERED, report(changed=False, pull=None))
+    assert text.startswith("Summary.\n\nNo file was changed.\n\nReply")
+    assert final(End.ANSWERED, None).startswith("Summary.\n\nNo file was changed.")
+
+
+def test_what_was_held_back_is_listed():
+    text = final(End.FINISHED, report(pull=None, ready=False, findings=("secret in a.py:3", "guarded: .github/x")))
+    assert "Not published" in text
+    assert "- secret in a.py:3\n- guarded: .github/x" in text
+    assert "moved" in final(End.FINISHED, report(pull=None, ready=False, rejected="the branch moved"))
+
+
+@pytest.mark.parametrize("end", list(End))
+@pytest.mark.parametrize("given", [None, report(), report(changed=False, pull=None, stat=None, verdict=None)])
+def test_every_end_has_a_tidy_comment(end, given):
+    for facts in (
+        FACTS,
+        {},
+        FACTS | {"sandbox": "none"},
+        FACTS | {"sandbox": "refused", "sandbox_reason": "no userns"},
+    ):
+        for summary in ("Summary.", ""):
+            text = final(end, given, facts=facts, summary=summary, code="model_stalled")
+            assert "\n\n\n" not in text
+            assert UUID in text
+            assert "None" not in text
+            if facts.get("sandbox") == "none":
+                assert "without a sandbox" in text
+            if facts.get("sandbox") == "refused":
+                assert "No command could be run: no userns." in text
+
+
+def test_the_words_of_each_end():
+    assert final(End.ASKED, None, summary="Red or blue?").startswith(
+        "**I need an answer to go on.**\n\nRed or blue?\n\nReply"
+    )
+    assert final(End.STOPPED, None, summary="").startswith("**Stopped, as asked.**\n")
+    assert final(End.FAILED, None, code="model_stalled").startswith(
+        "**The task could not be done** (model_stalled)**.**\n"
+    )
+    assert "another try" in final(End.LIMIT, report())
+    assert "Draft: " in final(End.LIMIT, report())
+
+
+# --- pull request and commit ---------------------------------------------------------------------------------
+
+
+def pull(**more):
+    values = {"summary": "What and why.", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True}
+    return prompts.render("pull_request", **(values | FACTS | more))
+
+
+def test_the_pull_request_says_what_how_checked_and_what_it_closes():
+    text = pull()
+    assert text.startswith(
+        "What and why.\n\nCloses #7\n\n<details><summary>2 files changed, +10 -3</summary>\n\n```\na.py +9 -3\nb.py"
+    )
+    assert "**Check** `make test`: exit code 0." in text
+    assert "12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x by openai · task" in text
+    assert "sandbox" not in text
+    assert "\n\n\n" not in text
+
+
+def test_the_pull_request_of_work_under_way_and_unusual_surroundings():
+    text = pull(summary="", ready=False, report=report(verdict=None), sandbox="none", cost=None)
+    assert text.startswith("Work in progress on “Fix the `parser` now”.")
+    assert "**Check**: not run yet." in text
+    assert "without a sandbox" in text
+    assert "cost" not in text
+    assert "no command is configured" in pull(report=report(verdict=None))
+    assert "Tests that were changed**: `test_a.py`" in pull(report=report(touched_tests=("test_a.py",)))
+    many = Stat(files=80, insertions=1, deletions=1, lines=tuple(f"f{number} +1 -0" for number in range(80)))
+    assert "… and 30 more" in pull(report=report(stat=many))
+
+
+def test_a_commit_message_has_a_short_first_line():
+    text = prompts.render("commit", title="Fix it", issue=ISSUE, key=KEY, uuid=UUID)
+    assert text == (f"Fix it\n\nFor: Fix the `parser` now\nIssue: local:local/default#7\nMakimono-Task: {UUID}")
+    text = prompts.render("commit", title="word " * 40, issue=ISSUE, key=KEY, uuid=UUID)
+    first, second, third = text.split("\n")[:3]
+    assert len(first) == 100
+    assert first.endswith("…")
+    assert (second, third) == ("", ("word " * 40).strip())
+
+
+def test_filters_keep_text_in_its_place():
+    assert rendering.line("a\nb\x1b[31m\u202ec") == "a b [31m c"
+    assert rendering.code("a`b") == "``a`b``"
+    assert rendering.code("`") == "`` ` ``"
+    assert rendering.block("x\n````\n") == "`````\nx\n````\n`````"
