@@ -171,6 +171,11 @@ def lock(path: Path, mode: int = 0o600) -> int:
     return descriptor
 
 
+def unlock(descriptor: int) -> None:
+    """Give back what `lock` returned."""
+    os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """Whether a live process holds the flock on `path` (False when the file is not there)."""
     try:

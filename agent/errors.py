@@ -15,6 +15,7 @@
     ├── WorkError                the repository cannot be worked on
     │   ├── RepositoryMissing    nothing at the address
     │   ├── BaseMissing          the base branch does not exist
+    │   ├── SetupFailed          `workspace.setup` did not end well
     │   ├── PushRejected         the other side refused the branch
     │   └── PolicyViolation      a secret or a guarded path in what would be published
     ├── ForgeError               the place where tasks come from refused
@@ -137,6 +138,12 @@ class BaseMissing(WorkError):
     """The base branch that the issue or the configuration names does not exist."""
 
     code = "base_missing"
+
+
+class SetupFailed(WorkError):
+    """`workspace.setup` failed; the message carries the end of its output."""
+
+    code = "setup_failed"
 
 
 class PushRejected(WorkError):

@@ -1,0 +1,67 @@
+"""Remove closed tasks that are older than `context_storage.cleanup_days`: folder first, row second.
+
+Every closed status, by true times (design: section 11).  A running task is never touched: only closed rows are looked
+at, and a folder whose lock is held stays.  A `uuid` that is not one is never made a path.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from agent import clock, disk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.taskqueue.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One task that was (or, dry, would be) removed; `size` in bytes of its folder."""
+
+    uuid: str
+    status: str
+    completed_at: str
+    size: int
+
+
+def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dry_run: bool = False) -> list[Removed]:
+    """Remove what is old enough; returns what went, oldest first."""
+    age = settings.context_storage.cleanup_days if days is None else days
+    before = clock.stamp(clock.now() - timedelta(days=age))
+    removed = []
+    for row in ledger.closed_before(before):
+        folder = folder_of(settings, row["uuid"])
+        if folder is not None and disk.is_locked(folder / "lock"):
+            continue
+        size = 0 if folder is None else tree_size(folder)
+        if not dry_run:
+            if folder is not None:
+                shutil.rmtree(folder)
+            ledger.delete(row["uuid"])
+        removed.append(Removed(row["uuid"], row["status"], row["completed_at"] or "", size))
+    return removed
+
+
+def folder_of(settings: Settings, uuid: str) -> Path | None:
+    """The task's folder, wherever it lies; None when there is none or `uuid` is not a uuid."""
+    try:
+        name = str(UUID(uuid))
+    except ValueError:
+        return None
+    for parent in ("completed", "running"):
+        folder = settings.base_dir / parent / name
+        if folder.is_dir() and not folder.is_symlink():
+            return folder
+    return None
+
+
+def tree_size(folder: Path) -> int:
+    """Bytes of the regular files below `folder`, no symlink followed."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

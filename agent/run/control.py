@@ -1,0 +1,68 @@
+"""How the outside reaches a running task: signals, the row's `requested`, the forge (a label taken away).
+
+One `TaskControl` per worker.  `poll` is called by the loop before each turn and, about once a second, by the watcher
+of a model call, from another thread; looking at the row and at the forge is therefore throttled and behind a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import ForgeError, LedgerError
+from agent.values import End, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROW_SECONDS = 2.0
+FORGE_SECONDS = 15.0
+
+
+class TaskControl:
+    """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge ("stop", None)."""
+
+    def __init__(self, requested: Callable[[], str | None], wanted: Callable[[], str | None]) -> None:
+        self.requested = requested
+        self.wanted = wanted
+        self.draining = threading.Event()
+        self.lock = threading.Lock()
+        self.outcome: Outcome | None = None
+        self.row_at = self.forge_at = -FORGE_SECONDS
+
+    def drain(self) -> None:
+        """The daemon goes down: end at the next turn and give the row back (called by the signal handler)."""
+        self.draining.set()
+
+    def poll(self) -> Outcome | None:
+        """STOPPED or PAUSED when somebody asked for it, DRAINED on SIGTERM; the first answer stays."""
+        if self.outcome is None and self.lock.acquire(blocking=False):
+            try:
+                self.outcome = self._look()
+            finally:
+                self.lock.release()
+        return self.outcome
+
+    def _look(self) -> Outcome | None:
+        now = clock.monotonic()
+        word = None
+        if now - self.row_at >= ROW_SECONDS:
+            self.row_at = now
+            try:
+                word = self.requested()
+            except LedgerError:
+                word = None  # a busy database: the next look will tell
+        if word is None and now - self.forge_at >= FORGE_SECONDS:
+            self.forge_at = now
+            try:
+                word = self.wanted()
+            except ForgeError:
+                word = None  # the forge is away: the task goes on
+        if word == "stop":
+            return Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
+        if word == "pause":
+            return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
+        if self.draining.is_set():
+            return Outcome(End.DRAINED, code="drained")
+        return None

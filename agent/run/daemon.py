@@ -1,0 +1,128 @@
+"""`main.py run`: poll, queue, one process per task, until told to stop.
+
+One daemon per base_dir, by flock.  SIGTERM, or the first SIGINT, drains: nothing new is started, running tasks end at
+their next turn and go back to the queue.  The second SIGINT kills them.  `once` polls, works everything off, exits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from agent import __version__, clock, disk
+from agent.errors import LockHeld, MakimonoError, SurroundingsError
+from agent.run.producer import fetch_and_enqueue_tasks
+from agent.run.supervisor import Supervisor
+from agent.run.wiring import Wiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from agent.config import Settings
+    from agent.observe.events import Events
+
+TICK = 0.1
+
+
+class Daemon:
+    """One run of the daemon.  `run` returns the exit code: 0, 1 when a task failed (`once`), 130 when it was killed."""
+
+    def __init__(self, settings: Settings, events: Events) -> None:
+        self.settings = settings
+        self.events = events
+        self.wake = threading.Event()
+        self.drain = False
+        self.kill = False
+
+    def run(self, *, once: bool = False) -> int:
+        """Take the daemon's lock and work.  SurroundingsError when another daemon has it."""
+        disk.make_dir(self.settings.base_dir, disk.passable())
+        try:
+            lock = disk.lock(self.settings.base_dir / "daemon.lock")
+        except LockHeld:
+            raise SurroundingsError(
+                f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
+            ) from None
+        started = clock.monotonic()
+        wiring = Wiring(self.settings, events=self.events)
+        try:
+            wiring.forges  # noqa: B018 - what is wrong with the configuration is said before anything is started
+            self._listen()
+            self.events.emit(
+                "daemon_started",
+                pid=os.getpid(),
+                role="both",
+                base_dir=str(self.settings.base_dir),
+                version=__version__,
+            )
+            supervisor = Supervisor(self.settings, wiring.ledger, wiring.owner, self.events)
+            return self._once(wiring, supervisor) if once else self._forever(supervisor)
+        finally:
+            self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
+            wiring.close()
+            disk.unlock(lock)
+
+    def _listen(self) -> None:
+        def heard(number: int, _frame: FrameType | None) -> None:
+            self.kill = self.drain and number == signal.SIGINT
+            self.drain = True
+            self.wake.set()
+
+        signal.signal(signal.SIGTERM, heard)
+        signal.signal(signal.SIGINT, heard)
+
+    def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
+        """One poll, then everything that is due."""
+        fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
+        supervisor.sweep()
+        return self._work(supervisor, lambda: not supervisor.busy() and not supervisor.startable())
+
+    def _forever(self, supervisor: Supervisor) -> int:
+        poller = threading.Thread(target=self._poll, name="poller", daemon=True)
+        poller.start()
+        return self._work(supervisor, lambda: False)
+
+    def _poll(self) -> None:
+        """The poller's thread, with a connection of its own: a slow forge must not hold up the workers."""
+        wiring = Wiring(self.settings, events=self.events)
+        try:
+            while not self.drain:
+                try:
+                    fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
+                except MakimonoError as error:
+                    self.events.emit("poll_failed", source="all", instance="", error=str(error))
+                until = clock.monotonic() + self.settings.scheduling.interval
+                while clock.monotonic() < until and not self.drain:
+                    clock.sleep(min(1.0, self.settings.scheduling.interval))
+        finally:
+            wiring.close()
+
+    def _work(self, supervisor: Supervisor, done: Callable[[], bool]) -> int:
+        """Step the supervisor until `done`, drained or killed."""
+        draining = False
+        while True:
+            if self.drain and not draining:
+                draining = True
+                self.events.emit("daemon_stopping", signal="SIGTERM or SIGINT")
+                supervisor.drain()
+            if self.kill:
+                supervisor.kill()
+                return 130
+            self._step(supervisor)
+            if draining and not supervisor.busy():
+                return 0
+            if not draining and done():
+                return supervisor.worst_exit()
+            self.wake.wait(TICK)
+            self.wake.clear()
+
+    def _step(self, supervisor: Supervisor) -> None:
+        """Supervisor loop: a database that is busy or a disk that is full must not end the daemon."""
+        try:
+            supervisor.step()
+        except MakimonoError as error:
+            self.events.emit("poll_failed", source="supervisor", instance=str(self.settings.base_dir), error=str(error))
+            clock.sleep(1.0)

@@ -1,0 +1,55 @@
+"""What a task may use: turns, tokens, money, wall time (`limits` in config.yaml).
+
+Turns, tokens and money are absolute over the whole task, restarts included, because they come from the stores; wall
+time counts from the moment this process took the task, so that waiting for a person is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.values import End, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.config.sections import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used so far."""
+
+    turns: int
+    tokens: int
+    cost: float
+
+
+@dataclass
+class TaskLimits:
+    """Calling it returns the outcome when a limit is reached, naming the key, the limit and what was used."""
+
+    limits: Limits
+    used: Callable[[], Used]
+    started: float = field(default_factory=clock.monotonic)
+
+    def __call__(self) -> Outcome | None:
+        """None while everything is within its limit."""
+        used = self.used()
+        wall = clock.monotonic() - self.started
+        for key, limit, value, unit in (
+            ("turns", self.limits.turns, used.turns, "turns"),
+            ("tokens", self.limits.tokens, used.tokens, "tokens"),
+            ("cost", self.limits.cost, used.cost, "of money"),
+            ("wall_seconds", self.limits.wall_seconds, wall, "seconds"),
+        ):
+            if limit is not None and value >= limit:
+                return Outcome(
+                    End.LIMIT,
+                    code=f"limit_{key}",
+                    summary=f"`limits.{key}` is {limit:g}; {value:.6g} {unit} were used. "
+                    f"Raise it in config.yaml and start the task again to go on.",
+                )
+        return None

@@ -1,0 +1,266 @@
+"""The parts of one task in its process, built in the order in which they need each other.
+
+`prepare` makes everything that touches the outside (issue, sandbox, mirror, work tree, set-up); `brief` writes the
+first messages; `loop` puts the loop together.  `run/handler.py` is the only caller.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeError, SetupFailed
+from agent.forge.marks import without_markers
+from agent.llm import make_client
+from agent.loop import Loop
+from agent.run import briefing
+from agent.run.control import TaskControl
+from agent.run.delivery import Delivery
+from agent.run.limits import TaskLimits, Used
+from agent.run.progress import Progress
+from agent.sandbox import make_sandbox
+from agent.sandbox.base import Mounts
+from agent.security.paths import guarded
+from agent.security.redact import Redactor
+from agent.security.sanitise import output
+from agent.security.secrets import scan
+from agent.tools import Toolbox
+from agent.tools.repetition import Repetition
+from agent.window import make_window
+from agent.work.mirror import Mirror
+from agent.work.publish import Publisher
+from agent.work.setup import prepare
+from agent.work.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from agent.context import TaskContextManager
+    from agent.forge.base import LabelState
+    from agent.run.wiring import Wiring
+    from agent.values import Finished
+
+NEWS_SECONDS = 5.0
+
+
+class TaskRun:
+    """One run of one task.  `publishing` False: nothing leaves the task's folder (replay)."""
+
+    def __init__(self, wiring: Wiring, context: TaskContextManager, *, publishing: bool = True) -> None:
+        self.wiring = wiring
+        self.context = context
+        self.publishing = publishing
+        self.settings = wiring.settings
+        self.key = context.task_key
+        self.uuid = context.uuid
+        self.events = wiring.events
+        self.redact = Redactor(self.settings.secrets())
+        self.forge = wiring.forge_of(self.key)
+        self.control = TaskControl(lambda: wiring.ledger.requested(self.uuid), lambda: self.forge.control(self.key))
+        self.effects = context.get_effect_store()
+        self.progress = Progress(self)
+        self.news_at = -NEWS_SECONDS
+        self.cursor: str | None = None
+
+    # --- what touches the outside -----------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Issue, sandbox, mirror, work tree, set-up.  Idempotent: a resumed task finds its tree as it was."""
+        settings, base_dir = self.settings, self.settings.base_dir
+        self.issue = self.forge.read(self.key)
+        self.context.set_columns(title=self.issue.title)
+        if self.forge.labels.paused in self.issue.labels:
+            self.label("processing")
+        if self.publishing:
+            self.progress.start()
+        repository = self.forge.repository(self.key, self.issue)
+        self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
+        self.mirror = Mirror(base_dir, repository.host, repository.owner, repository.repo, repository.url)
+        self.mirror.fetch()
+        self.workspace = Workspace(
+            self.context.context_dir,
+            self.mirror,
+            branch=f"makimono/{self.key.task_id}-{self.uuid[:8]}",
+            base=self.issue.base or repository.default_branch,
+            owner_uid=self.sandbox.uid,
+        )
+        self.workspace.open()
+        self.home = self._set_up()
+        self.publisher = Publisher(
+            self.workspace,
+            self.effects,
+            scan=lambda chunks: scan(chunks, settings.secrets()),
+            guarded=guarded,
+            url=repository.url,
+            credentials=None,
+        )
+        self.delivery = Delivery(
+            settings,
+            self.key,
+            self.uuid,
+            self.issue,
+            self.forge,
+            self.workspace,
+            self.publisher,
+            self.effects,
+            self.events,
+            run=self.command,
+            facts=self.facts,
+            redact=self.redact,
+            publishing=self.publishing,
+        )
+
+    def _set_up(self) -> Path | None:
+        """Run or copy `workspace.setup`; the home folder that commands get, None for an empty one."""
+        wanted = self.settings.workspace.setup
+        if wanted is None:
+            return None
+        home = self.context.context_dir / "home"
+        self.events.emit("setup_started", command=wanted.command)
+        report = prepare(
+            self.settings,
+            self.mirror,
+            self.workspace,
+            self._run_setup,
+            home=home,
+            relocatable=self.sandbox.kind == "bubblewrap",
+            secrets=self.settings.secrets(),
+        )
+        self.events.emit("setup_finished", ok=report.ok, cached=report.cached)
+        if not report.ok:
+            raise SetupFailed(f"`workspace.setup` did not work: {report.note}\n\n{report.output}")
+        return home if home.is_dir() else None
+
+    def _run_setup(
+        self, command: str, tree: Path, home: Path, network: bool, env: Mapping[str, str], timeout: float
+    ) -> Finished:
+        mounts = Mounts(work=tree, home=home)
+        return self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
+
+    def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
+        """Run a command of the model, or the verify command, in the sandbox."""
+        mounts = Mounts(**self.workspace.mounts(self.home))
+        return self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
+
+    def _must_stop(self) -> bool:
+        return self.control.poll() is not None
+
+    # --- the first messages -----------------------------------------------------------------------------------
+
+    def brief(self) -> None:
+        """Build client, tools and window; write the first messages unless an earlier attempt did."""
+        store = self.context.get_message_store()
+        self.tools = Toolbox(
+            root=self.workspace.tree,
+            context_dir=self.context.context_dir,
+            run=self.command,
+            redact=self.redact,
+            clean=output,
+            lookup=self.context.get_tool_store().result,
+            owner_uid=self.sandbox.uid,
+            settings=self.settings,
+        )
+        self.repetition = Repetition()
+        self.model = make_client(
+            self.settings,
+            store,
+            self.context.context_dir,
+            tools=self.tools.schemas(),
+            control=self.control,
+            events=self.events,
+        )
+        self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
+        row_cursor = self.context.column("comment_cursor")
+        if store.last_seq < 2:
+            if store.last_seq == 0:
+                self.model.send_system_prompt(briefing.system_prompt(self.settings))
+            text = briefing.briefing(
+                self.settings,
+                self.issue,
+                self.issue.comments,
+                self.workspace,
+                self.context.fence,
+                window=self.window.limits.window,
+                commands=self.sandbox.kind != "refused",
+            )
+            store.add_message("user", self.redact(text), kind="task")
+            store.sync()
+            self.cursor = self.issue.cursor
+            self.context.set_columns(comment_cursor=self.cursor)
+        else:
+            self.cursor = row_cursor
+            records = list(self.context.get_tool_store().recent())
+            self.tools.restore(records)
+            self.repetition.restore(records)
+
+    # --- the loop ---------------------------------------------------------------------------------------------
+
+    def loop(self) -> Loop:
+        """The loop with its parts; the progress comment and checkpoints listen to its events."""
+        self.events.on(self.progress)
+        return Loop(
+            context=self.context,
+            model=self.model,
+            tools=self.tools,
+            window=self.window,
+            repetition=self.repetition,
+            control=self.control,
+            limits=TaskLimits(self.settings.limits, self.used),
+            news=self.news,
+            beat=self.beat,
+            events=self.events,
+        )
+
+    def news(self) -> Sequence[str]:
+        """What people wrote since the last look, fenced; the cursor moves once the loop has taken it in."""
+        now = clock.monotonic()
+        if now - self.news_at < NEWS_SECONDS:
+            return ()
+        self.news_at = now
+        try:
+            comments, cursor = self.forge.comments_since(self.key, self.cursor)
+        except ForgeError as error:
+            self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
+            return ()
+        if cursor != self.cursor:
+            self.cursor = cursor
+            self.context.set_columns(comment_cursor=cursor)
+        return [self.redact(briefing.comment_text(comment, self.context.fence)) for comment in comments]
+
+    def beat(self) -> None:
+        """Heartbeat and counters; Fenced when a newer attempt owns the row."""
+        self.context.beat()
+
+    def used(self) -> Used:
+        """Turns, tokens and money so far, from the stores."""
+        totals = self.context.totals()
+        return Used(totals.llm_calls, totals.prompt + totals.completion, totals.cost)
+
+    def facts(self) -> dict[str, Any]:
+        """What the texts for people say about the run."""
+        totals = self.context.totals()
+        return {
+            "turns": totals.llm_calls,
+            "prompt_tokens": totals.prompt,
+            "completion_tokens": totals.completion,
+            "cost": totals.cost if self.settings.provider().price is not None else None,
+            "estimated": totals.llm_calls > 0 and totals.prompt == 0,
+            "provider": self.model.provider,
+            "model": self.model.model,
+            "sandbox": self.sandbox.kind,
+            "sandbox_reason": self.sandbox.reason,
+        }
+
+    def label(self, state: LabelState) -> None:
+        """Move the issue's label, unless nothing may be published."""
+        if self.publishing:
+            self.forge.move_label(self.key, state)
+
+    def say(self, text: str) -> str:
+        """Fit for a forge: secrets masked, markers taken out, at most what one comment may hold."""
+        text = without_markers(self.redact(text))
+        room = self.forge.max_comment - 200
+        if len(text) > room:
+            text = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {self.uuid}."
+        return text

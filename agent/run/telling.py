@@ -1,0 +1,40 @@
+"""What a person is told at the end: the progress comment's last words, and one final comment per run.
+
+Every text passes the redactor, loses anything that looks like a marker, and is cut to what the forge takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.forge.marks import marked, marker
+from agent.prompts import render
+from agent.values import End
+
+if TYPE_CHECKING:
+    from agent.run.delivery import Report
+    from agent.run.task_run import TaskRun
+    from agent.values import Outcome
+
+
+def tell(run: TaskRun, outcome: Outcome, report: Report | None) -> None:
+    """Post the comment of this end, once, and bring the progress comment up to date."""
+    if not run.publishing:
+        return
+    run.progress.edit(str(outcome.end))
+    if outcome.end is End.PAUSED:
+        return  # a person paused it and knows; the run is not over
+    questions = run.context.get_tool_store().count_tool_calls()
+    name = f"question-{questions}" if outcome.end is End.ASKED else "final"
+    mark = marker(run.uuid, name)
+
+    def look_up() -> dict[str, Any] | None:
+        found = run.forge.find_comment(run.key, mark)
+        return None if found is None else {"id": found}
+
+    def post() -> dict[str, Any]:
+        body = render("final", outcome=outcome, report=report, uuid=run.uuid, facts=run.facts())
+        return {"id": run.forge.post_comment(run.key, marked(run.say(body), mark))}
+
+    run.effects.once(name, look_up, post)
+    run.events.emit("effect_done", effect=name)

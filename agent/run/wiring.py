@@ -1,0 +1,75 @@
+"""The only place that builds adapters: forge, ledger, model client, sandbox, tools, window.
+
+One `Wiring` per process (connections are opened after the fork).  Everything above it gets its parts from here, and
+everything below it is told what to use instead of choosing.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ConfigError
+from agent.forge.base import FORGES
+from agent.observe.events import Events, to_log
+from agent.run import solo
+from agent.store.db import open_tasks
+from agent.store.ratios import TokenRatios
+from agent.taskqueue.identity import owner
+from agent.taskqueue.ledger import Ledger
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.forge.base import Forge
+    from agent.values import TaskKey
+
+
+class Wiring:
+    """Adapters of one process."""
+
+    def __init__(self, settings: Settings, *, events: Events | None = None) -> None:
+        self.settings = settings
+        self.events = events or Events([to_log])
+        self.owner = owner(settings.base_dir)
+
+    @cached_property
+    def db(self) -> Any:
+        """The connection to tasks.db."""
+        return open_tasks(self.settings.base_dir)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Rows: what is to do, what runs, what is done."""
+        return Ledger(self.db)
+
+    @cached_property
+    def ratios(self) -> TokenRatios:
+        """What was learnt about the estimates of each model."""
+        return TokenRatios(self.db)
+
+    @cached_property
+    def forges(self) -> tuple[Forge, ...]:
+        """One adapter per configured source and instance."""
+        return tuple(forge for source in self.settings.task_sources for forge in FORGES.load(source).all(self.settings))
+
+    def forges_for(self, key: TaskKey) -> tuple[Forge, ...]:
+        """The configured adapters, and the private tracker of `solve` when the key is of it."""
+        own = solo.settings_of_tracker(self.settings, key.instance)
+        return self.forges if own is None else (FORGES.load("local")(own),)
+
+    def forge_of(self, key: TaskKey) -> Forge:
+        """The adapter of the instance that the key names."""
+        forges = self.forges_for(key)
+        for forge in forges:
+            if forge.source == key.task_source and forge.instance == key.instance:
+                return forge
+        known = ", ".join(f"{forge.source} {forge.instance}" for forge in forges) or "none"
+        raise ConfigError(
+            f"task {key}: its source {key.task_source} {key.instance} is not configured; configured are {known}. "
+            f"Add it to task_sources, or stop the task"
+        )
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if "db" in self.__dict__:
+            self.db.close()

@@ -1,0 +1,108 @@
+"""One process per task: lock, claim, handle, end.
+
+The supervisor forks it from a server that has everything preloaded (`run/preload.py`).  It is a session of its own,
+titled `makimono: {uuid}`, and lives on when the daemon dies.  Order (design: section 2): the folder is made, its lock
+is taken and held for life, *then* the row is claimed; a failed claim exits silently.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from agent import disk, proc
+from agent.errors import ClaimLost, Fenced, LockHeld, MakimonoError
+from agent.forge import TaskFactory
+from agent.observe import log
+from agent.observe.events import Events, to_log
+from agent.run.handler import TaskHandler
+from agent.run.wiring import Wiring
+from agent.security.redact import Redactor
+from agent.values import End
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.forge import Task
+
+LEASE_SECONDS = 60.0
+EXIT_DRAINED = 75
+"""Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
+
+
+def process_task(settings: Settings, uuid: str, report: Connection | None = None) -> int:
+    """Work on the task `uuid` until it ends; returns the exit code of the process.
+
+    `report` hears "claimed" once the row is ours (a broker's message may be acknowledged then), or "lost".
+    """
+    wiring = Wiring(settings, events=Events([to_log]))
+    folder = folder_of(settings, uuid)
+    try:
+        lock = disk.lock(folder / "lock")
+    except LockHeld:
+        _tell(report, "lost")
+        return 0
+    try:
+        proc.end_tree(uuid)  # what a dead attempt left running
+        claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
+        _tell(report, "claimed")
+        log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
+        carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
+        task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
+        return work(TaskHandler(wiring, attempt=claim.attempt), task)
+    except ClaimLost:
+        _tell(report, "lost")
+        return 0
+    finally:
+        proc.end_tree(uuid)
+        wiring.close()
+        os.close(lock)
+
+
+def work(handler: TaskHandler, task: Task) -> int:
+    """Handle the task; SIGTERM drains it, SIGINT is the daemon's business."""
+    signal.signal(signal.SIGTERM, handler.drain)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    outcome = handler.handle(task)
+    if outcome.end is End.DRAINED:
+        return EXIT_DRAINED
+    return 1 if handler.failed else 0
+
+
+def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
+    """Entry of the forked process: a session of its own, named for its task.
+
+    What a task ends by is in its log and its row; the exit code repeats it.  A bug leaves its trace on stderr too.
+    """
+    os.setsid()
+    proc.title(f"makimono: {uuid}")
+    proc.become_subreaper()
+    try:
+        code = process_task(settings, uuid, report)
+    except Fenced:
+        code = 0  # a newer attempt owns the task
+    except MakimonoError as error:
+        code = error.exit_code
+    sys.exit(code)
+
+
+def folder_of(settings: Settings, uuid: str) -> Path:
+    """`running/{uuid}/`, made with the modes of design section 4; ValueError when `uuid` is not one."""
+    if str(UUID(uuid)) != uuid:
+        raise ValueError(f"{uuid!r} is not a uuid")
+    mode = disk.passable()
+    running = disk.make_dir(disk.make_dir(settings.base_dir, mode) / "running", mode)
+    return disk.make_dir(running / uuid, mode)
+
+
+def _tell(report: Connection | None, word: str) -> None:
+    if report is not None:
+        with suppress(OSError):  # the daemon may be gone; the work goes on
+            report.send(word)
+            report.close()

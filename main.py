@@ -1,0 +1,26 @@
+"""Makimono's entry: `python3 main.py COMMAND`, with the packages that `scripts/setup` put into `.venv`."""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+VENV = HERE / ".venv"
+
+
+def start() -> int:
+    """Run the command line; switch to `.venv` first when this Python lacks the packages."""
+    sys.path.insert(0, str(HERE))
+    try:
+        from agent.cli.app import main
+    except ModuleNotFoundError as error:
+        python = VENV / "bin" / "python"
+        if (error.name or "").startswith("agent") or Path(sys.prefix) == VENV or not python.exists():
+            print(f"makimono: {error}; run scripts/setup first", file=sys.stderr)  # noqa: T201 - no room is loaded yet
+            return 3
+        os.execv(python, [str(python), str(HERE / "main.py"), *sys.argv[1:]])  # noqa: S606 - the same program again
+    return main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(start())

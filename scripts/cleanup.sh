@@ -1,0 +1,6 @@
+#!/bin/sh
+# For cron: remove closed tasks that are older than context_storage.cleanup_days.  Arguments go to `main.py cleanup`.
+set -eu
+cd "$(dirname "$0")/.."
+scripts/setup
+exec .venv/bin/python main.py cleanup "$@"
