@@ -1,0 +1,1 @@
+"""The command line: argv, stdout, exit codes.  Decides nothing."""

@@ -1,0 +1,76 @@
+"""Commands that make tasks run: `run`, `stop`, `cleanup`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.cli.app import app
+from agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from agent.cli.state import State
+
+
+Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
+) -> int:
+    """Run the daemon: poll, queue, one process per task."""
+    from agent.cli.progress import listening
+    from agent.run.daemon import Daemon
+
+    state: State = context.obj
+    with listening(state) as events:
+        return Daemon(state.settings, events).run(once=once)
+
+
+@app.command()
+def stop(
+    context: typer.Context, uuid: Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
+) -> int:
+    """Ask a task to stop; a running one ends at its next step."""
+    from agent.run.wiring import Wiring
+
+    state: State = context.obj
+    wiring = Wiring(state.settings)
+    try:
+        full = wiring.ledger.resolve(uuid)
+        status = wiring.ledger.request(full, "stop")
+    finally:
+        wiring.close()
+    state.say(f"{full}: {'stop requested' if status == 'running' else status}")
+    state.data({"uuid": full, "status": str(status), "requested": "stop"})
+    return 0
+
+
+@app.command()
+def cleanup(
+    context: typer.Context,
+    days: Annotated[float | None, typer.Option(help="Age in days; context_storage.cleanup_days by default.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+) -> int:
+    """Remove closed tasks that are old enough, folders and rows."""
+    from agent.run.cleanup import cleanup as clean_up
+    from agent.run.wiring import Wiring
+
+    state: State = context.obj
+    if days is not None and days < 0:
+        raise UsageError(f"--days is {days:g}; it must be 0 or more")
+    wiring = Wiring(state.settings)
+    try:
+        removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run)
+    finally:
+        wiring.close()
+    for one in removed:
+        state.say(
+            f"{'would remove' if dry_run else 'removed'} {one.uuid} {one.status} {one.completed_at} {one.size} bytes"
+        )
+    state.say(f"{len(removed)} task(s), {sum(one.size for one in removed)} bytes")
+    state.data({"dry_run": dry_run, "removed": removed})
+    return 0
