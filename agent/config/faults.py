@@ -38,7 +38,9 @@ def dotted(path: shape.Path, merged: Merged) -> str:
 
 
 def _line(one: ErrorDetails, merged: Merged) -> str:
-    path = tuple(str(step) for step in one["loc"] if step != "[key]")
+    path = tuple(str(step) for step in one["loc"])
+    if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
+        path = path[:-1]  # pydantic's word for "the name itself, not what is under it"
     section, field, steps = shape.find(Settings, path)
     where = merged.place(path)
     if one["type"] == "extra_forbidden":
@@ -71,7 +73,7 @@ def _found(value: Any, field: FieldInfo | None) -> str:
     if field is None or shape.is_secret(field) or section_in(field.annotation) is not None:
         return f"{'text' if isinstance(value, str) else type(value).__name__} (not shown)"
     text = repr(value) if isinstance(value, str) else str(value)
-    for password in passwords_in(text):
+    for password in passwords_in(value) if isinstance(value, str) else ():
         text = text.replace(password, "********")
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"
 

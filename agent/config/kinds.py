@@ -98,8 +98,12 @@ def size_text(value: int) -> str:
 
 def _url(value: Any) -> Any:
     if isinstance(value, str):
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0 or value != value.strip():
+        try:
+            parts = urlsplit(value)
+            fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, an open bracket
+            fits = False
+        if not fits or value != value.strip():
             raise ValueError
     return value
 

@@ -39,7 +39,7 @@ class Layer:
             if not isinstance(inner, dict):
                 inner = target[step] = {}
             target = inner
-        target[path[-1]] = value
+        target[path[-1]] = _copy(value)
         self.labels[path] = label or self.label
         self.places[path] = place or label or self.label
 

@@ -111,13 +111,6 @@ class Scheduling(Section):
     max_workers: Whole = Field(default=4, ge=1, description="Tasks at a time.")
 
 
-class Daily(Section):
-    """Limits per repository and day."""
-
-    runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
-    cost: Number | None = Field(default=None, gt=0, description="Most money per repository and day; empty: no limit.")
-
-
 class Limits(Section):
     """When a task is ended, whatever the model thinks."""
 
@@ -131,7 +124,10 @@ class Limits(Section):
     wall_seconds: Number | None = Field(
         default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."
     )
-    daily: Daily = Field(default_factory=Daily, description="Limits per repository and day.")
+    runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
+    repository_cost: Number | None = Field(
+        default=None, gt=0, description="Most money per repository and day; empty: no limit."
+    )
 
 
 class Setup(Section):

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, SecretStr, field_validator
 
 from agent.config import hosts, models, sections, shape, window
 from agent.config.base import SOURCES, Section, section_in
-from agent.config.kinds import OneOf, Text, size_text
+from agent.config.kinds import Allowed, OneOf, Text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +80,7 @@ class Settings(Section):
     context_inheritance: sections.ContextInheritance = Field(
         default_factory=sections.ContextInheritance, description="What a later task takes over."
     )
-    mcp_servers: tuple[Any, ...] = Field(
+    mcp_servers: Annotated[tuple[Any, ...], Allowed("an empty list")] = Field(
         default=(), description="MCP servers; none are supported yet, so it must be empty."
     )
 
@@ -88,6 +88,14 @@ class Settings(Section):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
     _hidden: tuple[str, ...] = PrivateAttr(default=())
+
+    @field_validator("task_sources")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        twice = next((name for name in value if value.count(name) > 1), None)
+        if twice:
+            raise ValueError(f"{twice} stands in the list twice; keep one")
+        return value
 
     @field_validator("mcp_servers", mode="before")
     @classmethod
@@ -197,7 +205,8 @@ class Settings(Section):
         for _, value, _ in self._values():
             if isinstance(value, SecretStr):
                 found.add(value.get_secret_value())
-                found.update(value.get_secret_value().split("\n"))  # a PEM key may be printed line by line
+                # A PEM key may be printed line by line; its first and last line are no secret.
+                found.update(line for line in value.get_secret_value().splitlines() if not line.startswith("-----"))
             elif isinstance(value, str):
                 found.update(passwords_in(value))
         return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))

@@ -52,17 +52,7 @@ def setup(
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.contextvars.merge_contextvars,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
+    _configure()
     root = logging.getLogger()
     close()
     root.setLevel(level.upper())
@@ -75,6 +65,22 @@ def setup(
         root.addHandler(_ready(_Stderr(), uuid, redact, _json_line if json else _human_line))
 
 
+def _configure() -> None:
+    """Send structlog to the standard library, where nothing is written before `setup` has said where."""
+    logging.getLogger("makimono").addHandler(logging.NullHandler())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
 def close() -> None:
     """Take away what `setup` made and close its file."""
     root = logging.getLogger()
@@ -85,7 +91,10 @@ def close() -> None:
 
 
 def get(name: str) -> structlog.stdlib.BoundLogger:
-    """The log of a room: `get("llm").info("request_sent", bytes=12)`.  Goes where `setup` said, in any order."""
+    """The log of a room: `get("llm").info("request_sent", bytes=12)`.  Goes where `setup` said, whenever that is
+    called; nowhere before."""
+    if not structlog.is_configured():
+        _configure()
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(f"makimono.{name}")
     return logger
 

@@ -131,7 +131,7 @@ class Metrics:
             self.answer_seconds.labels(model).observe(fields["seconds"])
 
     def _on_model_wait(self, fields: Mapping[str, Any]) -> None:
-        self.waits.labels(self._label("why", fields.get("why"))).inc()
+        self.waits.labels(self._label("why", fields.get("code") or fields.get("why"))).inc()
 
     def _on_task_queued(self, _fields: Mapping[str, Any]) -> None:
         self.queued.inc()

@@ -71,6 +71,25 @@ def test_overrides_may_be_nested_and_hold_paths(tmp_path):
     assert settings.origins["llm.replay.messages"] == "command line"
 
 
+def test_overrides_are_not_changed_and_an_unknown_one_is_refused(tmp_path):
+    overrides = {"llm": {"replay": {"model": "m"}}, "llm.replay.context_length": 5, "github.owner": "a"}
+    settings = load(written(tmp_path, ""), environ={}, overrides=overrides)
+    assert overrides["llm"] == {"replay": {"model": "m"}}
+    assert settings.provider_of("replay").context_length == 5
+    assert settings.github[0].owner == "a"
+    said = refused(written(tmp_path, ""), overrides={"limts.turns": 1})
+    assert said.startswith("command line: limts is not a known key; did you mean limits?")
+
+
+def test_entries_of_a_free_mapping_lie_on_each_other(tmp_path):
+    path = written(tmp_path, "workspace: {setup: {command: make, env: {A: a, B: b}}}\n")
+    settings = load(path, environ={"AGENT__WORKSPACE__SETUP__ENV__B": "c"})
+    assert settings.workspace.setup is not None
+    assert settings.workspace.setup.env == {"A": "a", "B": "c"}
+    assert settings.origins["workspace.setup.env"] == "environment AGENT__WORKSPACE__SETUP__ENV__B"
+    assert settings.origins["workspace.setup.command"] == "config.yaml"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "key", "shown"),
     [
@@ -100,6 +119,8 @@ def test_overrides_may_be_nested_and_hold_paths(tmp_path):
         ("AGENT__LOCAL__REPOS", '{"app": "/srv/app"}', "local.repos", '{"app": "/srv/app"}'),
         ("AGENT__LOCAL__REPOS__app", "/srv/app", "local.repos", '{"app": "/srv/app"}'),
         ("AGENT__LLM__OPENAI__PRICE__INPUT", "2.5", None, None),
+        ("AGENT__LLM__OPENAI__PRICE", '{"input": 2.5, "output": 10}', "llm.openai.price.output", "10"),
+        ("AGENT__VERIFY__COMMAND", "make test, then [x]", "verify.command", "make test, then [x]"),
     ],
 )
 def test_every_kind_of_variable_reaches_its_key(tmp_path, name, value, key, shown):
@@ -189,6 +210,13 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("task_sources: [local, githb]\n", ["task_sources, entry 2: found 'githb'", "did you mean github?"]),
         ("task_sources: local\n", ["task_sources: found 'local'; allowed is a list"]),
         ("task_sources:\n", ["task_sources: found nothing; allowed is a list"]),
+        ("task_sources: [local, local]\n", ["task_sources: local stands in the list twice"]),
+        (
+            "llm: {openai: {base_url: 'http://h:x'}}\n",
+            ["llm.openai.base_url: found 'http://h:x'; allowed is an address"],
+        ),
+        ("taskqueue: {broker: 'mqtt://u:hidden-pw@x'}\n", ["found 'mqtt://u:********@x'; allowed is amqp"]),
+        ("workspace: {setup: {network: true}}\n", ["workspace.setup.command is missing; allowed is text"]),
         ("github: {tokn: x}\n", ["github.tokn is not a known key; did you mean github.token?"]),
         ("github:\n- {}\n- {ownr: x}\n", ["line 3: github.1.ownr is not a known key; did you mean github.1.owner?"]),
         ("github: 5\n", ["github: found int (not shown)"]),

@@ -172,3 +172,9 @@ def test_a_closed_pipe_on_stderr_does_not_stop_the_work():
     with os.fdopen(write, "wb") as broken:
         done = subprocess.run([sys.executable, "-c", code], stderr=broken, stdout=subprocess.PIPE, check=False)
     assert done.stdout == b"done\n"
+
+
+def test_before_it_is_set_up_nothing_is_printed_anywhere():
+    code = "from agent.observe import log; log.get('x').error('task_failed'); log.get('x').info('task_queued')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
