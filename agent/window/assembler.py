@@ -138,7 +138,11 @@ class ContextAssembler:
         `metadata` is `ContextMetadata.to_dict()`; with `needs_compaction` in it the plan is over the limit and a
         compaction can help.  DoesNotFit when nothing can (FR-4, FR-5), IllegalContext when the view is no legal list.
         """
-        return self._plan(AssemblyOptions()).plan
+        return self.assemble().plan
+
+    def assemble(self) -> AssembledContext:
+        """The plan with its metadata and its messages."""
+        return self._plan(AssemblyOptions())
 
     def tokens_in_use(self) -> int:
         """What the next request costs: the provider's last report and an estimate of what came since; before a

@@ -42,7 +42,8 @@ LOW_WATER = 0.8
 """Of the way to the mark: a mask that stays above it is followed by the next means, else it would soon come again."""
 
 WINDOW_WATER = 0.6
-"""Of the way to the mark: what the messages that are kept may have, for the same reason."""
+"""Of the way to the mark: what a compaction aims at.  Each one makes the provider's prompt cache useless, so few large
+ones are better than many small ones."""
 
 WHOLE_RESULTS = 0.4
 """Of the mark: the newest results that a mask leaves whole where that is enough."""
@@ -242,7 +243,7 @@ class ContextCompressor:
         for kept in sorted({least, max(least, soft)}, reverse=True):
             old = groups[: len(groups) - kept]
             freed = sum(group.maskable for group in old)
-            enough = need.estimate - freed <= self._level(need, LOW_WATER)
+            enough = need.estimate - freed <= self._level(need, WINDOW_WATER)
             if freed and (enough or kept == least) and self._frees(need, "mask", old[-1].end):
                 self._commit("mask", need, old[-1].end)
                 return 0

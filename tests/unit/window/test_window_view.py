@@ -153,7 +153,7 @@ def test_a_missing_file_is_an_empty_list(view):
 
 def test_broken_json_is_named_with_its_line(view):
     view.path.write_bytes(b'{"role":"system","content":"x"}\n{"role":\n')
-    with pytest.raises(IllegalContext, match="Message 2 in current.jsonl is no JSON"):
+    with pytest.raises(IllegalContext, match=r"Message 2 in current\.jsonl is no JSON"):
         view.complete()
 
 

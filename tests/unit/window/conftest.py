@@ -1,0 +1,122 @@
+"""Conversations with the real stores, and a summariser that only needs `get_summary`."""
+
+import itertools
+
+import pytest
+
+from agent.config import settings_of
+from agent.context import MessageStore
+from agent.window import make_window
+
+
+class Writer:
+    """A model client as far as the window needs one; `answers` are texts or errors, the last one is repeated."""
+
+    provider = "ollama"
+    model = "phi4"
+
+    def __init__(self, *answers, window=None, room=None):
+        self.answers = list(answers) or [
+            "Read several files, changed main.py to fix the bug; the tests remain to be run."
+        ]
+        self.window = window
+        self.room = room
+        self.tools = ()
+        self.last = None
+        self.requests = []
+
+    def loaded_window(self):
+        return self.window
+
+    def get_summary(self, path):
+        text = path.read_text(encoding="utf-8")
+        if self.room is not None:
+            self.room(text)
+        self.requests.append(text)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer(text) if callable(answer) else answer
+
+
+class Task:
+    """A conversation in a folder, with its window."""
+
+    def __init__(self, folder, writer, *, context_length=8192, **storage):
+        self.folder = folder
+        self.writer = writer
+        self.told = []
+        self.settings = settings_of(
+            {
+                "context_storage": storage,
+                "llm": {"provider": "ollama", "ollama": {"model": "phi4", "context_length": context_length}},
+            }
+        )
+        folder.mkdir(exist_ok=True)
+        self.store = MessageStore(folder, self.settings)
+        self.fence = ""
+        self.window = make_window(self.settings, self, writer, events=self)
+        self.compressor = self.window.compressor
+        self.calls = 0
+
+    def get_message_store(self):
+        return self.store
+
+    def get_summary_store(self):
+        return self.store.summaries
+
+    def emit(self, name, /, **fields):
+        self.told.append((name, fields))
+
+    def events(self, name):
+        return [fields for told, fields in self.told if told == name]
+
+    def begin(self, system="You are a careful agent.", task="Fix the bug in main.py. RULE: never touch setup.py."):
+        self.store.add_message("system", system)
+        self.store.add_message("user", task)
+        return self
+
+    def group(self, size=400, calls=1, name="read_file", **arguments):
+        """An assistant message with calls and their results of about `size` tokens each."""
+        ids = []
+        for _ in range(calls):
+            self.calls += 1
+            ids.append(f"call_{self.calls}")
+        self.store.add_message(
+            "assistant",
+            f"Step {self.calls}.",
+            tool_calls=[{"id": one, "name": name, "arguments": arguments or {"path": f"f{one}.py"}} for one in ids],
+        )
+        for number, one in enumerate(ids):
+            self.store.add_message(
+                "tool", f"line {number} of the file\n" * (size // 6), tool_call_id=one, tool_seq=self.calls
+            )
+        return self
+
+    def fill(self, groups, size=400):
+        for _ in range(groups):
+            self.group(size)
+        return self
+
+    def fill_to_mark(self, size=400):
+        """Groups until it is time to compact; the request still fits when one group is less than what is between."""
+        while not self.compressor.should_compress():
+            self.group(size)
+        assert self.window.assembler.tokens_in_use() <= self.window.limits.input_limit
+        return self
+
+    def view(self):
+        return list(self.window.assembler.assemble().messages)
+
+    def current(self):
+        return self.store.get_current_context_file().read_bytes()
+
+
+@pytest.fixture
+def new_task(tmp_path):
+    made = itertools.count()
+
+    def make(*answers, window=None, room=None, **storage):
+        return Task(tmp_path / f"task{next(made)}", Writer(*answers, window=window, room=room), **storage)
+
+    return make

@@ -1,0 +1,508 @@
+"""What a compaction takes away, what it keeps, and what it never records (cases.md)."""
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.errors import (
+    AnswerUnreadable,
+    ContextOverflow,
+    ModelStalled,
+    ModelUnreachable,
+    RequestTooLarge,
+)
+from agent.llm import Interrupted
+from agent.values import End, Outcome, Usage
+from agent.window import CompactionStuck, DoesNotFit
+from agent.window.summary import FILES
+
+GOOD = "Decided to keep the parser. Changed main.py. The test of the empty list fails. Remaining: run the tests."
+
+
+def legal(task):
+    """Every compaction must leave a list that the planner takes."""
+    return task.view()
+
+
+def test_nothing_happens_below_the_mark(new_task):
+    task = new_task().begin().fill(3)
+    assert not task.compressor.should_compress()
+    before = task.current()
+    assert task.compressor.compress() is None
+    assert task.current() == before
+    assert task.writer.requests == []
+
+
+def test_past_the_mark_a_summary_stands_for_the_oldest_groups(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill(14)
+    assert task.compressor.should_compress()
+    identifier = task.compressor.compress()
+    assert identifier == task.store.summaries.get_latest_summary()["id"] == 1
+    view = legal(task)
+    assert [message["role"] for message in view[:4]] == ["system", "user", "assistant", "user"]
+    assert view[2]["content"] == GOOD
+    assert not task.compressor.should_compress()
+    assert not [name for name in FILES if (task.folder / name).exists()]
+    [event] = task.events("compaction")
+    assert event["strategy"] == "summary"
+    assert event["tokens_after"] < event["tokens_before"]
+
+
+def test_the_five_files_of_the_seed_exist_while_the_summary_is_asked_for(new_task):
+    seen = {}
+
+    def look(_text):
+        for name in FILES:
+            seen.setdefault(name, (task.folder / name).read_bytes())
+
+    task = new_task(GOOD, room=look, strategy="summary").begin().fill(14)
+    kept = task.store.last_seq
+    task.compressor.compress()
+    lines = seen["unsummarized.jsonl"].splitlines()
+    assert 5 <= len(lines) <= 6
+    assert orjson.loads(lines[-1])["tool_call_id"] == f"call_{task.calls}"
+    assert seen["to_summarize.jsonl"].count(b"\n") + len(lines) + 2 == kept
+    assert b"[ASSISTANT]: Step 1." in seen["formatted_messages.txt"]
+    assert "[ASSISTANT → read_file]: {".encode() in seen["formatted_messages.txt"]
+    assert b"=== Messages to summarise ===" in seen["summary_request.txt"]
+    assert b"{messages}" in seen["summary_prompt.txt"]
+    assert b"{messages}" not in seen["summary_request.txt"]
+
+
+def test_masking_comes_first_and_may_be_enough(new_task):
+    task = new_task(GOOD).begin().fill(14)
+    assert task.compressor.compress() is None
+    assert task.writer.requests == []
+    view = legal(task)
+    pointers = [message for message in view if "read_output" in (message["content"] or "")]
+    assert pointers
+    assert all(message["role"] == "tool" for message in pointers)
+    assert len(view) == task.store.last_seq
+    assert "read_output" not in view[-1]["content"]
+    assert not task.compressor.should_compress()
+
+
+def test_hybrid_summarises_when_masks_give_no_more(new_task):
+    task = new_task(GOOD, context_length=4096).begin()
+    for _ in range(40):
+        task.group(200)
+        if task.compressor.should_compress():
+            task.compressor.compress()
+    kinds = {fields["strategy"] for fields in task.events("compaction")}
+    assert kinds == {"mask", "summary"}
+    legal(task)
+
+
+def test_a_compaction_of_few_messages_is_not_worth_a_summary(new_task):
+    task = new_task(GOOD, strategy="summary", context_length=32768).begin().fill_to_mark(2900)
+    assert task.compressor.compress() is None
+    assert task.writer.requests == []
+    assert task.compressor.compress() is None
+    assert task.compressor.compress() is None
+
+
+def test_few_messages_that_do_not_fit_are_summarised_all_the_same(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill(4, 1900)
+    assert task.compressor.compress() == 1
+    assert task.window.plan().tokens <= task.window.limits.input_limit
+
+
+def test_the_seeds_four_arguments_are_enough(new_task):
+    from agent.window import ContextCompressor
+
+    task = new_task(strategy="summary").begin().fill(14)
+    config = {
+        "context_storage": {"strategy": "summary", "keep_recent_messages": 3},
+        "llm": {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 8192}},
+    }
+
+    class OnlySummaries:
+        def get_summary(self, path):
+            return GOOD
+
+    compressor = ContextCompressor(task.store, task.store.summaries, OnlySummaries(), config)
+    assert compressor.keep_recent_messages == 3
+    assert compressor.should_compress()
+    assert compressor.compress() == 1
+    assert len(legal(task)) == 4 + 4
+
+
+def test_the_request_file_is_made_as_the_seed_says(new_task, tmp_path):
+    task = new_task().begin()
+    (tmp_path / "p.txt").write_text("Summarise.")
+    (tmp_path / "t.jsonl").write_bytes(
+        orjson.dumps({"role": "user", "content": "Hi {messages}"})
+        + b"\n"
+        + orjson.dumps({"role": "tool", "tool_call_id": "x", "content": "out"})
+        + b"\n"
+    )
+    out = task.compressor.create_summary_request_file(
+        tmp_path / "p.txt", tmp_path / "t.jsonl", tmp_path / "u.jsonl", tmp_path / "out.txt"
+    )
+    assert out.read_text() == "Summarise.\n\n[USER]: Hi {messages}\n[TOOL]: out\n\n"
+    (tmp_path / "p.txt").write_text("Before\n{messages}\nAfter {messages}")
+    task.compressor.create_summary_request_file(
+        tmp_path / "p.txt", tmp_path / "t.jsonl", tmp_path / "u.jsonl", tmp_path / "out.txt"
+    )
+    assert out.read_text() == "Before\n[USER]: Hi {messages}\n[TOOL]: out\n\nAfter {messages}"
+
+
+# --- cases.md ----------------------------------------------------------------------------------------------------
+
+
+def test_case_1_a_cut_never_separates_results_from_their_call(new_task):
+    task = new_task(GOOD, strategy="summary", keep_recent_messages=6).begin().fill(12).group(100, calls=10)
+    task.compressor.compress()
+    view = legal(task)
+    assert [message["role"] for message in view[4:]] == ["assistant"] + ["tool"] * 10
+
+
+def test_case_2_a_loop_with_one_user_message_reaches_the_summariser_with_its_text(new_task):
+    task = new_task(GOOD, strategy="summary", context_length=32768).begin()
+    for number in range(30):
+        task.group(800, path=f"part{number}.py")
+    task.compressor.compress(force=True)
+    text = "".join(task.writer.requests)
+    assert all(f"part{number}.py" in text for number in range(26))
+
+
+@pytest.mark.parametrize("error", [ModelStalled("the stream was cut"), ModelUnreachable("no route to host")])
+def test_case_3_a_summariser_that_fails_leaves_everything_as_it_was(new_task, error):
+    task = new_task(error, strategy="summary").begin().fill_to_mark()
+    before = task.current(), task.store.last_seq
+    assert task.compressor.compress() is None
+    assert (task.current(), task.store.last_seq) == before
+    assert task.store.summaries.count_summaries() == 0
+    assert not [name for name in FILES if (task.folder / name).exists()]
+    assert "summary" in [fields["strategy"] for fields in task.events("compaction_failed")]
+
+
+def test_a_summariser_that_stays_away_is_done_without(new_task):
+    task = new_task(ModelUnreachable("no route to host"), strategy="summary").begin().fill_to_mark()
+    assert task.compressor.compress() is None
+    assert task.events("compaction") == []
+    assert task.compressor.compress() is None
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    legal(task)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "   \n",
+        "...",
+        "Error code: 429 - rate limit reached",
+        "I'm sorry, but I can't help with that.",
+        '{"error": {"message": "overloaded"}}',
+        "<html><body>502 Bad Gateway</body></html>",
+        "(no summary available)",
+        "Previous conversation was too long to summarize.",
+        "<think>Let me see what they did here.</think>",
+        lambda text: text * 2,
+        AnswerUnreadable("the summary was cut at the limit of the answer"),
+    ],
+)
+def test_what_is_no_summary_is_never_recorded_and_the_next_means_is_used(new_task, bad):
+    task = new_task(bad, strategy="summary").begin().fill(14)
+    assert task.compressor.compress() is None
+    assert task.store.summaries.count_summaries() == 0
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    assert legal(task)[0]["role"] == "system"
+
+
+def test_thoughts_of_a_reasoning_model_are_not_part_of_the_summary(new_task):
+    task = new_task(f"<think>First I read.</think>\n\n{GOOD}", strategy="summary").begin().fill(14)
+    task.compressor.compress()
+    assert task.store.summaries.get_latest_summary()["summary"] == GOOD
+
+
+def test_case_5_every_call_is_answered_once_after_a_summary(new_task):
+    task = new_task(GOOD, strategy="summary").begin()
+    for _ in range(3):
+        task.fill(14)
+        task.compressor.compress()
+    view = legal(task)
+    answered = [message["tool_call_id"] for message in view if message["role"] == "tool"]
+    assert len(answered) == len(set(answered))
+
+
+def test_case_6_only_role_content_and_calls_are_in_the_request(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill(14)
+    task.store.add_message("assistant", "Seen.", usage=Usage(3000, 10), finish_reason="stop")
+    task.store.add_message("user", "Go on.")
+    task.compressor.compress(force=True)
+    for word in ("timestamp", "tokens", "seq", "usage", "finish_reason", "tool_call_id", "call_1"):
+        assert word not in task.writer.requests[0].split("=== Messages")[1].replace("fcall_", "f_")
+
+
+def test_case_8_what_fits_is_sent_as_it_is(new_task):
+    task = new_task().begin().fill(5)
+    plan = task.window.plan()
+    [span] = plan.spans
+    assert (span.start, span.end) == (0, len(task.current()))
+    assert not plan.metadata["needs_compaction"]
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "summary", "sliding_window", "mask"])
+def test_case_12_the_kept_part_never_begins_with_a_result(new_task, strategy):
+    task = new_task(GOOD, strategy=strategy, keep_recent_messages=1).begin()
+    for _ in range(24):
+        task.group(500, calls=2)
+        if task.compressor.should_compress():
+            task.compressor.compress()
+        legal(task)
+    assert len(task.events("compaction")) > 1
+
+
+def test_case_13_two_compactions_without_progress_end_in_an_error(new_task):
+    task = new_task(GOOD).begin(task="word " * 5200)
+    task.group(100)
+    assert task.compressor.should_compress()
+    assert task.compressor.compress(force=True) is None
+    with pytest.raises(CompactionStuck, match=r"Two compactions in a row.*larger window"):
+        task.compressor.compress(force=True)
+    assert CompactionStuck.code == "compaction_stuck"
+
+
+def test_case_15_the_plan_survives_word_for_word(new_task):
+    task = new_task(GOOD, strategy="summary").begin()
+    items = [{"text": "Read the parser", "status": "done"}, {"text": "Fix the empty list", "status": "in_progress"}]
+    task.group(50, name="update_plan", items=items)
+    for _ in range(3):
+        task.fill(14)
+        task.compressor.compress()
+        carried = legal(task)[3]["content"]
+        assert "[done] Read the parser" in carried
+        assert "[in_progress] Fix the empty list" in carried
+
+
+@pytest.mark.parametrize("number", [16, 17])
+def test_case_16_and_17_a_summary_request_that_is_too_long_is_made_smaller(new_task, number):
+    limit = 3000 if number == 16 else 1800
+
+    def room(text):
+        tokens = len(text) // 4
+        if tokens > limit:
+            raise ContextOverflow("prompt is too long", status=400, limit=limit, requested=tokens)
+
+    task = new_task(GOOD, room=room, strategy="summary").begin().fill(14)
+    assert task.compressor.compress() == 1
+    assert len(task.writer.requests) > 1
+    assert any("[SUMMARY SO FAR]" in text for text in task.writer.requests[1:])
+    legal(task)
+
+
+def test_case_17_a_summariser_that_takes_nothing_is_followed_by_the_reset(new_task):
+    task = new_task(RequestTooLarge("Limit 100, Requested 3000", status=429, limit=100), strategy="summary")
+    task.begin().fill(14)
+    assert task.compressor.compress() is None
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    assert len(task.writer.requests) <= 5
+    assert not task.compressor.should_compress()
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "summary", "sliding_window", "mask"])
+def test_case_18_the_task_and_its_rules_stay_word_for_word(new_task, strategy):
+    task = new_task(GOOD, strategy=strategy).begin()
+    while len(task.events("compaction")) < 3:
+        task.fill(4)
+        if task.compressor.should_compress():
+            task.compressor.compress()
+    view = legal(task)
+    assert view[0]["content"] == "You are a careful agent."
+    assert view[1] == {"role": "user", "content": "Fix the bug in main.py. RULE: never touch setup.py."}
+
+
+def test_case_20_a_report_from_before_the_compaction_counts_no_more(new_task):
+    task = new_task(GOOD).begin().fill(14)
+    task.store.add_message("assistant", "Seen.", usage=Usage(7000, 20))
+    task.store.add_message("user", "Go on.")
+    assert task.window.past_the_mark()
+    assert task.window.make_room()
+    assert not task.window.past_the_mark()
+    assert task.window.assembler.tokens_in_use() < 5000
+
+
+def test_case_25_strategies_without_a_model_ask_none(new_task):
+    for strategy in ("sliding_window", "mask"):
+        task = new_task(GOOD, strategy=strategy).begin()
+        for _ in range(25):
+            task.group(500)
+            if task.compressor.should_compress():
+                task.compressor.compress()
+        assert task.writer.requests == []
+        assert task.store.summaries.count_summaries() == 0
+        assert task.events("compaction")
+
+
+def test_case_35_a_user_message_is_always_left(new_task):
+    task = new_task(GOOD, strategy="sliding_window").begin().fill(40)
+    task.compressor.compress()
+    assert [message["role"] for message in legal(task)].count("user") >= 1
+
+
+def test_case_52_a_first_message_larger_than_the_summarisers_window_is_cut_not_lost(new_task):
+    task = new_task(GOOD, strategy="summary").begin()
+    task.group(9000, path="giant.py")
+    task.fill(6)
+    assert task.compressor.compress() == 1
+    text = "".join(task.writer.requests)
+    assert "giant.py" in text
+    assert "characters left out" in text
+    assert all(f"fcall_{number}.py" in text for number in range(2, 5))
+
+
+# --- more rules ----------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_words_of_a_person_are_carried_verbatim(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill(3)
+    task.store.add_message("user", "Please keep Python 3.9 working — 互換性が必要です。", kind="comment")
+    task.fill(12)
+    task.compressor.compress()
+    assert "Please keep Python 3.9 working — 互換性が必要です。" in legal(task)[3]["content"]
+
+
+def test_an_open_question_is_carried_until_it_is_answered(new_task):
+    task = new_task(GOOD, strategy="summary").begin()
+    task.group(50, name="ask_user", question="Which branch?").fill(14)
+    task.compressor.compress()
+    assert "Which branch?" in legal(task)[3]["content"]
+    task.store.add_message("user", "The main branch.", kind="comment")
+    task.fill(14)
+    task.compressor.compress()
+    assert "Which branch?" not in legal(task)[3]["content"]
+
+
+def test_files_are_told_from_tools_that_succeeded(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill(14)
+    records = [
+        {"seq": 1, "tool": "read_file", "args": {"path": "./a.py"}, "status": "success"},
+        {"seq": 2, "tool": "read_file", "args": {"path": "b.py"}, "status": "success"},
+        {"seq": 3, "tool": "edit_file", "args": {"path": "b.py"}, "status": "success"},
+        {"seq": 4, "tool": "edit_file", "args": {"path": "c.py"}, "status": "error"},
+    ]
+    (task.folder / "tools.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    task.compressor.compress()
+    carried = legal(task)[3]["content"]
+    assert "Files read:\n- a.py\n\nFiles changed:\n- b.py\n" in carried
+    assert "c.py" not in carried
+
+
+def test_the_last_summary_is_input_of_the_next(new_task):
+    task = new_task("The FIRST summary of the work.", "The SECOND summary of the work.", strategy="summary").begin()
+    task.fill(14)
+    assert task.compressor.compress() == 1
+    task.fill(14)
+    assert task.compressor.compress() == 2
+    assert "[SUMMARY SO FAR]: The FIRST summary of the work." in task.writer.requests[1]
+    first, second = task.store.compactions.all()
+    assert second["start_seq"] == first["end_seq"] + 1
+
+
+def test_what_summarising_cost_is_recorded_with_the_summary(new_task):
+    from agent.values import Answer
+
+    task = new_task(GOOD, strategy="summary").begin().fill(14)
+    task.writer.summary = Answer(GOOD, usage=Usage(4000, 60))
+    task.compressor.compress()
+    assert task.store.totals().usage == Usage(4000, 60)
+
+
+def test_keep_recent_messages_is_rounded_down_when_they_do_not_fit(new_task):
+    task = new_task(GOOD, strategy="summary", keep_recent_messages=100).begin().fill(14)
+    assert task.compressor.compress(force=True) == 1
+    assert not task.compressor.should_compress()
+    assert len(legal(task)) > 6
+
+
+def test_a_summary_that_grew_too_long_is_summarised_itself(new_task):
+    long = "The parser was changed and tested in many ways. " * 250
+    task = new_task(long, GOOD, strategy="summary", context_length=16384).begin().fill(30)
+    assert task.compressor.compress() == 1
+    assert task.store.summaries.get_latest_summary()["summary"] == GOOD
+    assert "The parser was changed" in task.writer.requests[1]
+
+
+def test_a_stop_while_the_summary_is_written_records_nothing(new_task):
+    stop = Interrupted(Outcome(End.STOPPED))
+    task = new_task(stop, strategy="summary").begin().fill(14)
+    before = task.current()
+    with pytest.raises(Interrupted):
+        task.compressor.compress()
+    assert task.current() == before
+    assert not [name for name in FILES if (task.folder / name).exists()]
+
+
+def test_a_reopened_task_goes_on_from_the_same_view(new_task):
+    from agent.context import MessageStore
+
+    task = new_task(GOOD).begin()
+    for _ in range(30):
+        task.group(300)
+        if task.compressor.should_compress():
+            task.compressor.compress()
+    before = task.current()
+    task.store.close()
+    again = MessageStore(task.folder, task.settings)
+    assert again.repairs == []
+    assert again.get_current_context_file().read_bytes() == before
+
+
+def test_a_strategy_of_somebody_else_is_a_dotted_path(new_task):
+    task = new_task(GOOD, strategy="agent.window.strategies:SlidingWindow").begin().fill(14)
+    task.compressor.compress()
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("calls"), st.integers(1, 4), st.integers(20, 700)),
+        st.tuples(st.just("plain"), st.just(0), st.integers(5, 200)),
+        st.tuples(st.just("user"), st.just(0), st.integers(5, 200)),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps, st.sampled_from(["hybrid", "summary", "sliding_window", "mask"]), st.integers(0, 8))
+def test_every_compaction_leaves_a_legal_list_of_whole_groups(new_task, body, strategy, keep):
+    task = new_task(
+        GOOD, strategy=strategy, keep_recent_messages=keep, min_messages_to_summarize=3,
+        context_length=4096,
+    ).begin()  # fmt: skip
+    for kind, calls, size in body:
+        if kind == "calls":
+            task.group(size, calls=calls)
+        elif kind == "plain":
+            task.store.add_message("assistant", "word " * size)
+            task.store.add_message("user", "Go on.", kind="nudge")
+        else:
+            task.store.add_message("user", "word " * size, kind="comment")
+        used = task.window.assembler.tokens_in_use()
+        if task.compressor.should_compress():
+            done = len(task.events("compaction"))
+            try:
+                task.compressor.compress()
+            except CompactionStuck:
+                return
+            if len(task.events("compaction")) > done:
+                assert task.window.assembler.tokens_in_use() < used
+        try:
+            view = legal(task)
+        except DoesNotFit:  # the newest turn alone is too large for this window
+            return
+        assert view[0]["role"] == "system"
+        assert view[1]["content"].startswith("Fix the bug")
+        open_calls = []
+        for message in view:
+            if message["role"] == "tool":
+                open_calls.remove(message["tool_call_id"])
+            else:
+                assert not open_calls
+                open_calls = [call["id"] for call in message.get("tool_calls") or ()]
+        assert not open_calls

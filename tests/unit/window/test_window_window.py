@@ -1,0 +1,122 @@
+"""The window of a task as the loop uses it."""
+
+import pytest
+
+from agent.errors import ContextOverflow, RequestTooLarge
+from agent.tokens import MemoryRatios, counter_for
+from agent.values import Answer, Usage
+from agent.window import DoesNotFit, make_window
+
+GOOD = "Changed main.py; the tests remain to be run."
+
+
+def test_a_request_over_the_limit_is_compacted_before_it_is_planned(new_task):
+    task = new_task(GOOD).begin().fill(30)
+    plan = task.window.plan()
+    assert plan.tokens <= plan.limit
+    assert not plan.metadata["needs_compaction"]
+    assert task.events("compaction")
+
+
+def test_a_plan_over_the_limit_without_a_summariser_is_reset(new_task):
+    task = new_task("", strategy="summary").begin().fill(30)
+    assert task.window.plan().tokens <= task.window.limits.input_limit
+
+
+def test_make_room_says_whether_it_helped(new_task):
+    task = new_task(GOOD).begin().fill_to_mark()
+    assert task.window.past_the_mark()
+    assert task.window.make_room()
+    assert not task.window.past_the_mark()
+    assert False in [task.window.make_room() for _ in range(4)]
+
+
+def test_an_overflow_teaches_the_window_and_compacts(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    task.window.plan()
+    assert task.window.make_room(ContextOverflow("too long", status=400, limit=8192, requested=9000))
+    assert task.window.limits.window == 8192
+    assert task.window.plan().tokens <= task.window.limits.input_limit
+    [event] = task.events("window_learnt")
+    assert event["window"] == 8192
+    assert "learnt from an error" in task.window.limits.explain()
+
+
+def test_a_limit_in_the_servers_tokens_is_turned_into_ours(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    asked = task.window.plan().tokens
+    task.window.make_room(ContextOverflow("too long", limit=8000, requested=2 * asked))
+    assert task.window.limits.window == pytest.approx(4000, rel=0.01)
+
+
+def test_an_overflow_without_numbers_makes_the_window_smaller_each_time(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    asked = task.window.plan().tokens
+    task.window.make_room(ContextOverflow("too long"))
+    assert task.window.limits.window == int(asked * 0.75)
+
+
+def test_case_50_a_request_over_a_per_minute_limit_is_made_smaller(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    task.window.plan()
+    assert task.window.make_room(RequestTooLarge("TPM", status=429, limit=6000, requested=11_000))
+    assert task.window.plan().tokens < 6000
+
+
+def test_the_second_overflow_in_a_row_is_met_by_the_reset(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    task.window.plan()
+    overflow = ContextOverflow("too long", limit=9000, requested=11_000)
+    assert task.window.make_room(overflow)
+    task.window.plan()
+    asked = len(task.writer.requests)
+    assert task.window.make_room(ContextOverflow("too long", limit=2000, requested=4000))
+    assert task.events("compaction")[-1]["strategy"] == "reset"
+    assert len(task.writer.requests) == asked
+
+
+def test_an_overflow_that_nothing_can_help_ends_without_room(new_task):
+    task = new_task(GOOD).begin().group(100)
+    task.window.plan()
+    assert not task.window.make_room(ContextOverflow("too long"))
+    assert not task.window.make_room(ContextOverflow("too long"))
+
+
+def test_a_turn_too_large_for_the_learnt_window_is_told(new_task):
+    task = new_task(GOOD).begin().group(3000)
+    task.window.plan()
+    task.window.make_room(ContextOverflow("too long", limit=2048, requested=3500))
+    with pytest.raises(DoesNotFit):
+        task.window.plan()
+
+
+def test_the_window_that_the_server_has_loaded_counts(new_task):
+    task = new_task(GOOD, window=4096)
+    assert task.window.limits.window == 4096
+
+
+def test_a_drift_of_more_than_ten_percent_is_told_and_learnt(new_task):
+    task = new_task(GOOD).begin().fill(4)
+    ratios = MemoryRatios()
+    task.store.counter = counter_for("phi4", ratios)
+    task.window = make_window(task.settings, task, task.writer, events=task)
+    planned = task.window.plan().tokens
+    task.writer.last = Answer("x", usage=Usage(planned * 2, 5))
+    task.window.past_the_mark()
+    task.window.past_the_mark()
+    [event] = task.events("token_drift")
+    assert event == {"model": "phi4", "estimated": planned, "reported": planned * 2, "ratio": ratios.get("phi4")}
+    assert ratios.get("phi4") > 1.2
+
+
+def test_a_good_estimate_is_not_worth_a_line(new_task):
+    task = new_task(GOOD).begin().fill(4)
+    task.writer.last = Answer("x", usage=Usage(task.window.plan().tokens, 5))
+    task.window.past_the_mark()
+    assert task.events("token_drift") == []
+
+
+def test_another_model_writes_the_summaries_when_one_is_configured(new_task):
+    task = new_task(GOOD, summary_model={"provider": "ollama", "model": "small"})
+    client = task.window.compressor.llm_client
+    assert (client.provider, client.model) == ("ollama", "small")
