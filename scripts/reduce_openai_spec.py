@@ -3,7 +3,7 @@
     scripts/reduce_openai_spec.py openai-openapi.json > tests/specs/openai-chat.json
 
 The whole document (github.com/openai/openai-openapi, MIT) has 3.4 MB; tests need a hundredth.  Prose and examples are
-left out, nothing else is changed.
+left out, and `nullable` is written as JSON Schema writes it; nothing else is changed.
 """
 
 import json
@@ -26,7 +26,10 @@ def bare(value, *, names=False):
     if not isinstance(value, dict):
         return value
     kept = {key: item for key, item in value.items() if names or not (key in PROSE or key.startswith("x-"))}
-    return {key: bare(item, names=key == "properties" and not names) for key, item in kept.items()}
+    made = {key: bare(item, names=key == "properties" and not names) for key, item in kept.items()}
+    if not names and made.pop("nullable", False) is True:
+        return {"anyOf": [made, {"type": "null"}]}
+    return made
 
 
 def references(value):

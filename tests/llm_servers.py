@@ -43,7 +43,7 @@ class Script:
 
     def __init__(self, *replies, routes=None):
         self.replies = list(replies)
-        self.routes = dict(routes or {})
+        self.routes = {("POST", "/api/show"): Reply({"error": "model not found"}, 404), **(routes or {})}
         self.journal = []
         self.released = threading.Event()
         script = self
@@ -74,7 +74,8 @@ class Script:
     @property
     def asked(self):
         """The requests that `replies` answered."""
-        return [request for request in self.journal if (request.method, request.path) not in self.routes]
+        known = self.routes
+        return [one for one in self.journal if one.method == "POST" and (one.method, one.path) not in known]
 
     def answer(self, handler, body):
         request = Request(handler.command, handler.path, {k.lower(): v for k, v in handler.headers.items()}, body)
@@ -95,7 +96,9 @@ class Script:
         if reply.before:
             self.released.wait(reply.before)
         pieces = reply.body if isinstance(reply.body, list) else None
-        body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
+        body = reply.body if isinstance(reply.body, bytes) else b""
+        if pieces is None and not isinstance(reply.body, bytes):
+            body = json.dumps(reply.body).encode()
         handler.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             handler.send_header(name, value)
@@ -160,7 +163,8 @@ def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", do
             pieces.append(event({"tool_calls": [{"index": index, "function": {"arguments": arguments[5:]}}]}))
     pieces.append(event({}, finish))
     if usage:
-        pieces.append(sse({**base, "choices": [], "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1]}}))
+        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+        pieces.append(sse({**base, "choices": [], "usage": counts}))
     return [*pieces, b"data: [DONE]\n\n"] if done else pieces
 
 

@@ -1,0 +1,227 @@
+"""Ollama's wire: objects for arguments, a constant window, no silent cutting (cases 34, 35, 37, 38)."""
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from llm_servers import TOOL, Reply, Script, call, client_for, ollama_lines, says
+
+from agent import clock
+from agent.errors import AnswerUnreadable, ContextOverflow, ModelNotFound, ModelUnreachable
+from agent.llm.wire_ollama import was_cut, window_behind
+from agent.values import Plan, Span
+
+DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "specs" / "ollama-openapi.yaml").read_text())
+REQUEST = {"$ref": "#/components/schemas/ChatRequest", "components": DOCUMENT["components"]}
+
+
+@pytest.fixture
+def talk(tmp_path):
+    made = []
+
+    def start(*replies, routes=None, path="", **more):
+        server = Script(*replies, routes=routes)
+        client, store = client_for("ollama", server.url + path, tmp_path, **more)
+        made.append((client, server))
+        return client, store, server
+
+    yield start
+    for client, server in made:
+        client.close()
+        server.close()
+
+
+def plan_of(store, **numbers):
+    return Plan((Span(store.get_current_context_file()),), **numbers)
+
+
+def test_a_tool_loop_is_valid_by_ollamas_document_with_objects_and_tool_names(talk):
+    calls = (call("read_file", {"path": "a"}, ""), call("list_files", {}, ""))
+    client, store, server = talk(says("ollama", "I look", calls), says("ollama", "done"), tools=[TOOL])
+    client.send_system_prompt("s")
+    client.send_user_message("u")
+    _, made = client.get_response(plan_of(store, output=300))
+    for one in made:
+        store.add_message("tool", f"result of {one['name']}", tool_call_id=one["id"])
+    client.get_response(plan_of(store, output=300))
+    validator = jsonschema.Draft202012Validator(REQUEST)
+    for request in server.asked:
+        assert [error.message for error in validator.iter_errors(request.json)] == []
+        assert request.path == "/api/chat"
+    sent = server.asked[-1].json["messages"]
+    assert [one["function"]["arguments"] for one in sent[2]["tool_calls"]] == [{"path": "a"}, {}]
+    assert [one["id"] for one in sent[2]["tool_calls"]] == [one["tool_call_id"] for one in sent[3:]]
+    assert [one["tool_name"] for one in sent[3:]] == ["read_file", "list_files"]
+    assert len({one["id"] for one in made}) == 2
+
+
+def test_the_window_is_the_same_in_every_request_and_nothing_is_cut_silently(talk):
+    client, store, server = talk(says("ollama", "x"))
+    store.add_message("user", "u")
+    client.get_response(plan_of(store, output=7))
+    path = store.context_dir / "summary.txt"
+    path.write_text("text")
+    client.get_summary(path)
+    for request in server.asked:
+        body = request.json
+        assert (body["truncate"], body["shift"], body["stream"]) == (False, False, True)
+        assert body["options"]["num_ctx"] == 8192
+    assert server.asked[0].json["options"]["num_predict"] == 7
+
+
+def test_the_window_is_at_most_what_the_model_was_trained_for(talk):
+    shown = Reply({"model_info": {"general.architecture": "qwen3", "qwen3.context_length": 4096}})
+    client, store, server = talk(says("ollama", "x"), routes={("POST", "/api/show"): shown})
+    store.add_message("user", "u")
+    client.get_response()
+    assert client.loaded_window() == 4096
+    assert server.asked[0].json["options"]["num_ctx"] == 4096
+    assert len([request for request in server.journal if request.path == "/api/show"]) == 1
+
+
+@pytest.mark.parametrize("path", ["", "/", "/api", "/v1", "/api/chat"])
+def test_the_native_endpoint_is_used_however_the_address_is_written(talk, path):
+    client, store, server = talk(says("ollama", "x"), path=path)
+    store.add_message("user", "u")
+    client.get_response()
+    assert server.asked[0].path == "/api/chat"
+
+
+def test_arguments_that_are_not_json_go_out_as_an_empty_object(talk):
+    client, store, server = talk(says("ollama", "done"), tools=[TOOL])
+    store.add_message("user", "u")
+    store.add_message(
+        "assistant", "", tool_calls=[{"id": "a", "name": "read_file", "arguments": {}, "invalid": "{bad"}]
+    )
+    store.add_message("tool", "not run", tool_call_id="a")
+    client.get_response()
+    assert server.asked[0].json["messages"][1] == {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "a", "function": {"index": 0, "name": "read_file", "arguments": {}}}],
+    }
+
+
+def test_a_prompt_that_was_cut_without_a_word_is_an_overflow_and_not_recorded(talk):
+    client, store, _ = talk(says("ollama", "I forgot your question", usage=(2050, 10)))
+    store.add_message("user", "u")
+    with pytest.raises(ContextOverflow) as overflow:
+        client.get_response(plan_of(store, tokens=5000))
+    assert (overflow.value.limit, overflow.value.requested) == (4096, 5000)
+    assert store.count_messages() == 1
+
+
+@pytest.mark.parametrize(
+    ("reported", "estimated", "window", "before", "cut"),
+    [
+        (2050, 5000, 4096, 0, True),
+        (2050, 20_000, 32_768, 0, True),
+        (4000, 5000, 8192, 0, False),
+        (3600, 5000, 8192, 0, False),
+        (16_386, 30_000, 32_768, 14_000, True),
+        (1_500, 12_000, 32_768, 9_000, False),  # an older server that reports only what was not cached
+        (40, 12_000, 32_768, 0, False),
+        (0, 12_000, 32_768, 0, False),
+        (2_050, 0, 4_096, 0, True),
+        (2_040, 0, 4_096, 0, False),
+    ],
+)
+def test_a_cut_is_told_from_a_bad_estimate_and_from_a_cache(reported, estimated, window, before, cut):
+    assert was_cut(reported, estimated, window, before) is cut
+
+
+def test_the_window_behind_a_cut_is_taken_only_when_the_count_tells():
+    assert window_behind(2050) == 4096
+    assert window_behind(16_386) == 32_768
+    assert window_behind(3000) is None
+
+
+def test_an_error_line_under_200_is_an_error(talk):
+    pieces = [
+        *ollama_lines("half", done=False),
+        b'{"error":"an error was encountered while running the model: CUDA error"}\n',
+    ]
+    client, store, _ = talk(Reply(pieces))
+    store.add_message("user", "u")
+    with clock.use(clock.FakeClock()), pytest.raises(ModelUnreachable, match="CUDA"):
+        client.get_response()
+    assert store.count_messages() == 1
+
+
+def test_an_overflow_line_under_200_is_an_overflow(talk):
+    client, store, _ = talk(
+        Reply([b'{"error":"the prompt is longer than the context length currently available to the model"}\n'])
+    )
+    store.add_message("user", "u")
+    with pytest.raises(ContextOverflow):
+        client.get_response()
+
+
+def test_a_model_that_was_only_loaded_is_asked_again(talk):
+    loaded = Reply([b'{"model":"m","message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}\n'])
+    client, store, server = talk(loaded, says("ollama", "x"))
+    store.add_message("user", "u")
+    with clock.use(clock.FakeClock()):
+        assert client.get_response()[0] == "x"
+    assert len(server.asked) == 2
+
+
+def test_a_missing_model_is_not_retried(talk):
+    client, store, server = talk(Reply({"error": 'model "m" not found, try pulling it first'}, 404))
+    store.add_message("user", "u")
+    with pytest.raises(ModelNotFound, match="pull"):
+        client.get_response()
+    assert len(server.asked) == 1
+
+
+def test_thinking_is_kept_apart(talk):
+    pieces = [
+        b'{"model":"m","message":{"role":"assistant","content":"","thinking":"hm"},"done":false}\n',
+        *ollama_lines("yes"),
+    ]
+    client, store, _ = talk(Reply(pieces))
+    store.add_message("user", "u")
+    assert client.get_response()[0] == "yes"
+    assert client.last.reasoning == "hm"
+    assert "hm" not in (store.context_dir / "messages.jsonl").read_text()
+
+
+def test_html_is_no_answer(talk):
+    client, store, _ = talk(Reply(b"<html>\n<title>Proxy</title>\n</html>"))
+    store.add_message("user", "u")
+    with pytest.raises(AnswerUnreadable, match="base_url"):
+        client.get_response()
+
+
+def test_several_system_messages_become_one_and_neighbours_are_merged(talk):
+    client, store, server = talk(says("ollama", "x"))
+    folder = store.context_dir
+    path = folder / "odd.jsonl"
+    path.write_text(
+        '{"role":"system","content":"one"}\n{"role":"user","content":"a"}\n{"role":"system","content":"two"}\n'
+        '{"role":"user","content":"b"}\n'
+    )
+    client.get_response(Plan((Span(path),)))
+    assert server.asked[0].json["messages"] == [
+        {"role": "system", "content": "one\n\ntwo"},
+        {"role": "user", "content": "a\n\nb"},
+    ]
+
+
+def test_a_conversation_that_begins_with_a_summary_gets_a_user_message_first(talk):
+    client, store, server = talk(says("ollama", "x"))
+    path = store.context_dir / "odd.jsonl"
+    path.write_text(
+        '{"role":"system","content":"s"}\n{"role":"assistant","content":"so far"}\n{"role":"user","content":"b"}\n'
+    )
+    client.get_response(Plan((Span(path),)))
+    assert [message["role"] for message in server.asked[0].json["messages"]] == ["system", "user", "assistant", "user"]
+
+
+def test_the_check_finds_a_model_without_its_tag(talk):
+    client, _, _ = talk(
+        says("ollama", "x"),
+        routes={("GET", "/api/tags"): Reply({"models": [{"name": "m:latest", "model": "m:latest"}]})},
+    )
+    assert client.check().ok
