@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from agent import proc
-from agent.errors import GitError, SurroundingsError
+from agent.errors import DiskError, GitError, SurroundingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +77,7 @@ ENVIRONMENT = {
 }
 
 _USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
+_FULL = re.compile(r"^(?!remote:).*(No space left on device|Disk quota exceeded)", re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
@@ -154,7 +155,7 @@ def git(
     `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE), `config` are more `key=value`, `spool`
     gets the whole output.  GitError with the last lines of standard error when it fails (unless `check` is False),
     when it ran longer than `timeout` seconds or was stopped, or when it printed more than `cap` bytes and no `spool`
-    holds the rest.
+    holds the rest.  DiskError when the disk is full here.
     """
     binary = program()
     settings = [*HARDENING, *config]
@@ -199,6 +200,8 @@ def git(
     if done.dropped and spool is None:
         raise GitError(f"{what} printed more than {cap} bytes")
     if check and done.returncode != 0:
+        if _FULL.search(stderr):
+            raise DiskError(f"{what} failed, the disk is full; free some space and resume the task: {stderr}")
         raise GitError(
             f"{what} failed with code {done.returncode}: {stderr or 'no message'}",
             returncode=done.returncode,

@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
+_CONFIG = """\
+[core]
+	sharedRepository = {mode}
+[gc]
+	auto = 0
+	pruneExpire = never
+[maintenance]
+	auto = false
+"""
+
 MANY_PACKS = 40
 """From so many packs on they are joined: every fetch leaves one, and each costs a look-up."""
 
@@ -114,13 +124,12 @@ class Mirror:
             return
         if not any(self.path.glob("objects/pack/*.pack")):
             shutil.rmtree(self.path, ignore_errors=True)
-        mode = "0644" if os.geteuid() == 0 else "0600"
+        root = os.geteuid() == 0
         git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", str(self.path))
-        for key, value in (("gc.auto", "0"), ("gc.pruneExpire", "never"), ("maintenance.auto", "false")):
-            git("config", key, value, git_dir=self.path)
-        git("config", "core.sharedRepository", mode, git_dir=self.path)
-        open_up(self.path, readable=os.geteuid() == 0)
-        disk.write_file(self.path / "made", b"", 0o644 if os.geteuid() == 0 else 0o600)
+        config = (self.path / "config").read_bytes() + _CONFIG.format(mode="0644" if root else "0600").encode()
+        disk.write_file(self.path / "config", config)
+        open_up(self.path, readable=root)
+        disk.write_file(self.path / "made", b"", 0o644 if root else 0o600)
 
     def _refs(self) -> dict[str, str]:
         done = git(

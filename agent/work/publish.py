@@ -60,7 +60,8 @@ class Publisher:
     def check(self) -> None:
         """PolicyViolation when the tree or any commit since the task began must not be published.
 
-        `Workspace.take_back` undoes such commits; the tree keeps the changes.
+        The next `Workspace.commit` then replaces the commits that were not pushed, so that a secret that was put right
+        is not in the history.
         """
         self._checked = None
         head = self.workspace.head()
@@ -69,6 +70,7 @@ class Publisher:
         findings += [str(finding) for finding in self.guarded(paths)]
         findings += [str(finding) for finding in self.scan(self.workspace.history())]
         if findings:
+            self.workspace.update_state(refused=head)
             listed = "; ".join(findings[:10]) + (f"; and {len(findings) - 10} more" if len(findings) > 10 else "")
             raise PolicyViolation(f"not published: {listed}", findings=tuple(findings))
         self._checked = head

@@ -49,6 +49,8 @@ class Verdict:
             return f"`{self.command}` could not be run"
         if self.timed_out:
             return f"`{self.command}` was ended after {self.duration:.0f} s: too long"
+        if self.exit_code is None:
+            return f"`{self.command}` could not be run: {self.tail}"
         return f"`{self.command}` failed with exit code {self.exit_code} after {self.duration:.1f} s"
 
 

@@ -185,7 +185,15 @@ class Workspace:
         return found
 
     def commit(self, message: str, *, name: str, email: str) -> str | None:
-        """Commit every change of the tree that belongs in the repository; the commit, or None when there is none."""
+        """Commit every change of the tree that belongs in the repository; the commit, or None when there is none.
+
+        Commits that were refused publication are taken back first: what they hold, and this change puts right, must not
+        stay in the history.
+        """
+        if self.state.refused is not None:
+            if self.state.refused == self.head():
+                self.take_back()
+            self.update_state(refused=None)
         if tree.write_gitfile(self.tree):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         self.reports += self._stage().update()

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from agent import gitcmd
-from agent.errors import GitError
+from agent.errors import DiskError, GitError
 from agent.gitcmd import Credentials, Identity, git
 
 SECRET = "s3cr3t-token-value"
@@ -63,6 +63,19 @@ def test_helpers_for_other_protocols_are_refused(repository, tmp_path):
 def test_a_command_that_takes_too_long_is_ended(repository):
     with pytest.raises(GitError, match="was ended after"):
         git("-c", "alias.wait=!sleep 30", "wait", git_dir=repository, timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        ("fatal: write error: No space left on device", DiskError),
+        ("error: file write error: Disk quota exceeded", DiskError),
+        ("remote: No space left on device", GitError),
+    ],
+)
+def test_a_full_disk_is_told_apart_when_it_is_ours(says, error, repository):
+    with pytest.raises(error, match=r"No space|quota"):
+        git("-c", f"alias.full=!echo '{says}' >&2; exit 128", "full", git_dir=repository)
 
 
 def test_more_output_than_allowed_is_an_error_not_a_shorter_answer(repository):

@@ -198,11 +198,17 @@ def test_modes_are_as_the_design_says_whatever_the_umask(mask, source, make_mirr
             assert mode(os.path.join(parent, name)) & 0o077 == (0o044 if root else 0), name
 
 
-def test_a_shallow_source_works(source, make_mirror, tmp_path):
+def test_a_shallow_source_works(source, make_mirror, make_workspace, tmp_path):
     source.commit("second")
     sh("git", "clone", "-q", "--depth=1", f"file://{source.path}", str(tmp_path / "shallow"), cwd=tmp_path)
     mirror = make_mirror(tmp_path / "shallow")
     assert mirror.commit_of("main") == source.git("rev-parse", "HEAD").strip()
+    workspace = make_workspace(None, mirror=mirror)
+    (workspace.tree / "new.txt").write_text("x\n")
+    made = workspace.commit("m", name="n", email="e@x")
+    assert workspace.changed_paths() == ["new.txt"]
+    mirror.remote.push(workspace.git_dir, made, workspace.branch, "")
+    assert sh("git", "rev-parse", workspace.branch, cwd=tmp_path / "shallow").strip() == made
 
 
 def test_a_repository_with_sha256_works(tmp_path, make_mirror, make_workspace):

@@ -180,16 +180,37 @@ def test_what_may_not_be_published_stops_the_push(name, text, message, finding, 
     assert BRANCH not in source.git("branch")
 
 
-def test_a_secret_that_the_next_commit_removes_stops_the_push_until_it_is_taken_back(source, make_workspace):
+def test_a_secret_that_the_next_commit_removes_stops_the_push(source, make_workspace):
     workspace = make_workspace(source)
     change(workspace, "a.py", f"token = '{TOKEN}'\n")
     change(workspace, "a.py", "token = None\n")
     with pytest.raises(PolicyViolation, match="GitHub token"):
         publisher(workspace).check()
-    workspace.take_back()
-    commit(workspace)
-    assert publisher(workspace).push()
+
+
+def test_what_was_refused_and_put_right_is_published_without_its_history(source, make_workspace):
+    workspace = make_workspace(source)
+    pushed = change(workspace, "first.txt")
+    publisher(workspace).push()
+    change(workspace, "good.txt")
+    change(workspace, "a.py", f"token = '{TOKEN}'\n")
+    with pytest.raises(PolicyViolation, match="GitHub token"):
+        publisher(workspace).push()
+    reopened = make_workspace(source)
+    made = change(reopened, "a.py", "token = None\n")
+    assert publisher(reopened).push() == made
+    assert source.git("rev-parse", f"{BRANCH}~1").strip() == pushed
     assert TOKEN not in source.git("log", "-p", BRANCH)
+    assert reopened.changed_paths() == ["a.py", "first.txt", "good.txt"]
+
+
+def test_what_was_refused_and_not_put_right_is_refused_again(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace, "a.py", f"token = '{TOKEN}'\n")
+    for _ in range(2):
+        with pytest.raises(PolicyViolation, match="GitHub token"):
+            publisher(workspace).push()
+        assert commit(workspace)
 
 
 def test_a_commit_that_was_checked_is_not_checked_again_but_a_new_one_is(source, make_workspace):
