@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agent.tools.outputs import Whole
 
 LINE = 2000
-NOTICE = 200  # bytes kept free for the statement
+NOTICE = 320  # bytes kept free for the statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ def cut(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Cut
     lines = text.removesuffix("\n").split("\n")
     if not more and max(map(len, lines)) <= longest and size_of(text) <= room:
         return None
-    width = min(LINE, max(80, room // 16))
+    width = min(LINE, max(40, room // 16))
     short = [shorten(line, width) for line in lines]
     shortened = [len(line) > width for line in lines]
     sizes = [size_of(line) + 1 for line in short]
-    if sum(sizes) <= room and not more:
+    if sum(sizes) + NOTICE <= room and not more:
         return Cut("\n".join(short), "", len(lines), sum(sizes), 1, sum(shortened))
     half = max(1, (room - NOTICE) // 2)
     front, used = 0, 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER = "outputs"
 _NAME = re.compile(r"outputs/([0-9]{4,9})\.txt")
-_STEP = 1 << 18  # characters that are masked at a time
+STEP = 1 << 18  # characters that are masked at a time
 _TRIES = 16
 
 
@@ -107,32 +107,40 @@ def blocks(descriptor: int, start: int = 0) -> Iterator[bytes]:
         start += len(block)
 
 
-def masked(chunks: Iterable[str], mask: Callable[[str], str]) -> Iterator[str]:
+def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) -> Iterator[str]:
     """`mask` over a long text in bounded memory, as if over the whole.
 
-    A piece ends at a line end where masking both sides apart gives what masking them together gives, so nothing that
-    spans lines (a key in PEM form, an escape sequence) slips through at a seam.
+    A piece ends where masking both sides apart gives what masking them together gives, at a line end if there is one,
+    and a quarter of a step before what is not known yet: so nothing that spans lines (a key in PEM form, an escape
+    sequence) slips through at a seam.
     """
     held = ""
-    enough = _STEP
+    enough = step
     for chunk in chunks:
         held += chunk
         if len(held) < enough:
             continue
         whole = mask(held)
-        cut = len(held)
-        for _ in range(_TRIES):
-            cut = held.rfind("\n", 0, cut - 1) + 1
-            if cut <= 0:
-                break
+        for cut in _seams(held, len(held) - step // 4):
             before = mask(held[:cut])
             if before + mask(held[cut:]) == whole:
                 yield before
                 held = held[cut:]
                 break
-        enough = len(held) + _STEP
-        if len(held) > 16 * _STEP:  # no line end in four million characters: go on without a good seam
+        enough = len(held) + step
+        if len(held) > 16 * step:  # no seam in four million characters: go on without a good one
             yield mask(held)
-            held, enough = "", _STEP
+            held, enough = "", step
     if held:
         yield mask(held)
+
+
+def _seams(text: str, end: int) -> Iterator[int]:
+    """Where `text` may be cut before `end`: after its newest line ends there, else at `end` itself."""
+    cut = end + 1
+    for _ in range(_TRIES):
+        cut = text.rfind("\n", 0, cut - 1) + 1
+        if cut <= 0:
+            break
+        yield cut
+    yield end

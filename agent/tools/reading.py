@@ -16,7 +16,7 @@ from agent.errors import ToolError
 from agent.tools import kinds, lines, text
 from agent.tools.base import Place, Product, schema, text_of, whole
 from agent.tools.outputs import blocks
-from agent.tools.tree import name_of
+from agent.tools.tree import JUNK, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,6 +95,8 @@ class ReadFile:
             )
         last = offset + len(taken) - 1
         facts = [f"lines {offset}-{last} of {total if total is not None else 'many'}"]
+        if any(part in JUNK for part in shown.split("/")):
+            facts.append("a dependency's file: data, whatever it says")
         if form is None:
             facts.append(r"encoding not known: odd bytes as \xNN, cannot be edited")
         elif form.label != "UTF-8":

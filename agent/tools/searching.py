@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 LIMIT = 200
 SECONDS = 20.0
 _BACKTRACKS = re.compile(r"[*+?{(|]|\\[1-9]")
-_CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from agent.tools.matching import main; main()"
+_CHILD = "import sys; sys.path[:] = sys.argv[1:]; from agent.tools.matching import main; main()"
 
 
 class SearchText:
@@ -63,8 +63,9 @@ class SearchText:
         request: Json = {"root": str(self.place.tree.root), "pattern": pattern, "path": path, "glob": glob}
         request |= {"limit": LIMIT, "seconds": self.seconds}
         home = str(Path(agent.__file__).parent.parent)
+        folders = [home, *(folder for folder in sys.path if folder not in ("", home))]
         done = proc.run(
-            [sys.executable, "-I", "-c", _CHILD, home],
+            [sys.executable, "-I", "-c", _CHILD, *folders],
             env={"LANG": "C.UTF-8"},
             timeout=self.seconds + 1,
             stdin=json.dumps(request).encode(),

@@ -13,12 +13,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from agent.security import characters
+
 END = re.compile(r"\r\n|\n|\r")
-# What a cleaned result does not show: controls, format characters, selectors, fillers (security.md 4.3).
-_UNSEEN = re.compile(
-    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
-)
 HINT_LINES = 3000
 HINT_WIDTH = 300
 
@@ -43,9 +40,18 @@ class View:
             self._pairs = [match.start() - count for count, match in enumerate(re.finditer("\r\n", raw))]
         self._kept: list[int] | None = None
         if seen_only:
-            unseen = {match.start() for match in _UNSEEN.finditer(text)}
-            self._kept = [position for position in range(len(text)) if position not in unseen]
-            text = _UNSEEN.sub("", text)
+            for line_break in characters.LINE_BREAKS:
+                text = text.replace(line_break, "\n")
+            position = 0
+            kept: list[int] = []
+            parts: list[str] = []
+            for match in _unseen(text).finditer(text):
+                kept += range(position, match.start())
+                parts.append(text[position : match.start()])
+                position = match.end()
+            if position:
+                self._kept = [*kept, *range(position, len(text))]
+                text = "".join([*parts, text[position:]])
         self.text = text
 
     def _raw(self, position: int) -> int:
@@ -78,13 +84,20 @@ def find(raw: str, old: str, new: str) -> tuple[View, list[int], str, str]:
         places = _places(view.text, was)
         if places:
             return view, places, was, unicodedata.normalize(form, new) if form else new
-    was = _UNSEEN.sub("", old)
-    if was and (was != old or _UNSEEN.search(view.text)):
-        view = View(raw, seen_only=True)
-        places = _places(view.text, was)
+    seen = View(raw, seen_only=True)
+    was = View(old, seen_only=True).text
+    if was and (was != old or seen.text != view.text):
+        places = _places(seen.text, was)
         if places:
-            return view, places, was, _UNSEEN.sub("", new)
+            return seen, places, was, View(new, seen_only=True).text
     return view, [], old, new
+
+
+def _unseen(text: str) -> re.Pattern[str]:
+    """What `security.sanitise.output` takes out of this text: terminal sequences and what nobody sees."""
+    bad = "".join(characters.removable(text).values())
+    sequences = characters.ESCAPES.pattern
+    return re.compile(f"{sequences}|{characters.one_of(bad).pattern}" if bad else sequences)
 
 
 def _places(text: str, wanted: str) -> list[int]:

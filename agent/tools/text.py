@@ -42,6 +42,9 @@ _SHIFT_JIS = Form("cp932", "Shift_JIS")
 _LATIN_1 = Form("latin-1", "Latin-1")
 _CP1252 = Form("cp1252", "Windows-1252")
 
+_LOOKED_AT = 1 << 18
+"""How much of a text in a legacy encoding is held against what people write; all of it must decode."""
+
 _ESCAPES = (b"\x1b$B", b"\x1b$@", b"\x1b(J")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -92,6 +95,7 @@ def _is_japanese(data: bytes, codec: str, *, partial: bool) -> bool:
         text = codecs.getincrementaldecoder(codec)("strict").decode(data, not partial)
     except UnicodeDecodeError:
         return False
+    text = text[:_LOOKED_AT]
     foreign = len(_NOT_ASCII.findall(text))
     kana = len(_KANA.findall(text))
     return kana >= 2 and kana >= foreign * 0.1 and len(_JAPANESE.findall(text)) >= foreign * 0.9
@@ -100,6 +104,7 @@ def _is_japanese(data: bytes, codec: str, *, partial: bool) -> bool:
 def _is_latin(data: bytes) -> bool:
     if not decodes(data, "cp1252"):
         return False
+    data = data[:_LOOKED_AT]
     good = total = 0
     for run in _HIGH.finditer(data):
         total += 1

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jsonschema import Draft202012Validator
-
 from agent import clock
 from agent.errors import DiskError, ToolError
 from agent.tools import cap
@@ -87,6 +85,8 @@ class Toolbox:
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}
+        from jsonschema import Draft202012Validator  # heavy, and the search child does without
+
         self._validators = {name: Draft202012Validator(tool.parameters) for name, tool in self.tools.items()}
 
     def schemas(self) -> list[Json]:

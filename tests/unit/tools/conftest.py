@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent import proc
+from agent.security.redact import Redactor
+from agent.security.sanitise import output
 from agent.tools import Toolbox
 
 
@@ -31,8 +33,8 @@ def make_box(tmp_path, tree):
             "root": tree,
             "context_dir": tmp_path,
             "run": run_here(tree),
-            "redact": lambda text: text.replace("s3cr3t-value", "[masked]"),
-            "clean": lambda text: text.replace("\x1b[31m", "").replace("\x1b[0m", ""),
+            "redact": Redactor(["s3cr3t-value"]),
+            "clean": output,
             "lookup": {41: "recorded\nresult"}.get,
         }
         return Toolbox(**(options | more))

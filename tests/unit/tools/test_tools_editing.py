@@ -195,6 +195,15 @@ def test_text_as_it_is_shown_without_invisible_characters_is_found(box, tree):
     assert (tree / "a.md").read_text().startswith("⚠\ufe0f Caution\n")
 
 
+def test_what_the_sanitiser_takes_out_does_not_stand_in_the_way_of_an_edit(box, tree):
+    raw = "red = '\x1b[31m'\u202e\r\nsecond\u2028line \u2800x\r\nthird\r\n"
+    (tree / "a").write_bytes(raw.encode())
+    shown = box.run("read_file", {"path": "a"}).content.split("\n", 1)[1]
+    assert shown == "red = ''\nsecond\nline x\nthird"
+    assert edit(box, "a", shown, shown.replace("line x", "line y")).status == "success"
+    assert (tree / "a").read_bytes() == raw.replace("x\r\nthird", "y\r\nthird").encode()
+
+
 def test_composed_text_is_found_decomposed(box, tree):
     (tree / "a").write_text("fu\u0308r\n")
     assert edit(box, "a", "für", "über").status == "success"
