@@ -1,7 +1,8 @@
 """Metrics in Prometheus form, fed by events; no port is opened unless somebody asks.
 
-`Metrics` is a listener with a registry of its own, so that two of them in one process (tests, an embedding program) do
-not meet.  Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono_`.
+`Metrics` is a listener; a daemon gives it its own events and, by a `Follower`, those of its workers.  It has a
+registry of its own, so that two of them in one process (tests, an embedding program) do not meet.
+Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono_`.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Metrics:
         self.tasks.labels(self._label("status", fields.get("status"))).inc()
         self._gone(fields)
 
-    def _on_worker_started(self, fields: Mapping[str, Any]) -> None:
+    def _on_task_claimed(self, fields: Mapping[str, Any]) -> None:
         self._alive.add(str(fields.get("uuid")))
         self.running.set(len(self._alive))
 
@@ -151,6 +152,9 @@ class Metrics:
     def _gone(self, fields: Mapping[str, Any]) -> None:
         self._alive.discard(str(fields.get("uuid")))
         self.running.set(len(self._alive))
+
+    def _on_task_requeued(self, fields: Mapping[str, Any]) -> None:
+        self._gone(fields)
 
     def _on_compaction(self, fields: Mapping[str, Any]) -> None:
         self.compactions.labels(self._label("strategy", fields.get("strategy"))).inc()

@@ -66,10 +66,12 @@ def test_turns_tools_tokens_and_tasks_are_counted(metrics, events):
 
 
 def test_workers_that_are_alive_are_a_gauge(metrics, events):
-    events.emit("worker_started", uuid="a", pid=1)
-    events.emit("worker_started", uuid="b", pid=2)
+    events.emit("task_claimed", uuid="a", pid=1)
+    events.emit("task_claimed", uuid="b", pid=2)
     events.emit("worker_died", uuid="a", pid=1)
     events.emit("task_ended", uuid="a", status="failed")
+    events.emit("task_claimed", uuid="c", pid=3)
+    events.emit("task_requeued", uuid="c")
     found = samples(metrics)
     assert found["makimono_workers", ()] == 1
     assert found["makimono_workers_died_total", ()] == 1
