@@ -8,6 +8,7 @@ Called by `run/handler.py` before the first turn.  Design: section 10 (Dependenc
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import hashlib
 import os
@@ -274,6 +275,8 @@ def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
     argv = ["cp", "-a", "--reflink=auto", "--", str(entry / "tree"), str(entry / "home"), str(staging)]
     done = proc.run(argv, env={"PATH": path, "LC_ALL": "C"}, timeout=3600, cap=4096)
     if done.returncode != 0 or done.timed_out:
+        if b"No space left" in done.output or b"quota exceeded" in done.output:
+            raise disk.disk_error(staging, OSError(errno.ENOSPC, "full"))
         raise WorkError(f"the set-up cannot be copied from {entry}: {tail(done.output)}")
     if workspace.owner_uid is not None:
         tree.give(staging, workspace.owner_uid)

@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from conftest import OTHER_UID, Source, commit, sh
+from work_repos import OTHER_UID, Source, commit, sh
 
 from agent.gitcmd import git
 from agent.work.stage import clean_message

@@ -4,7 +4,7 @@ import os
 import threading
 
 import pytest
-from conftest import OTHER_UID, Source, mode, sh
+from work_repos import OTHER_UID, Source, mode, sh
 
 from agent.errors import GitError, RepositoryMissing, WorkError
 from agent.gitcmd import git

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ENV, OTHER_UID, Receipts, Source, commit, sh
+from work_repos import ENV, OTHER_UID, Receipts, Source, commit, sh
 
 from agent.errors import GitError, PolicyViolation, PushRejected, WorkError
 from agent.gitcmd import git

@@ -7,7 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from conftest import OTHER_UID, commit
+from work_repos import OTHER_UID, commit
 
 from agent import proc
 from agent.config.sections import Setup

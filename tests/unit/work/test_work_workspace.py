@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ENV, OTHER_UID, Source, commit, mode, remove, sh
+from work_repos import ENV, OTHER_UID, Source, commit, mode, remove, sh
 
 from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git

@@ -1,0 +1,83 @@
+"""What the tests of this room share: plain git, a person's repository, receipts."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ENV = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/nonexistent",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_AUTHOR_NAME": "A Person",
+    "GIT_AUTHOR_EMAIL": "person@example.com",
+    "GIT_COMMITTER_NAME": "A Person",
+    "GIT_COMMITTER_EMAIL": "person@example.com",
+}
+OTHER_UID = 54321
+
+
+def sh(*argv, cwd, env=None, stdin=None):
+    """Plain git as a person runs it."""
+    done = subprocess.run(
+        argv, cwd=cwd, env={**ENV, **(env or {})}, input=stdin, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+class Source:
+    """A repository of a person, with a work tree."""
+
+    def __init__(self, path, branch="main"):
+        self.path = path
+        path.mkdir(parents=True)
+        self.git("init", "-q", "-b", branch)
+
+    def git(self, *args, **options):
+        return sh("git", *args, cwd=self.path, **options)
+
+    def write(self, name, data):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return path
+
+    def commit(self, message="change"):
+        self.git("add", "-A", "--force")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD").strip()
+
+
+class Receipts:
+    """Effects as the contract in values says: recorded, else looked up, else done."""
+
+    def __init__(self):
+        self.receipts = {}
+        self.done = []
+
+    def once(self, name, look_up, do, **detail):
+        if name in self.receipts:
+            return self.receipts[name]
+        found = look_up()
+        if found is None:
+            found = do()
+            self.done.append(name)
+        self.receipts[name] = found
+        return found
+
+    def receipt(self, name):
+        return self.receipts.get(name)
+
+
+def commit(workspace, message="change"):
+    return workspace.commit(message, name="Makimono", email="bot@example.com")
+
+
+def mode(path):
+    return os.lstat(path).st_mode & 0o7777
+
+
+def remove(path):
+    shutil.rmtree(Path(path))
