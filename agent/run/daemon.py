@@ -78,7 +78,7 @@ class Daemon:
         """One poll, then everything that is due."""
         fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
         supervisor.sweep()
-        return self._work(supervisor, lambda: not supervisor.busy() and not supervisor.startable())
+        return self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable())
 
     def _forever(self, supervisor: Supervisor) -> int:
         poller = threading.Thread(target=self._poll, name="poller", daemon=True)

@@ -81,6 +81,8 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     What a task ends by is in its log and its row; the exit code repeats it.  A bug leaves its trace on stderr too.
     """
     os.setsid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # until the handler takes it over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     proc.title(f"makimono: {uuid}")
     proc.become_subreaper()
     try:
