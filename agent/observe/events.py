@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 EVENTS: dict[str, str] = {
     # the daemon
     "daemon_started": "The daemon runs (pid, role, base_dir, version).",
-    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue at their next turn (signal).",
+    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue (signal).",
     "daemon_stopped": "The daemon has ended (seconds).",
     "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
-    "poll_failed": "A place where tasks come from could not be asked; the next poll tries again (source, instance, error).",
+    "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
     "worker_died": "A worker ended without closing its task (uuid, signal).",
     # a task's way
