@@ -60,6 +60,9 @@ def _segments(pattern: str) -> list[re.Pattern[str] | None]:
 
 def _fits(segments: list[re.Pattern[str] | None], parts: list[str]) -> bool:
     """Walk all readings of `**` at once, so that the work is segments × parts."""
+    last = segments[-1]
+    if last is not None and not last.match(parts[-1]):
+        return False  # most paths of a large tree end here
     states = _through({0}, segments)
     for part in parts:
         after = set()

@@ -41,6 +41,9 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
 _WEAK = {b"MZ", b"BZh", b"ID3", b"PACK", b"GIF8", b"OTTO", b"wOFF", b"wOF2", b"OggS", b"fLaC", b"Rar!\x1a\7"}
 
 
+_FIRST = frozenset(sign[:1] for offset, sign, _ in _MAGIC if offset == 0 and sign not in _WEAK) | {b"R"}  # RIFF
+
+
 def binary_kind(sample: bytes) -> str | None:
     """The kind of a binary file by the beginning of it (512 bytes or more), None when it looks like text.
 
@@ -48,6 +51,8 @@ def binary_kind(sample: bytes) -> str | None:
     """
     marked = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
     has_nul = b"\0" in sample and not marked
+    if not has_nul and sample[:1] not in _FIRST:
+        return None  # nearly every text
     for offset, sign, name in _MAGIC:
         if sample[offset : offset + len(sign)] == sign and (has_nul or sign not in _WEAK):
             return name

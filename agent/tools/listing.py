@@ -45,7 +45,7 @@ class ListFiles:
         found: list[Found] = []
         stopped = False
         for entry in tree.walk(path, left_out):
-            if fits is None or fits(entry.path) or fits(entry.path[below:]):
+            if fits is None or fits(entry.path) or (below and fits(entry.path[below:])):
                 if len(found) == MOST:
                     stopped = True
                     break

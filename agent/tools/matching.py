@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ToolError
-from agent.tools import lines
+from agent.tools import kinds, lines
 from agent.tools.glob import matcher
 from agent.tools.outputs import blocks
-from agent.tools.reading import line_end, look
+from agent.tools.reading import SAMPLE, line_end, look
+from agent.tools.text import decode, detect, lenient
 from agent.tools.tree import Tree, name_of
 
 if TYPE_CHECKING:
@@ -76,24 +77,22 @@ def search(
         names = [start]
     below = len(start) + 1 if start else 0
     for name in names:
-        if fits is not None and name != start and not (fits(name) or fits(name[below:])):
+        if fits is not None and name != start and not (fits(name) or (below and fits(name[below:]))):
             continue
         if clock.monotonic() > deadline:
             return late
         try:
-            with tree.open(name) as descriptor:
-                form, kind = look(descriptor, os.fstat(descriptor).st_size)
-                if kind is not None:
+            with tree.open(name, known=True) as descriptor:
+                text = _lines_of(descriptor)
+                if text is None:
                     binary += 1
                     continue
-                chunks = lines.decoded(blocks(descriptor, len(form.bom) if form else 0), form)
-                for number, line in enumerate(lines.split(chunks, keep=PIECE, end=line_end(descriptor, form)), 1):
+                for number, line in enumerate(text, 1):
                     if number % 4096 == 0 and clock.monotonic() > deadline:
                         return late
-                    for piece in (line.head, line.tail):
-                        match = expression.search(piece)
-                        if match is not None:
-                            break
+                    piece, match = line.head, expression.search(line.head)
+                    if match is None and line.missing:
+                        piece, match = line.tail, expression.search(line.tail)
                     if match is None:
                         continue
                     if found == limit:
@@ -110,6 +109,26 @@ def search(
             f"not searched: {', '.join(name_of(one) for one in left_out[:5])}{' …' if len(left_out) > 5 else ''}"
         )
     return "; ".join(notes)
+
+
+def _lines_of(descriptor: int) -> Iterable[lines.Line] | None:
+    """The lines of a file, None for a binary one.  A small file, as most are, is read and decoded at once."""
+    block = os.pread(descriptor, SAMPLE, 0)
+    if len(block) == SAMPLE:
+        form, kind = look(descriptor, os.fstat(descriptor).st_size)
+        if kind is not None:
+            return None
+        chunks = lines.decoded(blocks(descriptor, len(form.bom) if form else 0), form)
+        return lines.split(chunks, keep=PIECE, end=line_end(descriptor, form))
+    if kinds.binary_kind(block) is not None:
+        return None
+    form = detect(block)
+    text = decode(block, form) if form else lenient(block)
+    end = "\r" if "\r" in text and "\n" not in text else "\n"
+    every = text.split(end)
+    if not every[-1]:
+        every.pop()
+    return (lines.Line(line.removesuffix("\r")) for line in every)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 LIMIT = 200
-SECONDS = 20.0
+SECONDS = 30.0
 _BACKTRACKS = re.compile(r"[*+?{(|]|\\[1-9]")
 _CHILD = "import sys; sys.path[:] = sys.argv[1:]; from agent.tools.matching import main; main()"
 

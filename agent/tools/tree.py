@@ -132,9 +132,9 @@ class Tree:
                 raise
 
     @contextmanager
-    def open(self, path: str) -> Iterator[int]:
-        """A descriptor of the regular file at `path`; ToolError for anything else."""
-        relative = self.relative(path)
+    def open(self, path: str, *, known: bool = False) -> Iterator[int]:
+        """A descriptor of the regular file at `path` (`known`: as `walk` gave it); ToolError for anything else."""
+        relative = path if known else self.relative(path)
         try:
             descriptor = self._open(relative, os.O_RDONLY)
         except OSError as error:

@@ -298,6 +298,11 @@ def test_matches_come_with_path_and_line(box, tree):
     assert content(box, "search_text", pattern="nothing") == "[no match in the tree]"
 
 
+def test_an_empty_match_is_not_found_behind_every_line(box, tree):
+    (tree / "a").write_text("x\n\ny\n")
+    assert content(box, "search_text", pattern="^$") == "[1 matching line in the tree]\na:2: "
+
+
 def test_old_encodings_are_searched_and_binary_files_skipped(box, tree):
     (tree / "sjis.txt").write_bytes("これはテストです\n".encode("cp932"))
     (tree / "x.bin").write_bytes("テスト\0".encode())
