@@ -48,6 +48,9 @@ ones are better than many small ones."""
 WHOLE_RESULTS = 0.4
 """Of the mark: the newest results that a mask leaves whole where that is enough."""
 
+REST = 20
+"""One part in so many of the mark: how much a conversation grows before what did not help is tried again."""
+
 LONG_SUMMARY = 0.35
 """Of the mark: a summary that has grown beyond is summarised itself."""
 
@@ -112,7 +115,8 @@ class ContextCompressor:
         self.context_length = self.assembler.limits.window
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
-        self.failures = 0  # compactions in a row that freed too little
+        self.failures = 0  # compactions in a row that freed too little although something had to be done
+        self.rest_until = 0  # tokens in use before which it is not worth another try
         self.unreachable = 0  # summaries in a row that the server did not give
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
@@ -134,14 +138,18 @@ class ContextCompressor:
     # --- the seed's three methods -----------------------------------------------------------------------------
 
     def should_compress(self) -> bool:
-        """Whether more is in use than the mark: the least of threshold × window and 0.9 × the room for input."""
-        return self.assembler.past_the_mark()
+        """Whether more is in use than the mark: the least of threshold × window and 0.9 × the room for input.
+
+        After a try that did not help, while the request still fits, not before the conversation has grown a little.
+        """
+        return self.assembler.past_the_mark() and self.assembler.tokens_in_use() >= self.rest_until
 
     def compress(self, *, force: bool = False) -> int | None:
         """Make room once.  Returns the summary's id; None when it only masked or left out, or had nothing to do.
 
         `force`: a server said too long, whatever was counted.  CompactionStuck when nothing helped for the second time
-        in a row.  What the model client raises for a stop (Interrupted) passes through, with nothing recorded.
+        in a row and the request does not fit.  What the model client raises for a stop (Interrupted) passes through,
+        with nothing recorded.
         """
         return self._go(self._order(), force=force)
 
@@ -183,16 +191,17 @@ class ContextCompressor:
             except (BadSummary, ModelError) as why:
                 self._failed(name, str(why))
                 if isinstance(why, AWAY) and self._wait_for_model(need):
+                    self._rest()
                     return None
                 continue
             masked = masked or (name == "mask" and made is not None)
             if made is not None and name != "mask":
-                self.failures = 0
+                self.failures = self.rest_until = 0
                 return made or None
         if masked:
-            self.failures = 0
+            self.failures = self.rest_until = 0
         else:
-            self._without_progress()
+            self._without_progress(force=force)
         return None
 
     def _means(self) -> Mapping[str, Callable[[Need], int | None]]:
@@ -211,14 +220,22 @@ class ContextCompressor:
             must=force or used > self.limits.input_limit,
         )
 
-    def _without_progress(self) -> None:
+    def _without_progress(self, *, force: bool) -> None:
+        """A request that fits is sent all the same; one that does not, twice in a row, is the end."""
+        self._rest()
+        used = self.assembler.tokens_in_use()
+        if not force and used <= self.limits.input_limit:
+            return
         self.failures += 1
         if self.failures >= 2:
             raise CompactionStuck(
                 f"Two compactions in a row freed less than {PROGRESS:.0%} of the conversation, so no further one is "
-                f"tried: {self.assembler.tokens_in_use():,} tokens are in use, of {self.limits.input_limit:,}. Use a "
-                f"model with a larger window, or divide the task."
+                f"tried: {used:,} tokens are in use, of {self.limits.input_limit:,}. Use a model with a larger window, "
+                f"or divide the task."
             )
+
+    def _rest(self) -> None:
+        self.rest_until = self.assembler.tokens_in_use() + self.limits.compress_at // REST
 
     def _wait_for_model(self, need: Need) -> bool:
         """Whether to leave the view as it is because the summariser is away.
@@ -312,9 +329,10 @@ class ContextCompressor:
         return self._level(need, WINDOW_WATER) - self._head()
 
     def _frees(self, need: Need, strategy: str, end_seq: int, **more: Any) -> bool:
-        """Whether the view would be a tenth smaller."""
-        after = self.message_store.forecast(strategy=strategy, end_seq=end_seq, **more)
-        return need.view - after >= PROGRESS * need.view
+        """Whether the view would be a tenth smaller, or the request would fit that does not now."""
+        freed = need.view - self.message_store.forecast(strategy=strategy, end_seq=end_seq, **more)
+        limit = self.limits.input_limit
+        return freed >= PROGRESS * need.view or need.used > limit >= (need.estimate - freed) * need.scale
 
     def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
         """Record it; the view is derived again."""

@@ -118,7 +118,7 @@ def create_request(prompt_file: Path, formatted_file: Path, output_file: Path) -
     def chunks() -> Iterator[bytes]:
         yield (before if place else before.rstrip("\n") + "\n\n").encode()
         with formatted_file.open("rb") as file:
-            while block := file.read(disk.COPY):
+            while block := file.read(disk.BLOCK):
                 yield block
         yield ending.encode()
 

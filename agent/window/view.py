@@ -14,6 +14,7 @@ from zlib import crc32
 
 import orjson
 
+from agent import disk
 from agent.tokens import count_message
 from agent.window.base import IllegalContext
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = {"role", "content", "name", "tool_calls", "tool_call_id"}
-BLOCK = 1 << 20
 FINGERPRINT = 512
 """Bytes before the checkpoint that must still be there: a renamed file may get the old inode number again."""
 
@@ -52,22 +52,16 @@ class Seen:
 
 
 def lines(descriptor: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """(offset behind the line, line) of the whole lines between two offsets, in bounded memory."""
-    rest = b""
-    position = start
-    while position < end:
-        block = os.pread(descriptor, min(BLOCK, end - position), position)
-        if not block:
-            break
-        position += len(block)
-        *whole, rest = (rest + block).split(b"\n")
-        behind = position - len(rest)
-        sizes = [len(line) + 1 for line in whole]
-        at = behind - sum(sizes)
-        for line, size in zip(whole, sizes, strict=True):
-            at += size
-            if line.strip():
-                yield at, line
+    """(offset behind the line, line without its newline) of the whole lines between two offsets, one in memory."""
+    at = start
+    with os.fdopen(os.dup(descriptor), "rb", buffering=disk.BLOCK) as file:
+        file.seek(start)
+        for line in file:
+            at += len(line)
+            if at > end or not line.endswith(b"\n"):
+                return
+            if not line.isspace():
+                yield at, line[:-1]
 
 
 class View:

@@ -1,5 +1,7 @@
 """What a compaction takes away, what it keeps, and what it never records (cases.md)."""
 
+import tracemalloc
+
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -182,6 +184,7 @@ def test_a_summariser_that_stays_away_is_done_without(new_task):
     task = new_task(ModelUnreachable("no route to host"), strategy="summary").begin().fill_to_mark()
     assert task.compressor.compress() is None
     assert task.events("compaction") == []
+    assert not task.compressor.should_compress()
     assert task.compressor.compress() is None
     assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
     legal(task)
@@ -237,6 +240,14 @@ def test_case_6_only_role_content_and_calls_are_in_the_request(new_task):
         assert word not in task.writer.requests[0].split("=== Messages")[1].replace("fcall_", "f_")
 
 
+def test_case_7_results_at_the_end_are_counted_and_stay_with_their_call(new_task):
+    task = new_task(GOOD, strategy="sliding_window", keep_recent_messages=1).begin().fill(10).group(300, calls=5)
+    task.compressor.compress()
+    view = legal(task)
+    assert [message["role"] for message in view[-6:]] == ["assistant"] + ["tool"] * 5
+    assert not task.compressor.should_compress()
+
+
 def test_case_8_what_fits_is_sent_as_it_is(new_task):
     task = new_task().begin().fill(5)
     plan = task.window.plan()
@@ -264,6 +275,26 @@ def test_case_13_two_compactions_without_progress_end_in_an_error(new_task):
     with pytest.raises(CompactionStuck, match=r"Two compactions in a row.*larger window"):
         task.compressor.compress(force=True)
     assert CompactionStuck.code == "compaction_stuck"
+
+
+def test_what_cannot_be_made_smaller_and_fits_goes_on_without_asking_again_and_again(new_task):
+    task = new_task(lambda text: text * 2, strategy="summary", min_messages_to_summarize=1)
+    task.begin(task="word " * 5200).group(60).group(60)
+    assert task.compressor.should_compress()
+    for _ in range(3):
+        assert task.compressor.compress() is None
+    assert not task.compressor.should_compress()
+    task.window.plan()
+    asked = len(task.writer.requests)
+    task.group(300)
+    assert task.compressor.should_compress()
+    assert len(task.writer.requests) == asked
+
+
+def test_less_than_a_tenth_is_enough_when_it_makes_the_request_fit(new_task):
+    task = new_task(GOOD, strategy="sliding_window").begin(task="word " * 5000).group(150).group(150).group(150)
+    assert task.window.assembler.plan().metadata["needs_compaction"]
+    assert task.window.plan().tokens <= task.window.limits.input_limit
 
 
 def test_case_15_the_plan_survives_word_for_word(new_task):
@@ -455,6 +486,22 @@ def test_a_strategy_of_somebody_else_is_a_dotted_path(new_task):
     task = new_task(GOOD, strategy="agent.window.strategies:SlidingWindow").begin().fill(14)
     task.compressor.compress()
     assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
+
+
+def test_compacting_a_long_conversation_keeps_memory_flat(new_task):
+    peaks = []
+    for groups in (20, 100):
+        task = new_task(GOOD, strategy="summary", context_length=500_000, durability="none").begin()
+        for _ in range(groups):
+            task.group(2500)
+        task.writer.get_summary = lambda path: GOOD
+        task.window.assembler.view.read()
+        tracemalloc.start()
+        task.compressor.compress(force=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert task.events("compaction")
+    assert peaks[1] < peaks[0] + 300_000
 
 
 steps = st.lists(

@@ -4,7 +4,7 @@ import os
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.tokens import count_message, counter_for
@@ -167,6 +167,7 @@ groups = st.lists(
 )
 
 
+@settings(max_examples=30, deadline=None)
 @given(groups, st.lists(st.integers(0, 40), max_size=4))
 def test_reading_in_steps_comes_to_the_same_as_reading_at_once(tmp_path_factory, body, stops):
     messages = [SYSTEM, TASK, *(message for group in body for message in group), user("last")]
@@ -183,6 +184,7 @@ def test_reading_in_steps_comes_to_the_same_as_reading_at_once(tmp_path_factory,
     assert stepwise.parsed == len(messages)
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=20))
 def test_lines_come_with_the_offset_behind_them(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("lines") / "f"
