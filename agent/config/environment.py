@@ -46,6 +46,12 @@ def host_environment(environ: Mapping[str, str] | None = None, *, network: bool 
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **found}
 
 
+def network_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Proxies and certificates alone: what git needs of the environment to reach another host."""
+    environ = os.environ if environ is None else environ
+    return {name: environ[name] for name in (*_NETWORK, *_TRUST) if environ.get(name)}
+
+
 def hidden_values(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Secrets that the environment holds for this program, in force or not: tokens, keys, passwords of proxies."""
     found = [environ.get(name, "") for names in _secret_variables() for name in names]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
+from agent.config.environment import network_environment
 from agent.errors import ForgeError, SetupFailed
 from agent.forge.marks import without_markers
 from agent.llm import make_client
@@ -76,7 +77,8 @@ class TaskRun:
             self.progress.start()
         repository = self.forge.repository(self.key, self.issue)
         self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
-        self.mirror = Mirror(base_dir, repository.host, repository.owner, repository.repo, repository.url)
+        network = network_environment()
+        self.mirror = Mirror(base_dir, repository.host, repository.owner, repository.repo, repository.url, env=network)
         self.mirror.fetch()
         self.workspace = Workspace(
             self.context.context_dir,
@@ -93,7 +95,7 @@ class TaskRun:
             scan=lambda chunks: scan(chunks, settings.secrets()),
             guarded=guarded,
             url=repository.url,
-            credentials=None,
+            env=network,
         )
         self.delivery = Delivery(
             settings,
