@@ -6,6 +6,7 @@ Around one POST of one request.json; it never changes the request.  Each wait is
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
@@ -34,7 +35,13 @@ def insist(
     control: Control | None = None,
     events: Announce | None = None,
 ) -> T:
-    """`send()` until it returns, or until its error has had its `tries`.  Raises that error, or Interrupted."""
+    """`send()` until it returns, or until one kind of error has had its `tries`.  Raises that error, or Interrupted."""
+    failed: Counter[type[ModelError]] = Counter()
+
+    def enough(state: RetryCallState) -> bool:
+        error = _error(state)
+        failed[type(error)] += 1
+        return failed[type(error)] >= error.tries
 
     def announce(state: RetryCallState) -> None:
         error = _error(state)
@@ -51,7 +58,7 @@ def insist(
 
     retrying = Retrying(
         retry=retry_if_exception_type(ModelError),
-        stop=lambda state: state.attempt_number >= _error(state).tries,
+        stop=enough,
         wait=lambda state: pause(_error(state), state.attempt_number),
         sleep=lambda seconds: nap(seconds, control),
         before_sleep=announce,

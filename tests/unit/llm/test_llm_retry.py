@@ -80,3 +80,15 @@ def test_a_stop_while_waiting_ends_the_wait():
         nap(100, Stop(outcome, looks=3))
     assert stopped.value.outcome is outcome
     assert fake.slept == [1.0, 1.0, 1.0]
+
+
+def test_each_kind_of_failure_has_its_own_tries():
+    script = [with_tries(ModelUnreachable("x"), 3), with_tries(RateLimited("y", retry_after=1), 3)] * 2
+
+    def send():
+        if script:
+            raise script.pop(0)
+        return "answer"
+
+    with clock.use(clock.FakeClock()):
+        assert insist(send, provider="p", model="m") == "answer"
