@@ -6,6 +6,7 @@ Facts: ../docs/durability.md; a line written by one call can still be torn by ki
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -64,6 +65,20 @@ def sync_dir(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(path: Path) -> None:
+    """Make all that was written below `path` durable: one syncfs (elsewhere sync) for thousands of files."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
+            os.sync()
+        elif syncfs(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise disk_error(path, OSError(code, os.strerror(code)))
     finally:
         os.close(descriptor)
 

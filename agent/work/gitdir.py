@@ -70,7 +70,7 @@ _CONFIG = """\
 	safecrlf = false
 	logallrefupdates = false
 	sharedRepository = {mode}
-	fsync = committed,reference,index
+	fsync = committed,reference
 	checkStat = minimal
 [gc]
 	auto = 0
@@ -154,7 +154,7 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
     write_ignored(temporary)
     open_up(temporary, readable=readable)
     state.write(temporary)
-    disk.sync_dir(temporary)
+    disk.sync_tree(temporary)
     shutil.rmtree(git_dir, ignore_errors=True)  # one without a state was never finished
     disk.move_dir(temporary, git_dir)
 

@@ -27,6 +27,7 @@ REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _CONFIG = """\
 [core]
 	sharedRepository = {mode}
+	fsync = committed,reference
 [gc]
 	auto = 0
 	pruneExpire = never

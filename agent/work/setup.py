@@ -168,6 +168,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
             _sift(home, ())
             (temporary / "index").unlink()
             disk.write_file(temporary / "done.json", orjson.dumps(facts))
+            disk.sync_tree(temporary)
             _remove(entry)
             disk.move_dir(temporary, entry)
             entry.chmod(0o700)
@@ -286,6 +287,7 @@ def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
     _remove(staging)
     facts = orjson.loads((entry / "done.json").read_bytes())
     _exclude(workspace, [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]])
+    disk.sync_tree(workspace.context_dir)
     os.utime(entry / "done.json")
 
 

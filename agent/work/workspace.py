@@ -15,7 +15,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import proc
+from agent import disk, proc
 from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
 from agent.work import changes, gitdir, tree
@@ -79,6 +79,8 @@ class Workspace:
         gitdir.borrow(self.git_dir, self.mirror.path)
         if (not state.ready and self.head() == state.start) or not self.tree.is_dir():
             self._check_out()
+        else:
+            self._repair_index()
         if tree.write_gitfile(self.tree) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready:
@@ -129,6 +131,15 @@ class Workspace:
         if self._owner is not None:
             tree.give(self.tree, self._owner)
             self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+        disk.sync_tree(self.tree)
+
+    def _repair_index(self) -> None:
+        """Make the index anew when a power loss has broken it; the tree stays as it is."""
+        done = self._git("update-index", "-q", "--refresh", "--ignore-submodules", check=False, timeout=600)
+        if done.returncode > 1:  # 1 says that files differ
+            (self.git_dir / "index").unlink(missing_ok=True)
+            head = self.head()
+            self._git("read-tree", *(("--reset", head) if head else ("--empty",)))
 
     def update_state(self, **fields: Any) -> None:
         """Change what `git/makimono.json` says."""

@@ -196,6 +196,17 @@ for n in sys.stdin:
     assert workspace.uncommitted() == []
 
 
+@pytest.mark.parametrize("content", [b"", b"DIRC garbage", b"\0" * 400])
+def test_a_broken_index_is_made_anew(content, source, make_workspace):
+    workspace = make_workspace(source)
+    (workspace.tree / "README.md").write_text("not committed\n")
+    (workspace.git_dir / "index").write_bytes(content)
+    again = make_workspace(source)
+    assert again.uncommitted() == ["README.md"]
+    assert commit(again)
+    assert again.changed_paths() == ["README.md"]
+
+
 def test_the_state_survives_as_a_file_and_a_broken_one_says_so(source, make_workspace):
     workspace = make_workspace(source)
     assert read_state(workspace.git_dir) == State(
