@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
@@ -26,6 +31,8 @@ _SHAPELESS = frozenset((0x034F, 0x115F, 0x1160, 0x3164, 0xFFA0, 0x17B4, 0x17B5, 
 _KEPT = frozenset("\n\t")
 
 TAG, VARIATION, BIDI, INVISIBLE, CONTROL, SENSELESS = "PI-05", "PI-06", "PI-07", "PI-08", "PI-10", "PI-14"
+
+MANY = 256
 
 LINE_BREAKS = "\u2028\u2029"
 
@@ -54,9 +61,18 @@ def rule_of(character: str) -> str | None:
     )
 
 
-def one_of(characters: str) -> re.Pattern[str]:
-    """A pattern that matches any one of `characters`."""
-    return re.compile("[" + "".join(map(re.escape, sorted(characters))) + "]")
+def replaced(text: str, bad: str, new: Callable[[str], str] | None = None) -> tuple[str, int]:
+    """`text` with each character of `bad` taken out, or written as `new` says; and how many there were."""
+    if len(bad) <= MANY and new is None:
+        return re.compile("[" + "".join(map(re.escape, bad)) + "]").subn("", text)
+    # A pattern of a hundred thousand different characters takes minutes to compile.
+    table = {ord(character): new(character) if new else None for character in bad}
+    if new is None:
+        shorter = text.translate(table)
+        return shorter, len(text) - len(shorter)
+    return text.translate(table), sum(map(text.count, bad)) if len(bad) <= MANY else sum(
+        count for character, count in Counter(text).items() if ord(character) in table
+    )
 
 
 def removable(text: str) -> dict[str, str]:
@@ -64,9 +80,9 @@ def removable(text: str) -> dict[str, str]:
 
     Looks at each *different* character once: the only step that sees every character is `set(text)`.
     """
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for character in set(text):
         rule = rule_of(character)
         if rule is not None:
-            found[rule] = found.get(rule, "") + character
-    return found
+            found.setdefault(rule, []).append(character)
+    return {rule: "".join(bad) for rule, bad in found.items()}

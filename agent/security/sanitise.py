@@ -172,7 +172,7 @@ def _without_characters(text: str, found: Counter[str]) -> str:
     if _SUSPECT.search(text) is None:
         return text
     for rule, bad in characters.removable(text).items():
-        text, count = characters.one_of(bad).subn("", text)
+        text, count = characters.replaced(text, bad)
         found[rule] += count
     return text
 

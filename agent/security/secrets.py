@@ -26,7 +26,7 @@ MOST = 50
 _START = rb"(?<![A-Za-z0-9_-])"
 
 # The header alone is also in programs that read keys: what follows must be the key, or the end of the line.
-_PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\\\[rn]|\s)*+[A-Za-z0-9+/=]{20}|\s*+$)"
+_PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[rn]|\s)*+[A-Za-z0-9+/=]{20}|\s*+$)"
 
 SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
     (rule, name, re.compile(pattern))

@@ -19,5 +19,5 @@ def plain(text: str) -> str:
             break
     for rule, bad in characters.removable(text).items():
         if rule in _UNSAFE:
-            text = characters.one_of(bad).sub("", text)
+            text, _ = characters.replaced(text, bad)
     return text

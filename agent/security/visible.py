@@ -23,7 +23,7 @@ def visible(text: str) -> Cleaned:
     found: Counter[str] = Counter()
     text = text.replace("\r\n", "\n")
     for rule, bad in characters.removable(text).items():
-        text, count = characters.one_of(bad).subn(_escape, text)
+        text, count = characters.replaced(text, bad, _escape)
         found[rule] += count
     for line_break in characters.LINE_BREAKS:
         text = text.replace(line_break, f"\\u{ord(line_break):04x}")
@@ -34,8 +34,8 @@ def visible(text: str) -> Cleaned:
     return Cleaned(text, dict(found))
 
 
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
+def _escape(character: str) -> str:
+    code = ord(character)
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 

@@ -1,0 +1,125 @@
+"""The scan of what would be published."""
+
+import subprocess
+
+import pytest
+
+from agent.security.secrets import scan, scan_content
+
+TAIL = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def diff(*lines, path="src/app.py"):
+    body = "".join(f"{line}\n" for line in lines)
+    added = sum(line[:1] in "+ " for line in lines)
+    removed = sum(line[:1] in "- " for line in lines)
+    head = f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1,{removed} +1,{added} @@\n"
+    return (head + body).encode()
+
+
+@pytest.mark.parametrize(
+    ("token", "name"),
+    [
+        (f"ghp_{TAIL}", "GitHub token"),
+        (f"ghs_{TAIL}", "GitHub token"),
+        (f"github_pat_11ABCDEFG0{TAIL}", "GitHub token"),
+        ("glpat-a1B2c3D4e5F6g7H8i9J0", "GitLab token"),
+        (f"sk-proj-{TAIL}", "OpenAI key"),
+        (f"sk-ant-api03-{TAIL}", "Anthropic key"),
+        (f"sk-{TAIL}", "model provider key"),
+        ("AKIAQ3EGRT5XZ7MNPQ2A", "AWS access key"),
+        ("xoxb-123456789012-abcdefGHIJ", "Slack token"),
+        (f"AIza{TAIL[:35]}", "Google API key"),
+        (f"npm_{TAIL}", "npm token"),
+        (f"hf_{TAIL[:34]}", "Hugging Face token"),
+        (f"sk_live_{TAIL}", "Stripe key"),
+    ],
+)
+def test_the_shape_of_a_token_in_an_added_line_is_found_and_its_value_not_told(token, name):
+    found = scan([diff(" a", f'+KEY = "{token}"')])
+    assert found == [f"SE-02 {name} in src/app.py, line 2"]
+
+
+def test_what_a_change_removes_or_leaves_is_not_its_doing():
+    assert scan([diff(f"-ghp_{TAIL}", f" ghp_{TAIL}", "+x")]) == []
+
+
+def test_words_that_only_look_like_tokens_are_left_alone():
+    lines = [
+        "+task-sk-learn",
+        "+ghp_" + "x" * 36,
+        "+risk-abcdefghijklmnopqrstuvwxyz1234",
+        "+sk-some-very-long-css-class-name-here",
+    ]
+    assert scan([diff(*lines)]) == []
+
+
+def test_private_keys_are_found_and_programs_that_read_them_are_not():
+    assert scan([diff("+-----BEGIN RSA PRIVATE KEY-----", "+MIIE")]) == ["SE-03 private key in src/app.py, line 1"]
+    assert scan([diff('+K = "-----BEGIN PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0"')])
+    assert scan([diff('+if "-----BEGIN PRIVATE KEY-----" in text:')]) == []
+
+
+def test_a_declared_secret_is_found_plain_and_encoded():
+    secret = "hunter2-hunter2"
+    assert scan([diff(f"+x = '{secret}'")], [secret]) == ["SE-01 a declared secret in src/app.py, line 1"]
+    assert scan([diff(f"+{secret.encode().hex()}")], [secret])
+    assert scan([diff("+hunter2")], [secret]) == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_chunks_may_be_cut_anywhere(size):
+    data = diff(" a", f"+ghp_{TAIL}", path="a/ä b.txt")
+    assert scan(data[at : at + size] for at in range(0, len(data), size)) == ["SE-02 GitHub token in a/ä b.txt, line 2"]
+
+
+def test_a_token_in_a_line_of_megabytes_is_found_wherever_it_stands():
+    token = f"ghp_{TAIL}".encode()
+    for before in (65_500, 65_536 - 4096 - 10, 1 << 20):
+        data = diff("+x").replace(b"+x\n", b"+" + b" " * before + token + b" " * 70_000 + b"\n")
+        assert scan(data[at : at + 10_000] for at in range(0, len(data), 10_000)), before
+
+
+def test_an_added_line_that_looks_like_a_header_is_an_added_line():
+    data = diff("+++ b/ghp_" + TAIL, "+@@ -1 +1 @@", f"+sk-{TAIL}")
+    assert scan([data]) == [
+        "SE-02 GitHub token in src/app.py, line 1",
+        "SE-02 model provider key in src/app.py, line 3",
+    ]
+
+
+def test_a_token_in_a_file_name_is_found():
+    assert scan([f"diff --git a/x b/ghp_{TAIL}\nBinary files differ\n".encode()]) == [
+        "SE-02 GitHub token in the change"
+    ]
+
+
+def test_findings_are_limited():
+    found = scan([diff(*(f"+{n} ghp_{TAIL}" for n in range(80)))])
+    assert len(found) == 51
+    assert found[-1].startswith("and more")
+
+
+def test_plain_content_is_looked_at_line_by_line():
+    assert scan_content([b"a\nb ghp_", TAIL.encode(), b"\n"], "the pull request's body") == [
+        "SE-02 GitHub token in the pull request's body, line 2"
+    ]
+
+
+def test_a_real_diff_of_git_is_understood(tmp_path):
+    def git(*args):
+        return subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", tmp_path, *args], check=True, capture_output=True
+        ).stdout
+
+    git("init", "-q")
+    (tmp_path / "f").write_text("1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n")
+    git("add", "f")
+    git("commit", "-qm", "a")
+    (tmp_path / "f").write_text(f"1\n2\n3\n4\n5\n6\n7\n8\n9\nghp_{TAIL}")
+    (tmp_path / "ö x").write_text("\n\nAKIAQ3EGRT5XZ7MNPQ2A\n")
+    git("add", "-A")
+    assert scan([git("-c", "core.quotepath=false", "diff", "--cached")]) == [
+        "SE-02 GitHub token in f, line 10",
+        "SE-02 AWS access key in ö x, line 3",
+    ]
