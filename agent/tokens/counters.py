@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -9,7 +10,7 @@ import orjson
 from agent.tokens.base import TOKENIZERS, Family, Tokenizer, family_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from agent.values import Counter, Ratios
 
@@ -92,8 +93,12 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
     name = message.get("name")
     if isinstance(name, str):
         tokens += counter.count(name) + 1
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or call
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list | tuple) else ():
+        if not isinstance(call, Mapping):
+            continue
+        inner = call.get("function")
+        function = inner if isinstance(inner, Mapping) else call
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
         tokens += PER_CALL + counter.count(str(function.get("name") or "")) + counter.count(text)

@@ -36,6 +36,7 @@ class Seen:
 
     `tail` is the tokens of the newest turn: the last assistant message that has calls with its results, or what came
     after a last plain answer; `head` those of the leading system message, `briefing` of the user message behind it.
+    `problem` is the first rule that was broken, as a sentence.
     """
 
     offset: int = 0
@@ -48,6 +49,7 @@ class Seen:
     last_role: str = ""
     users: int = 0
     open_calls: tuple[str, ...] = ()
+    problem: str = ""
     identity: tuple[int, ...] = field(default=(), compare=False)
 
 
@@ -74,11 +76,12 @@ class View:
         self.parsed = 0  # lines parsed so far, over all reads: what a plan costs
 
     def read(self) -> Seen:
-        """Take in what is new and return the state; IllegalContext when a line breaks a rule."""
+        """Take in what is new and return the state.  A list that breaks a rule is counted all the same."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise IllegalContext(f"Messages cannot be empty: {self.path.name} is not there") from None
+            self.seen = Seen()
+            return self.seen
         try:
             status = os.fstat(descriptor)
             seen = self.seen
@@ -93,22 +96,24 @@ class View:
         return self.seen
 
     def complete(self) -> Seen:
-        """`read`, and the rules about the whole list: not empty, nothing unanswered, a user or a tool last."""
+        """`read`, and IllegalContext when a line broke a rule or the whole list does: it is empty, something is
+        unanswered, or neither a user nor a tool speaks last."""
         seen = self.read()
-        if not seen.messages:
-            raise IllegalContext(f"Messages cannot be empty: {self.path.name} has no line")
-        if not seen.users:
-            raise IllegalContext(f"No user message in {self.path.name}; local models refuse such a list")
-        if seen.open_calls:
-            raise IllegalContext(
-                f"Last message must answer every call: {self.path.name} ends without results for "
-                f"{', '.join(seen.open_calls)}"
-            )
-        if seen.last_role not in ("user", "tool"):
-            raise IllegalContext(
-                f"Last message must be user message or tool result: {self.path.name} ends with role {seen.last_role!r}"
-            )
+        if problem := seen.problem or self._whole(seen):
+            raise IllegalContext(problem)
         return seen
+
+    def _whole(self, seen: Seen) -> str:
+        name = self.path.name
+        if not seen.messages:
+            return f"Messages cannot be empty: there is no line in {name}"
+        if not seen.users:
+            return f"No user message in {name}; local models refuse such a list"
+        if seen.open_calls:
+            return f"Last message must answer every call: {name} ends without results for {', '.join(seen.open_calls)}"
+        if seen.last_role not in ("user", "tool"):
+            return f"Last message must be user message or tool result: {name} ends with role {seen.last_role!r}"
+        return ""
 
     @staticmethod
     def _identity(descriptor: int, status: os.stat_result, offset: int) -> tuple[int, ...]:
@@ -118,69 +123,75 @@ class View:
     def _take(self, seen: Seen, line: bytes, behind: int) -> Seen:
         """The state after one more line."""
         number = seen.messages + 1
-        message = self._parse(line, number)
-        self._check(seen, message, number)
-        role = message["role"]
+        try:
+            message = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            message = {}
+            problem = f"Message {number} in {self.path.name} is no JSON: {error}"
+        else:
+            problem = self._problem(seen, message, number)
+        message = message if isinstance(message, dict) else {}
+        role = str(message.get("role"))
         tokens = count_message(self.counter, message)
-        calls = tuple(str(call["id"]) for call in message.get("tool_calls") or ())
-        opening = number == 1 or (number == 2 and role == "user")
-        plain = role == "assistant" and not calls
+        calls = () if problem else tuple(str(call["id"]) for call in message.get("tool_calls") or ())
+        opening = (number == 1 and role in ("system", "user")) or (number == 2 and role == "user" and seen.head > 0)
+        plain = role == "assistant" and not message.get("tool_calls")
         begins = role == "assistant" or seen.answered
         return Seen(
             offset=behind,
             messages=number,
             tokens=seen.tokens + tokens,
-            head=tokens if number == 1 else seen.head,
-            briefing=tokens if opening and number == 2 else seen.briefing,
+            head=tokens if opening and role == "system" else seen.head,
+            briefing=tokens if opening and role == "user" else seen.briefing,
             tail=0 if opening or plain else tokens + (0 if begins else seen.tail),
             answered=opening or plain,
             last_role=role,
             users=seen.users + (role == "user"),
             open_calls=self._open(seen, message, calls),
+            problem=seen.problem or problem,
         )
-
-    def _parse(self, line: bytes, number: int) -> Json:
-        try:
-            message = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise IllegalContext(f"Message {number} in {self.path.name} is no JSON: {error}") from error
-        if not isinstance(message, dict):
-            raise IllegalContext(f"Message {number} in {self.path.name} is {type(message).__name__}, not an object")
-        return message
-
-    def _check(self, seen: Seen, message: Json, number: int) -> None:
-        """The rules that one line can break.  IllegalContext names the line and the rule."""
-        where = f"message {number} in {self.path.name}"
-        role = message.get("role")
-        calls = message.get("tool_calls")
-        if role not in ROLES:
-            raise IllegalContext(f"Message {number} missing role: {where} has {role!r}; allowed are {', '.join(ROLES)}")
-        if extra := set(message) - KEYS:
-            raise IllegalContext(f"Unknown keys in {where}: {', '.join(sorted(extra))}")
-        if number == 1 and role != "system":
-            raise IllegalContext(f"First message must be system prompt: {where} has role {role!r}")
-        if number > 1 and role == "system":
-            raise IllegalContext(f"Only the first message may be system: {where}")
-        content = message.get("content")
-        if content is not None and not isinstance(content, str):
-            raise IllegalContext(f"Content must be text: {where} has {type(content).__name__}")
-        if not content and not (role == "assistant" and calls):
-            raise IllegalContext(f"Message {number} has empty content: {where}, role {role}")
-        if "tool_calls" in message and (role != "assistant" or not isinstance(calls, list) or not calls):
-            raise IllegalContext(f"tool_calls in {where} must be a list with calls, of an assistant")
-        if role != "tool" and seen.open_calls:
-            raise IllegalContext(f"Results must follow their calls: {where} stands before {', '.join(seen.open_calls)}")
 
     def _open(self, seen: Seen, message: Json, calls: tuple[str, ...]) -> tuple[str, ...]:
         """The calls that still want a result."""
-        if message["role"] != "tool":
-            if len(set(calls)) != len(calls):
-                raise IllegalContext(f"Duplicate ids of calls in message {seen.messages + 1}: {', '.join(calls)}")
+        if message.get("role") != "tool":
             return calls
-        answer: Any = message.get("tool_call_id")
-        if answer not in seen.open_calls:
-            raise IllegalContext(
-                f"A tool result must answer an open call: message {seen.messages + 1} in {self.path.name} answers "
-                f"{answer!r}; open are {', '.join(seen.open_calls) or 'none'}"
-            )
-        return tuple(call for call in seen.open_calls if call != answer)
+        return tuple(call for call in seen.open_calls if call != message.get("tool_call_id"))
+
+    def _problem(self, seen: Seen, message: Any, number: int) -> str:
+        """The rule that a line breaks, as a sentence that names the line; "" for none."""
+        where = f"message {number} in {self.path.name}"
+        if not isinstance(message, dict):
+            return f"Message {number} in {self.path.name} is {type(message).__name__}, not an object"
+        role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
+        if role not in ROLES:
+            return f"Message {number} missing role: {where} has {role!r}; allowed are {', '.join(ROLES)}"
+        if extra := set(message) - KEYS:
+            return f"Unknown keys in {where}: {', '.join(sorted(extra))}"
+        if number == 1 and role != "system":
+            return f"First message must be system prompt: {where} has role {role!r}"
+        if number > 1 and role == "system":
+            return f"Only the first message may be system: {where}"
+        if content is not None and not isinstance(content, str):
+            return f"Content must be text: {where} has {type(content).__name__}"
+        if not content and not (role == "assistant" and calls):
+            return f"Message {number} has empty content: {where}, role {role}"
+        if role == "tool":
+            return self._answers(seen, message, where)
+        if seen.open_calls:
+            return f"Results must follow their calls: {where} stands before {', '.join(seen.open_calls)}"
+        return self._calls(role, calls, where) if "tool_calls" in message else ""
+
+    def _answers(self, seen: Seen, message: Json, where: str) -> str:
+        answer = message.get("tool_call_id")
+        if answer in seen.open_calls:
+            return ""
+        waiting = ", ".join(seen.open_calls) or "none"
+        return f"A tool result must answer an open call: {where} answers {answer!r}; open are {waiting}"
+
+    def _calls(self, role: str, calls: Any, where: str) -> str:
+        if role != "assistant" or not isinstance(calls, list) or not calls:
+            return f"tool_calls in {where} must be a list with calls, of an assistant"
+        ids = [call.get("id") if isinstance(call, dict) else None for call in calls]
+        if not all(isinstance(one, str) and one for one in ids):
+            return f"Every call needs an id: {where} has {ids}"
+        return f"Duplicate ids of calls in {where}: {', '.join(map(str, ids))}" if len(set(ids)) < len(ids) else ""

@@ -130,6 +130,20 @@ def test_the_seeds_four_arguments_are_enough(new_task):
     assert len(legal(task)) == 4 + 4
 
 
+def test_a_plain_conversation_without_a_system_prompt_is_compacted_as_in_the_seed(new_task):
+    task = new_task(GOOD)
+    for number in range(20):
+        task.store.add_message("user", f"Question {number}: " + "why is it so? " * 30)
+        task.store.add_message("assistant", f"Answer {number}: " + "because of this. " * 30)
+    assert task.compressor.should_compress()
+    assert task.compressor.compress() == 1
+    view = [orjson.loads(line) for line in task.current().splitlines()]
+    assert view[0]["content"].startswith("Question 0")
+    assert view[1] == {"role": "assistant", "content": GOOD}
+    assert [message["content"].split(":")[0] for message in view[-5:]] == [
+        "Answer 17", "Question 18", "Answer 18", "Question 19", "Answer 19"]  # fmt: skip
+
+
 def test_the_request_file_is_made_as_the_seed_says(new_task, tmp_path):
     task = new_task().begin()
     (tmp_path / "p.txt").write_text("Summarise.")

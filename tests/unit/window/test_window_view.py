@@ -131,6 +131,8 @@ def test_a_file_that_became_shorter_is_read_again(view):
         ([SYSTEM, {"role": "developer", "content": "x"}], "allowed are system"),
         ([SYSTEM, {"role": "user", "content": "x", "seq": 2}], r"Unknown keys.*seq"),
         ([SYSTEM, TASK, {"role": "assistant", "content": "x", "tool_calls": []}], "must be a list with calls"),
+        ([SYSTEM, TASK, {"role": "assistant", "content": None, "tool_calls": [{"function": {}}]}], "needs an id"),
+        ([SYSTEM, TASK, {"role": "user", "content": "x", "tool_calls": [1]}], "must be a list with calls"),
         ([SYSTEM, [1]], "not an object"),
     ],
 )
@@ -149,6 +151,14 @@ def test_what_is_not_legal_is_a_value_error_as_the_seed_has_it(view):
 def test_a_missing_file_is_an_empty_list(view):
     with pytest.raises(ValueError, match="Messages cannot be empty"):
         view.complete()
+
+
+def test_a_list_that_is_not_legal_is_counted_all_the_same(view):
+    messages = [TASK, answer("Seen."), user(), answer("Done.")]
+    write(view.path, *messages)
+    assert view.read().tokens == sum(count_message(view.counter, message) for message in messages)
+    assert view.read().briefing == count_message(view.counter, TASK)
+    assert View(view.path.with_name("nowhere"), view.counter).read().tokens == 0
 
 
 def test_broken_json_is_named_with_its_line(view):
