@@ -72,7 +72,7 @@ def now() -> datetime:
 
 def stamp(moment: datetime | None = None) -> str:
     """`2026-01-31T09:15:00.123456Z`: the one form in which times are written."""
-    return (moment or _clock.now()).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return (moment or _clock.now()).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse(text: str) -> datetime:

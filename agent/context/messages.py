@@ -102,9 +102,9 @@ class MessageStore:
         self._view = View(self.current_path, sync=durability != "none")
         self._stale = False
         self._load()
-        self._answer_interrupted()
+        answered = self._answer_interrupted()
         existed = self.current_path.exists()
-        if not self._view.settle(self._lines) and (existed or self._file.count):
+        if not self._view.settle(self._lines) and (existed or self._file.count) and not answered:
             self.repairs.append("current.jsonl: derived again, it was missing or not what the facts say")
         self.repairs += self._file.damaged
         self.compactions.committed = self._recut
@@ -348,7 +348,10 @@ class MessageStore:
         elif self._stale:
             self._derive()
 
-    def _answer_interrupted(self) -> None:
+    def _answer_interrupted(self) -> bool:
+        """Append a result for each call that a dead process left open, before the view is derived; whether there was
+        one."""
+        waiting = bool(self._survey.calls)
         for call in list(self._survey.calls.values()):
             record: Json = {
                 "seq": self._file.next_id(),
@@ -364,6 +367,7 @@ class MessageStore:
                 f"messages.jsonl: call {call['id']} of {call['name']} had no result; its outcome is unknown"
             )
         self._file.sync()
+        return waiting
 
     def _refuse_role(self, role: str) -> str:
         raise ValueError(f"role is {role!r}; allowed are {', '.join(sorted(ROLES))}")
