@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import SandboxUnavailable, ToolError
 from agent.tools.base import Place, Product, schema, whole
-from agent.tools.text import lenient
+from agent.tools.kinds import binary_kind
+from agent.tools.text import decodes, lenient
 
 if TYPE_CHECKING:
     from agent.values import Finished, Json
@@ -28,10 +29,21 @@ _MEANING = {
 
 
 def overwritten(text: str) -> str:
-    """Lines as a terminal would leave them: what stands before a lone carriage return (progress bars) is gone."""
+    """Lines as a terminal would leave them: what stands before a lone carriage return (progress bars) is gone, and
+    names that end with a NUL (`-print0`, `-z`) stand one a line."""
+    text = text.replace("\0", "\n")
     if "\r" not in text:
         return text
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+
+
+def readable(output: bytes) -> str:
+    """Output as text; of binary output its kind and size."""
+    sample = output[: 1 << 12]
+    kind = binary_kind(sample)
+    if kind is not None and not decodes(sample, "utf-8", partial=True):
+        return f"(binary output, {kind}; it is not shown: write it to a file)"
+    return overwritten(lenient(output)).rstrip("\n")
 
 
 def ending(done: Finished, timeout: float) -> str:
@@ -84,7 +96,7 @@ class RunCommand:
             raise ToolError(f"commands cannot be run on this machine: {error}. {_WITHOUT}") from error
         except OSError as error:
             raise ToolError(f"the command could not be started: {error.strerror or error}") from error
-        text = overwritten(lenient(done.output)).rstrip("\n")
+        text = readable(done.output)
         return Product(
             text if text.strip() else "(no output)",
             status="error" if done.timed_out else "success",

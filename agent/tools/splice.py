@@ -42,17 +42,22 @@ class View:
         if seen_only:
             for line_break in characters.LINE_BREAKS:
                 text = text.replace(line_break, "\n")
-            position = 0
-            kept: list[int] = []
-            parts: list[str] = []
-            for match in _unseen(text).finditer(text):
-                kept += range(position, match.start())
-                parts.append(text[position : match.start()])
-                position = match.end()
-            if position:
-                self._kept = [*kept, *range(position, len(text))]
-                text = "".join([*parts, text[position:]])
+            text = self._seen(text)
         self.text = text
+
+    def _seen(self, text: str) -> str:
+        """`text` without what `security.sanitise.output` takes out; remembers where the rest stood."""
+        bad = set("".join(characters.removable(text).values()))
+        if not bad:  # then there is no terminal sequence either: they begin with one of these
+            return text
+        spans = [match.span() for match in characters.ESCAPES.finditer(text)]
+        kept: list[int] = []
+        position = 0
+        for start, end in [*spans, (len(text), len(text))]:
+            kept += [place for place in range(position, start) if text[place] not in bad]
+            position = end
+        self._kept = kept
+        return "".join(map(text.__getitem__, kept))
 
     def _raw(self, position: int) -> int:
         return position + bisect_left(self._pairs, position)
@@ -91,13 +96,6 @@ def find(raw: str, old: str, new: str) -> tuple[View, list[int], str, str]:
         if places:
             return seen, places, was, View(new, seen_only=True).text
     return view, [], old, new
-
-
-def _unseen(text: str) -> re.Pattern[str]:
-    """What `security.sanitise.output` takes out of this text: terminal sequences and what nobody sees."""
-    bad = "".join(characters.removable(text).values())
-    sequences = characters.ESCAPES.pattern
-    return re.compile(f"{sequences}|{characters.one_of(bad).pattern}" if bad else sequences)
 
 
 def _places(text: str, wanted: str) -> list[int]:

@@ -247,6 +247,14 @@ def test_odd_bytes_escapes_and_progress_bars_are_made_readable(box):
     assert box.run("run_command", {"command": command}).content == "[exit code 0]\nred\n100%\nx\\xffy\n".rstrip("\n")
 
 
+def test_binary_output_is_not_shown_and_nul_ends_names(box):
+    png = r"printf '\211PNG\r\n\032\n\0\0\0\377'"
+    assert box.run("run_command", {"command": png}).content == (
+        "[exit code 0]\n(binary output, PNG image; it is not shown: write it to a file)"
+    )
+    assert box.run("run_command", {"command": r"printf 'a b\0ü\0'"}).content == "[exit code 0]\na b\nü"
+
+
 def test_without_a_sandbox_the_result_says_what_to_do(make_box):
     def refuse(command, timeout, spool):
         raise SandboxUnavailable("no user namespaces; ask an administrator")
