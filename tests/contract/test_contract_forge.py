@@ -341,6 +341,14 @@ def test_a_closed_pull_request_is_found_and_a_new_one_goes_before_it(place):
     assert place.forge.find_pull(key, pull.head).id == second.id
 
 
+def test_of_closed_pull_requests_the_newest_is_found(place):
+    key = place.issue()
+    for _ in range(2):
+        pull = open_pull(place, key)
+        place.close_pull(pull)
+    assert place.forge.find_pull(key, pull.head).id == pull.id
+
+
 def test_a_pull_request_changes_only_in_what_is_named(place):
     key = place.issue()
     pull = open_pull(place, key)

@@ -412,6 +412,16 @@ def test_a_drain_between_two_deaths_does_not_count(ledger, base_dir):
     assert ledger.get(uuid).deaths == 1
 
 
+def test_a_person_who_resumes_a_task_gives_it_its_deaths_back(ledger, base_dir):
+    uuid = ledger.put(key())
+    ledger.claim(uuid, me(base_dir), 60)
+    ledger.requeue_dead(lambda _: False)
+    ledger.request(uuid, "pause")
+    assert ledger.get(uuid).deaths == 1
+    ledger.request(uuid, "resume")
+    assert ledger.get(uuid).deaths == 0
+
+
 def _claim_and_die(name, base_dir, uuid):
     from agent import disk
 

@@ -137,7 +137,7 @@ def test_a_byte_order_mark_and_dots_as_closing_line_stay():
         ("---\n{a: b}\n---\n", 2, "key: value"),
         ("---\njust text\n---\n", 2, "key: value"),
         ("---\ntitle: a\nb: c\ntitle: d\n---\n", 4, "twice"),
-        ("---\nx: " + "[" * 3000 + "\n---\n", None, "nested"),
+        ("---\nx: " + "[\n " * 1000 + "\n---\n", None, "nested"),
         ("---\nx: " + "a" * 70000 + "\n---\n", None, "closing line"),
     ],
 )

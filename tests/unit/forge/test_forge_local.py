@@ -237,16 +237,33 @@ def test_a_file_that_is_saved_again_and_again_is_given_up_with_a_reason(root):
     assert int(path.read_text()) > 1
 
 
-def test_changes_wait_for_the_trackers_lock(forge):
+@pytest.mark.parametrize("change", ["label", "post", "edit", "open", "update"])
+def test_every_change_waits_for_the_trackers_lock(forge, change):
     write(forge, 1)
+    key = key_of(forge, 1)
+    own = forge.post_comment(key, "ours")
+    pull = forge.open_pull(key, title="t", body="b", head="h", base="main", draft=True)
+    call = {
+        "label": lambda: forge.move_label(key, "done"),
+        "post": lambda: forge.post_comment(key, "more"),
+        "edit": lambda: forge.edit_comment(key, own, "edited"),
+        "open": lambda: forge.open_pull(key, title="t", body="b", head="h2", base="main", draft=True),
+        "update": lambda: forge.update_pull(key, pull, draft=False),
+    }[change]
+
+    def state():
+        files = (path for path in forge.files.root.rglob("*") if path.is_file())
+        return {path: path.read_bytes() for path in files}
+
+    before = state()
     held = disk.lock(forge.files.root / ".lock")
-    thread = threading.Thread(target=forge.move_label, args=(key_of(forge, 1), "done"))
+    thread = threading.Thread(target=call)
     thread.start()
     thread.join(0.1)
-    assert forge.read(key_of(forge, 1)).labels == ("coding agent",)
+    assert state() == before
     os.close(held)
     thread.join()
-    assert forge.read(key_of(forge, 1)).labels == ("coding agent done",)
+    assert state() != before
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(forge):
