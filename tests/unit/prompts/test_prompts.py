@@ -229,6 +229,14 @@ def test_a_failed_check_shows_exit_code_and_the_end_of_its_output():
     assert "could not be run" in final(End.FINISHED, report(verdict=verdict, ready=False))
 
 
+def test_everything_that_can_be_said_at_once_is_still_tidy():
+    verdict = SimpleNamespace(command="make test", exit_code=2, ok=False, tail="boom\n")
+    given = report(verdict=verdict, ready=False, touched_tests=("tests/a.py", "tests/b.py"))
+    for text in (final(End.FINISHED, given), pull(report=given, ready=False, sandbox="none")):
+        assert "\n\n\n" not in text
+        assert "`tests/a.py`, `tests/b.py`\n\n<details>" in text
+
+
 def test_nothing_changed_is_an_answer():
     text = final(End.ANSWERED, report(changed=False, pull=None))
     assert text.startswith("Summary.\n\nNo file was changed.\n\nReply")
