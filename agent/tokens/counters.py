@@ -56,7 +56,7 @@ class EstimatedCounter:
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
-    """The counter of a model; any name works, also "" (`Seed 001: NFR-1`; design: section 6).
+    """The counter of a model; any name works, also "" (seed 001, NFR-1; design: section 6).
 
     `prefer="bytes"` never loads a vocabulary (92 MB for OpenAI's newest).  Exact counters take no ratio.
     """

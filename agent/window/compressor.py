@@ -117,6 +117,7 @@ class ContextCompressor:
         self.summary_limits = summary_limits
         self.failures = 0  # compactions in a row that freed too little although something had to be done
         self.rest_until = 0  # tokens in use before which it is not worth another try
+        self._tidy()
         self.unreachable = 0  # summaries in a row that the server did not give
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
@@ -385,9 +386,13 @@ class ContextCompressor:
                 text = pieces.shorten(text)
             return text
         finally:
-            for name in request.FILES:
-                with suppress(FileNotFoundError):
-                    (folder / name).unlink()
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the intermediate files, also those that a killed process left."""
+        for name in request.FILES:
+            with suppress(FileNotFoundError):
+                (self.message_store.context_dir / name).unlink()
 
     def _previous(self, summary_id: int | None) -> str:
         """The summary in force, which is input of the next."""

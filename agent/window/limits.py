@@ -14,6 +14,7 @@ from agent.config.window import configured_window
 
 if TYPE_CHECKING:
     from agent.config import Settings
+    from agent.values import Counter
 
 UNKNOWN_OUTPUT = 8192
 """Room for an answer when nobody said how long one may be; a quarter of the window where that is less."""
@@ -106,8 +107,8 @@ class Limits:
             sources=ordered,
         )
 
-    def explain(self) -> str:
-        """Lines for `show` and `doctor`: every number and where it comes from."""
+    def explain(self, counter: Counter | None = None) -> str:
+        """Lines for `show` and `doctor`: every number and where it comes from, and whether counts are estimates."""
         least, *others = self.sources
         lines = [f"window {self.window:,} tokens: {least[0]}"]
         lines += [f"  not {size:,}: {name}" for name, size in others]
@@ -117,4 +118,7 @@ class Limits:
             f"input at most {self.input_limit:,}; {self.margin:,} kept for errors of counting",
             f"compacts above {self.compress_at:,}",
         ]
+        if counter is not None:
+            kind = "the model's own vocabulary" if counter.exact else "an estimate, corrected by what servers report"
+            lines.append(f"tokens counted by {counter.name}: {kind}")
         return "\n".join(lines)

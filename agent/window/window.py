@@ -98,6 +98,10 @@ class Window:
             return False
         return self.assembler.estimate() < before
 
+    def explain(self) -> str:
+        """Limits and counting in lines for a person."""
+        return self.limits.explain(self.assembler.counter)
+
     def recall(self, query: str) -> str:
         """Long-term memory for the briefing, fenced; "" when there is none."""
         return self.assembler.recall(query)

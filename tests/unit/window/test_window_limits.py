@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import load
+from agent.tokens import counter_for
 from agent.window import Limits
 
 windows = st.integers(2_048, 2_000_000)
@@ -98,6 +99,9 @@ def test_the_explanation_names_every_number_and_its_source(tmp_path):
     assert "window 8,192 tokens: loaded by the server" in text
     assert "not 32,768: llm.ollama.context_length" in text
     assert "compacts above" in text
+    assert "an estimate" not in text
+    assert "bytes:o200k: an estimate" in Limits.of(settings(tmp_path)).explain(counter_for("phi4"))
+    assert "o200k_base: the model's own" in Limits.of(settings(tmp_path)).explain(counter_for("gpt-4o"))
 
 
 def test_a_mad_variable_is_named(tmp_path):

@@ -1,11 +1,13 @@
 """The window of a task as the loop uses it."""
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent.errors import ContextOverflow, RequestTooLarge
 from agent.tokens import MemoryRatios, counter_for
 from agent.values import Answer, Usage
-from agent.window import DoesNotFit, make_window
+from agent.window import CompactionStuck, DoesNotFit, make_window
 
 GOOD = "Changed main.py; the tests remain to be run."
 
@@ -120,3 +122,36 @@ def test_another_model_writes_the_summaries_when_one_is_configured(new_task):
     task = new_task(GOOD, summary_model={"provider": "ollama", "model": "small"})
     client = task.window.compressor.llm_client
     assert (client.provider, client.model) == ("ollama", "small")
+
+
+def test_the_window_explains_itself(new_task):
+    assert "tokens counted by bytes:o200k" in new_task().window.explain()
+
+
+def test_files_that_a_killed_process_left_are_removed(new_task):
+    task = new_task(GOOD).begin()
+    (task.folder / "summary_request.txt").write_text("half")
+    make_window(task.settings, task, task.writer)
+    assert not (task.folder / "summary_request.txt").exists()
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from([2048, 4096, 16_384]),
+    st.sampled_from(["hybrid", "summary", "sliding_window", "mask"]),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(10, 900)), min_size=3, max_size=15),
+    st.sampled_from([GOOD, "", "Error: 500"]),
+)
+def test_no_plan_is_ever_over_the_limit(new_task, window, strategy, groups, answer):
+    task = new_task(answer, context_length=window, strategy=strategy, durability="none").begin()
+    for calls, size in groups:
+        task.group(size, calls=calls)
+        try:
+            plan = task.window.plan()
+            if task.window.past_the_mark():
+                task.window.make_room()
+        except (DoesNotFit, CompactionStuck) as error:
+            assert error.code in ("turn_too_large", "compaction_stuck")  # noqa: PT017
+            return
+        assert plan.tokens <= plan.limit == task.window.limits.input_limit
+        assert plan.tokens + task.window.limits.reserve <= window
