@@ -3,7 +3,7 @@
 One adapter per file, one line in `FORGES`, and `tests/contract/test_contract_forge.py` passes.  Called by `run` only.
 An adapter translates: it decides nothing about a task, keeps no state of its own between calls (what it must remember
 is a cursor that the caller keeps), and turns every foreign error into `ForgeError`, or `IssueUnreadable` where only
-this one issue is concerned.
+this one issue is concerned.  A forge that is a folder raises `DiskError` too, where it cannot write.
 
 Words.  **Own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six of `Labels`; an
 adapter never adds or removes another.  **Marker**: see `marks.py`.
@@ -175,7 +175,8 @@ class Forge(Protocol):
 
         `cursor` is opaque text that the caller keeps; None means from the beginning.  A cursor that cannot be read
         counts as None: a comment twice is better than a comment lost.  With nothing new the result is `((), cursor)`
-        and costs the forge as little as it allows.  An edit that leaves a comment as it was is not news.
+        and costs the forge as little as it allows.  An edit that leaves a comment as it was is not news.  A comment
+        that cannot be read is left out and logged.
         """
         ...
 

@@ -21,6 +21,7 @@ from agent.forge.local_comments import LocalComments, cursor_of
 from agent.forge.local_files import TrackerFiles
 from agent.forge.local_pulls import LocalPulls
 from agent.forge.task import Task
+from agent.observe import log
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class LocalForge:
         self.repos = {name: _address(root, str(path)) for name, path in dict(section.repos or {}).items()}
         self.files = TrackerFiles(tracker)
         self.pulls = LocalPulls(self.files)
+        self.told: set[str] = set()  # problems that were logged, so that each is logged once
 
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
@@ -87,7 +89,11 @@ class LocalForge:
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
-        news, following, _ = self._comments(key).since(cursor)
+        news, following, problems = self._comments(key).since(cursor)
+        for problem in problems:
+            if problem not in self.told:
+                self.told.add(problem)
+                log.get("forge").warning("comment_skipped", why=problem)
         return news, following
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:

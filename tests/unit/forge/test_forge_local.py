@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import disk
+from agent import config, disk
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
 from agent.forge import FORGES
 from agent.forge.local import LocalForge
 from agent.forge.local_files import TrackerFiles
+from agent.observe import log
 from agent.values import TaskKey
 
 ISSUE = "---\ntitle: Fix it\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nbody\n"
@@ -65,6 +66,14 @@ def test_the_registry_knows_it_and_a_dotted_path_works(root):
     assert forge.instance == str((root / "tracker").resolve())
     with pytest.raises(ConfigError, match="did you mean 'local'"):
         FORGES.load("locall")
+
+
+def test_it_is_built_from_config_yaml(root):
+    (root / "config.yaml").write_text("local:\n  tracker: tracker\n  repos: {default: code}\n  done_label: ready\n")
+    forge = LocalForge(config.load(root / "config.yaml", environ={}))
+    assert forge.instance == str((root / "tracker").resolve())
+    assert forge.repos == {"default": str((root / "code").resolve())}
+    assert (forge.bot, forge.labels.queued, forge.labels.done) == ("makimono", "coding agent", "ready")
 
 
 def test_without_a_tracker_it_says_which_key_to_set(root):
@@ -308,6 +317,20 @@ def test_broken_comment_lines_are_left_out_and_named(forge):
     ]
     assert forge.comments_since(key_of(forge, 1), None)[0] == issue.comments
     assert forge.post_comment(key_of(forge, 1), "ours") == "10"
+
+
+def test_a_comment_line_that_breaks_while_a_task_runs_is_logged_once(forge, root):
+    write(forge, 1)
+    comments_file(forge, 1).write_text("{broken\n")
+    log.setup(root / "worker.log", stderr=False)
+    try:
+        for _ in range(3):
+            forge.comments_since(key_of(forge, 1), None)
+    finally:
+        log.close()
+    (line,) = (root / "worker.log").read_text().splitlines()
+    assert json.loads(line)["event"] == "comment_skipped"
+    assert "1.comments.jsonl:1: this line is not JSON" in json.loads(line)["why"]
 
 
 def test_a_last_line_without_its_newline_is_not_glued_to_ours(forge):
