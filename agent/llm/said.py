@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CAP = 600  # characters of a server's words that go into a message
+MATCHED = 8_192  # characters that are looked at; an error body may be a megabyte of anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Said:
 def hear(status: int | None, body: bytes, headers: Mapping[str, str] | None = None) -> Said:
     """Read an error body of any shape."""
     headers = {name.lower(): value for name, value in (headers or {}).items()}
-    text = body.decode("utf-8", "replace").strip()
+    text = body.decode("utf-8", "replace").strip()[:MATCHED]
     if looks_like_html(text, headers.get("content-type", "")):
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         words = title.group(1) if title else re.sub(r"<[^>]+>", " ", text)
@@ -77,6 +78,7 @@ def read(status: int | None, parsed: Any, headers: Mapping[str, str] | None = No
     detail = error.get("metadata")
     if isinstance(detail, dict) and isinstance(detail.get("raw"), str):
         message = f"{message}: {detail['raw']}"  # a router quotes the provider behind it
+    message = message[:MATCHED]
     numbers = error if "n_ctx" in error or "n_prompt_tokens" in error else parsed
     return Said(
         status,

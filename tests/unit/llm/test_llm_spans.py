@@ -1,0 +1,229 @@
+"""The check of new lines, copying, and lists made tidy."""
+
+import io
+import itertools
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import HistoryRefused
+from agent.llm import wire_openai
+from agent.llm.spans import Lines, Shape, lines
+from agent.llm.streams import events
+from agent.llm.tidy import tidied
+from agent.values import Span
+
+SYSTEM = {"role": "system", "content": "s"}
+USER = {"role": "user", "content": "u"}
+DONE = {"role": "assistant", "content": "done"}
+
+
+def calling(*ids):
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids],
+    }
+
+
+def result(one):
+    return {"role": "tool", "tool_call_id": one, "content": "r"}
+
+
+def write(path, *messages, mode="w"):
+    with path.open(mode) as file:
+        file.writelines(json.dumps(message, separators=(",", ":")) + "\n" for message in messages)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "current.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([USER, {"role": "developer", "content": "x"}], "developer"),
+        ([USER | {"timestamp": "x"}], "timestamp"),
+        ([USER | {"name": "x"}], "name"),
+        ([USER, calling("a"), result("a") | {"tool_name": "f"}], "tool_name"),
+        ([USER, calling("a"), result("a") | {"name": "f"}], "name"),
+        ([USER | {"content": None}], "content"),
+        ([USER | {"content": [{"type": "text", "text": "x"}]}], "content"),
+        ([USER, {"role": "assistant", "content": None}, USER], "content"),
+        ([USER, result("a")], "no open call"),
+        ([USER, calling("a"), result("a"), result("a")], "no open call"),
+        ([USER, calling("a", "b"), result("a"), USER], "between"),
+        ([USER, calling("a", "b"), result("b")], "no result yet"),
+        ([USER, calling("a"), USER], "between"),
+        ([USER, calling("a", "a")], "twice"),
+        ([USER, calling("a"), result("a"), calling("a"), result("a")], "twice"),
+        ([USER, {"role": "assistant", "content": "x", "tool_calls": []}, USER], "empty"),
+        (
+            [
+                USER,
+                {
+                    "role": "assistant",
+                    "content": "x",
+                    "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}],
+                },
+            ],
+            "type",
+        ),
+        (
+            [
+                USER,
+                {
+                    "role": "assistant",
+                    "content": "x",
+                    "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f f", "arguments": "{}"}}],
+                },
+            ],
+            "name",
+        ),
+        (
+            [
+                USER,
+                {
+                    "role": "assistant",
+                    "content": "x",
+                    "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": {}}}],
+                },
+            ],
+            "arguments",
+        ),
+        (
+            [
+                USER,
+                {
+                    "role": "assistant",
+                    "content": "x",
+                    "tool_calls": [
+                        {"id": "a", "type": "function", "invalid": "x", "function": {"name": "f", "arguments": "{}"}}
+                    ],
+                },
+            ],
+            "exactly",
+        ),
+        ([USER, DONE], "last message"),
+        ([SYSTEM], "last message"),
+        ([], "no message"),
+        (["text"], "role"),
+    ],
+)
+def test_a_list_that_is_not_legal_is_refused_with_its_place(path, messages, reason):
+    write(path, *messages)
+    with pytest.raises(HistoryRefused, match=reason):
+        Lines().check((Span(path),))
+
+
+def test_a_line_that_is_no_json_is_refused(path):
+    path.write_text('{"role":"user","content":"u"}\n{"role":\n')
+    with pytest.raises(HistoryRefused, match="message 2"):
+        Lines().check((Span(path),))
+
+
+def test_only_new_lines_are_looked_at(path):
+    write(path, SYSTEM, USER)
+    checker = Lines()
+    assert checker.check((Span(path),)).count == 2
+    size = path.stat().st_size
+    with path.open("r+b") as file:  # what was seen is not read again
+        file.write(b"?" * (size - 1))
+    write(path, calling("a"), result("a"), mode="a")
+    assert checker.check((Span(path),)).count == 4
+
+
+def test_a_view_that_was_replaced_is_looked_at_from_the_start(path, tmp_path):
+    write(path, SYSTEM, USER, calling("a"), result("a"))
+    checker = Lines()
+    assert checker.check((Span(path),)).ids == {"a"}
+    write(tmp_path / "new", SYSTEM, USER, calling("a"), result("a")).rename(path)
+    assert checker.check((Span(path),)).count == 4
+
+
+def test_a_fault_is_found_again_and_not_forgotten(path):
+    write(path, USER, result("a"))
+    checker = Lines()
+    for _ in range(2):
+        with pytest.raises(HistoryRefused):
+            checker.check((Span(path),))
+
+
+def test_spans_of_several_files_are_one_conversation(path, tmp_path):
+    other = write(tmp_path / "other.jsonl", calling("a"), result("a"))
+    write(path, SYSTEM, USER, DONE)
+    first = len(json.dumps(SYSTEM, separators=(",", ":"))) + 1
+    second = first + len(json.dumps(USER, separators=(",", ":"))) + 1
+    plan = (Span(path, 0, first), Span(path, first, second), Span(other))
+    checker = Lines()
+    assert checker.check(plan).count == 4
+    out = io.BytesIO()
+    wire_openai.copy(out, plan)
+    assert json.loads(b"[" + out.getvalue() + b"]") == [SYSTEM, USER, calling("a"), result("a")]
+    write(other, calling("b"), result("b"), mode="a")
+    assert checker.check(plan).count == 6
+
+
+def test_copying_leaves_out_empty_spans_and_a_missing_last_newline(path, tmp_path):
+    write(path, USER)
+    (tmp_path / "torn").write_text(json.dumps(DONE))
+    (tmp_path / "empty").write_text("")
+    out = io.BytesIO()
+    wire_openai.copy(out, (Span(tmp_path / "empty"), Span(path), Span(tmp_path / "torn"), Span(tmp_path / "empty")))
+    assert json.loads(b"[" + out.getvalue() + b"]") == [USER, DONE]
+
+
+def test_copying_over_many_chunks_keeps_every_byte(path):
+    messages = [{"role": "user", "content": "x\n" * 90_000 + str(number)} for number in range(12)]
+    write(path, *messages)
+    out = io.BytesIO()
+    wire_openai.copy(out, (Span(path),))
+    assert json.loads(b"[" + out.getvalue() + b"]") == messages
+    assert len(out.getvalue()) == path.stat().st_size - 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([SYSTEM, USER, DONE, DONE | {"content": ""}, "group"]), min_size=1, max_size=12))
+def test_a_tidied_list_is_what_strict_templates_want(tmp_path_factory, kinds):
+    path = tmp_path_factory.mktemp("tidy") / "x.jsonl"
+    messages = []
+    for number, kind in enumerate(kinds):
+        messages += [calling(f"c{number}"), result(f"c{number}")] if kind == "group" else [kind]
+    write(path, *messages, USER)
+    spans = (Span(path),)
+    shape = Lines().check(spans)
+    made = list(tidied(spans, shape, alternate=True))
+    roles = [message["role"] for message in made]
+    assert roles.count("system") == (SYSTEM in kinds)
+    assert "system" not in roles[1:]
+    assert next(role for role in roles if role != "system") == "user"
+    assert all(message.get("content") or message.get("tool_calls") for message in made)
+    assert all(not (a == b and a in ("user", "assistant")) for a, b in itertools.pairwise(roles))
+    assert [message["tool_call_id"] for message in made if message["role"] == "tool"] == [
+        message["tool_call_id"] for message in messages if message["role"] == "tool"
+    ]
+    write(path, *made)
+    again = Lines().check(spans)
+    assert again.tidy
+
+
+def test_a_tidy_list_is_known_as_one(path):
+    write(path, SYSTEM, USER, calling("a"), result("a"), DONE, USER)
+    shape = Lines().check((Span(path),))
+    assert shape.tidy
+    assert list(lines((Span(path),))) == path.read_bytes().splitlines()
+
+
+def test_the_empty_shape_is_tidy():
+    assert Shape().tidy
+
+
+def test_events_are_read_as_the_standard_says():
+    stream = b": comment\nevent: a\ndata: 1\ndata:2\n\ndata: 3\nid: 9\nretry: 1\n\n\nevent: lost\n\ndata: last".split(
+        b"\n"
+    )
+    assert list(events(stream)) == [("a", b"1\n2"), ("", b"3"), ("", b"last")]
