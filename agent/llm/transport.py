@@ -24,13 +24,14 @@ from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnrea
 from agent.llm.base import Interrupted
 from agent.llm.faults import STALLED_TRIES, TRANSIENT_TRIES, fault
 from agent.llm.said import hear
-from agent.llm.urls import shown
+from agent.llm.urls import is_loopback, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.values import Control, Outcome
 
+DIRECT: Any = {"http": None, "https": None, "all": None}  # for `requests`: no proxy, whatever the environment says
 CONNECT = 10.0  # seconds for a connection
 TICK = 1.0  # seconds between two looks at control and deadline
 READ = 1 << 16
@@ -136,7 +137,14 @@ class Transport:
         idle = self.idle if whole is None else min(self.idle, whole)
         with self._watched(self.whole if whole is None else whole) as watch, self._translated(watch):
             response = self.session.request(
-                method, url, headers=dict(headers), stream=True, timeout=(CONNECT, idle), allow_redirects=False, **sent
+                method,
+                url,
+                headers=dict(headers),
+                stream=True,
+                timeout=(CONNECT, idle),
+                allow_redirects=False,
+                proxies=DIRECT if is_loopback(url) else None,
+                **sent,
             )
             try:
                 if not 200 <= response.status_code < 300:

@@ -50,6 +50,15 @@ def host(base_url: str) -> str:
     return (urlsplit(clean(base_url)).hostname or "").lower()
 
 
+def is_loopback(url: str) -> bool:
+    """Whether the address is this machine; a proxy for the world must not be asked for it."""
+    name = (urlsplit(url).hostname or "").lower()
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
 def shown(url: str) -> str:
     """The address without user, password, query: safe in a message."""
     parts = urlsplit(url)

@@ -124,15 +124,19 @@ def _take(draft: Draft, record: Json) -> None:
 def was_cut(reported: int, estimated: int, window: int, before: int = 0) -> bool:
     """Whether the server silently cut the prompt: far fewer tokens reported than sent (case 34).
 
-    `before` is the last count that was believed, in this conversation; a cut leaves about half of the true window,
-    which is at least `before`, so a smaller count than half of that is a server that reports only the new part.
-    Without an estimate only the exact mark of a cut (half of `window` and a few) is taken as one.
+    Half of the estimate is a cut.  Seven tenths are one when the prompt was about as long as the window, or the count
+    is the mark of a cut; else the estimate is taken to be wrong.  `before` is the last count that was believed in this
+    conversation: a cut leaves about half of the true window, which is at least `before`, so less than half of that is
+    a server that reports only what it had not cached.  Without an estimate only the mark counts: half of `window` and
+    a few.
     """
     if reported < SMALLEST_CUT or reported < before // 2 - 8:
         return False
     if estimated <= 0:
         return 0 <= reported - window // 2 <= 8
-    return reported < 0.7 * estimated
+    if reported < 0.5 * estimated:
+        return True
+    return reported < 0.7 * estimated and (estimated >= 0.9 * window or window_behind(reported) is not None)
 
 
 def window_behind(reported: int) -> int | None:

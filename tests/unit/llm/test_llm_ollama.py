@@ -118,6 +118,9 @@ def test_a_prompt_that_was_cut_without_a_word_is_an_overflow_and_not_recorded(ta
         (2050, 5000, 4096, 0, True),
         (2050, 20_000, 32_768, 0, True),
         (4000, 5000, 8192, 0, False),
+        (2_050, 3_500, 4_096, 0, True),
+        (2_600, 3_900, 4_096, 0, True),
+        (1_900, 3_000, 32_768, 0, False),  # a template that writes the tools shorter than we count them
         (3600, 5000, 8192, 0, False),
         (16_386, 30_000, 32_768, 14_000, True),
         (1_500, 12_000, 32_768, 9_000, False),  # an older server that reports only what was not cached

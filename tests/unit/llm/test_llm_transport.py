@@ -193,3 +193,25 @@ def test_a_connection_that_died_between_two_turns_is_made_again(talk):
     with clock.use(clock.FakeClock()):
         assert client.get_response()[0] == "two"
     assert server.asked
+
+
+def test_a_proxy_for_the_world_is_not_asked_for_this_machine(talk, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    client, _, server = talk(says("openai", "x"))
+    assert client.get_response()[0] == "x"
+    assert len(server.asked) == 1
+
+
+def test_a_proxy_is_used_for_other_hosts_and_can_be_stopped_too(tmp_path, monkeypatch):
+    with Script(says("openai", "through the proxy")) as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, proxy.url)
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        client, store = client_for("openai", "http://model.example/v1", tmp_path)
+        store.add_message("user", "u")
+        assert client.get_response()[0] == "through the proxy"
+        assert proxy.asked[0].path == "http://model.example/v1/chat/completions"
+        assert client.transport.sockets._open
+        client.close()
