@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from agent.disk import write_all, writing
 from agent.values import Finished
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def run(
     gets it) is kept as head + tail of `cap` bytes, and whole up to `spool_cap` in the file `spool`.  Returns when the
     direct child ends, even if a grandchild still holds the pipe.  At the time-out, or when `stop()` is true, the whole
     group is killed and `timed_out` is set.  `returncode` is negative for a signal.  OSError when the program cannot
-    be started.
+    be started, DiskError when `spool` cannot be written (the command is killed then).
     """
     started = time.monotonic()
     child = subprocess.Popen(
@@ -99,14 +100,16 @@ def run(
     timed_out = False
     try:
         if spool is not None:
-            descriptor = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            spooled = os.fdopen(descriptor, "wb")
+            with writing(spool):
+                descriptor = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            spooled = os.fdopen(descriptor, "wb", buffering=0)
         timed_out = _pump(child, stdin, kept, spooled, spool_cap, started + timeout, stop)
     finally:
         if spooled is not None:
             spooled.close()
         kill_group(child.pid)
         child.wait()
+        reap_group(child.pid)
         for pipe in (child.stdout, child.stdin):
             if pipe is not None:
                 with suppress(OSError):
@@ -149,7 +152,8 @@ def _pump(
                         return _wait_after_close(child, deadline, stop)
                     kept.feed(chunk)
                     if spooled is not None and spooled.tell() < spool_cap:
-                        spooled.write(chunk)
+                        with writing(spooled.name):
+                            write_all(spooled.fileno(), chunk)
                 elif child.stdin is not None:
                     try:
                         pending = pending[os.write(child.stdin.fileno(), pending[:CHUNK]) :]
@@ -174,6 +178,30 @@ def kill_group(pid: int, sig: int = signal.SIGKILL) -> None:
     """Signal the process group that `pid` leads; nothing when it is gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, sig)
+
+
+def reap_group(pid: int) -> None:
+    """Collect what is dead of the group that `pid` led, where a subreaper inherited it; else nothing happens."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-pid, os.WNOHANG)[0]:
+            pass
+
+
+def wait_gone(pid: int, seconds: float = 5.0) -> bool:
+    """Wait until process `pid`, a child or not, is dead, and collect it if it is ours; False when it still lives."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            gone = bool(selector.select(seconds))
+    finally:
+        os.close(descriptor)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+    return gone
 
 
 def marked(uuid: str, name: str = MARK) -> list[int]:

@@ -105,8 +105,11 @@ def launch(
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error
-        ended = _exit_code(reader) is not None
-    if not ended and not finished.timed_out and finished.returncode >= 0:
+        report = _report(reader)
+    if "child-pid" in report:
+        # The first process inside is killed with bubblewrap; when it is dead, so is everything it was first of.
+        proc.wait_gone(report["child-pid"])
+    if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
     return finished
@@ -159,17 +162,17 @@ def _pipe() -> Iterator[tuple[int, int]]:
         os.close(writer)
 
 
-def _exit_code(reader: int) -> int | None:
-    """What bubblewrap reported as the command's exit code; None when it never got that far, or was killed."""
+def _report(reader: int) -> dict[str, int]:
+    """What bubblewrap said of itself: `child-pid`, the first process inside as this process numbers it, and
+    `exit-code`, the command's; the latter is missing when it never got that far, or was killed."""
+    found: dict[str, int] = {}
     try:
-        report = os.read(reader, 1 << 16).decode("utf-8", "replace")
+        said = os.read(reader, 1 << 16).decode("utf-8", "replace")
     except BlockingIOError:
-        return None
-    for line in report.splitlines():
+        return found
+    for line in said.splitlines():
         try:
-            found = json.loads(line)
-        except ValueError:
+            found |= {name: int(number) for name, number in json.loads(line).items()}
+        except (ValueError, AttributeError):
             continue  # cut by a kill
-        if isinstance(found, dict) and "exit-code" in found:
-            return int(found["exit-code"])
-    return None
+    return found
