@@ -132,6 +132,17 @@ class Workspace:
             tree.give(self.tree, self._owner)
             self._git("update-index", "-q", "--refresh", check=False, timeout=600)
         disk.sync_tree(self.tree)
+        self._report_what_is_missing()
+
+    def _report_what_is_missing(self) -> None:
+        """Submodules and LFS files are not fetched: their addresses and programs come from the repository."""
+        listed = self._git("ls-files", "-z", "--stage").output.decode("utf-8", "surrogateescape")
+        modules = [line.split("\t", 1)[1] for line in listed.split("\0") if line.startswith(changes.SUBMODULE)]
+        if modules:
+            names = ", ".join(tree.shown(name) for name in modules[:SHOWN_BRANCHES])
+            self.reports.append(f"submodules are not checked out: {names}")
+        if b"filter=lfs" in (self.read_at_base(".gitattributes") or b""):
+            self.reports.append("Git LFS files are not downloaded; the tree has their pointers")
 
     def _repair_index(self) -> None:
         """Make the index anew when a power loss has broken it; the tree stays as it is."""

@@ -1,5 +1,8 @@
+import threading
+from http.server import ThreadingHTTPServer
+
 import pytest
-from work_repos import Source
+from work_repos import Backend, Source, sh
 
 from agent.work import Mirror, Workspace
 
@@ -33,3 +36,18 @@ def make_workspace(tmp_path, make_mirror):
         return workspace
 
     return make
+
+
+@pytest.fixture
+def served(source, tmp_path):
+    root = tmp_path / "served"
+    root.mkdir()
+    sh("git", "clone", "-q", "--bare", str(source.path), str(root / "repo.git"), cwd=tmp_path)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    server.root, server.passwords, server.accepted, server.forbid = str(root), [], {"good-password"}, False
+    server.stalls, server.stalled, server.go_on = [], threading.Event(), threading.Event()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server, f"http://127.0.0.1:{server.server_port}/repo.git", root / "repo.git"
+    server.go_on.set()
+    server.shutdown()
+    server.server_close()

@@ -1,11 +1,14 @@
 """The mirror follows the other side, never drops an object, and leaves the other side untouched."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 from work_repos import OTHER_UID, Source, mode, sh
 
+from agent import disk
 from agent.errors import GitError, RepositoryMissing, WorkError
 from agent.gitcmd import git
 from agent.work import Mirror
@@ -240,3 +243,24 @@ def test_a_repository_of_another_user_can_be_fetched(source, make_mirror):
     mirror = make_mirror(source.path)
     assert mirror.default_branch() == "main"
     assert make_mirror(f"file://{source.path}", "again").default_branch() == "main"
+
+
+def test_the_lock_is_held_until_the_git_of_a_killed_process_has_ended(served, tmp_path):
+    server, url, _ = served
+    server.stalls = [False, False, True]  # the list of branches comes, the fetch hangs
+    script = (
+        "import sys; from pathlib import Path; from agent.work import Mirror;"
+        "Mirror(Path(sys.argv[1]), 'h', 'o', 'r', sys.argv[2], credentials=lambda: ('u', 'good-password')).fetch()"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "c"), url])
+    assert server.stalled.wait(30)
+    worker.kill()
+    worker.wait()
+    lock = tmp_path / "c/repos/h/o/.r.git.lock"
+    assert disk.is_locked(lock)
+    server.go_on.set()
+    with disk.locked(lock):
+        pass
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror.fetch()
+    assert mirror.default_branch() == "main"

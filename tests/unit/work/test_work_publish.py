@@ -1,11 +1,6 @@
 """Publishing: checked every time, once per commit, to our own branch, never over somebody else's commits."""
 
 import os
-import subprocess
-import threading
-from base64 import b64decode
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 import pytest
 from work_repos import ENV, OTHER_UID, Receipts, Source, commit, sh
@@ -280,72 +275,6 @@ def test_as_root_a_push_leaves_nothing_of_root_in_somebodys_repository(reachable
         for parent, folders, files in os.walk(source.path):
             for name in (*folders, *files):
                 assert os.lstat(os.path.join(parent, name)).st_uid == OTHER_UID, name
-
-
-class Backend(BaseHTTPRequestHandler):
-    """git's own HTTP server behind a password."""
-
-    protocol_version = "HTTP/1.0"
-
-    def do_GET(self):
-        login = self.headers.get("Authorization", "")
-        password = b64decode(login.split()[1]).decode().partition(":")[2] if login else None
-        self.server.passwords.append(password)
-        if password not in self.server.accepted:
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="x"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        url = urlsplit(self.path)
-        if self.server.forbid and "git-receive-pack" in self.path:
-            self.send_response(403)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        env = {
-            **ENV,
-            "GIT_PROJECT_ROOT": self.server.root,
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": url.path,
-            "QUERY_STRING": url.query,
-            "REQUEST_METHOD": self.command,
-            "REMOTE_USER": "x",
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-        }
-        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        headers = [line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line]
-        status = next((value for name, value in headers if name == "Status"), "200 OK")
-        self.send_response(int(status.split()[0]))
-        for name, value in headers:
-            if name != "Status":
-                self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_POST(self):
-        self.do_GET()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def served(source, tmp_path):
-    root = tmp_path / "served"
-    root.mkdir()
-    sh("git", "clone", "-q", "--bare", str(source.path), str(root / "repo.git"), cwd=tmp_path)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    server.root, server.passwords, server.accepted, server.forbid = str(root), [], {"good-password"}, False
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server, f"http://127.0.0.1:{server.server_port}/repo.git", root / "repo.git"
-    server.shutdown()
-    server.server_close()
 
 
 def test_over_http_a_token_is_read_at_each_call_and_kept_nowhere(served, make_workspace, tmp_path):

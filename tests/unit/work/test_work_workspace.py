@@ -276,6 +276,10 @@ def test_a_repository_that_names_filters_hooks_and_submodules_runs_nothing(sourc
     source.git("commit", "-q", "-m", "x")
     workspace = make_workspace(source)
     assert list((workspace.tree / "sub").iterdir()) == []
+    assert workspace.reports == [
+        "submodules are not checked out: sub",
+        "Git LFS files are not downloaded; the tree has their pointers",
+    ]
     assert (workspace.tree / "x.bin").read_text().startswith("version https://git-lfs")
     (workspace.tree / "x.bin").write_text("changed\n")
     (workspace.tree / "sub").rmdir()

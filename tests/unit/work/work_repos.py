@@ -3,7 +3,10 @@
 import os
 import shutil
 import subprocess
+from base64 import b64decode
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -81,3 +84,60 @@ def mode(path):
 
 def remove(path):
     shutil.rmtree(Path(path))
+
+
+class Backend(BaseHTTPRequestHandler):
+    """git's own HTTP server behind a password."""
+
+    protocol_version = "HTTP/1.0"
+
+    def do_GET(self):
+        login = self.headers.get("Authorization", "")
+        password = b64decode(login.split()[1]).decode().partition(":")[2] if login else None
+        self.server.passwords.append(password)
+        if password not in self.server.accepted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        url = urlsplit(self.path)
+        if self.server.forbid and "git-receive-pack" in self.path:
+            self.send_response(403)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if self.server.stalls and self.server.stalls.pop(0):
+            self.server.stalled.set()
+            self.server.go_on.wait(30)
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        env = {
+            **ENV,
+            "GIT_PROJECT_ROOT": self.server.root,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path,
+            "QUERY_STRING": url.query,
+            "REQUEST_METHOD": self.command,
+            "REMOTE_USER": "x",
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        headers = [line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line]
+        status = next((value for name, value in headers if name == "Status"), "200 OK")
+        self.send_response(int(status.split()[0]))
+        for name, value in headers:
+            if name != "Status":
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self):
+        self.do_GET()
+
+    def log_message(self, *args):
+        pass
