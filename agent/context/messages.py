@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.context import folding, projection
 from agent.context.compactions import CompactionStore
-from agent.context.records import INTERRUPTED, KINDS, ROLES, calls_of, content_of, is_seen, wire
+from agent.context.places import call_for, change_of, check_between, kind_of
+from agent.context.records import INTERRUPTED, calls_of, content_of, wire
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
 from agent.context.view import View
@@ -139,18 +140,16 @@ class MessageStore:
         """
         survey = self._survey
         seq = self._file.last_id + 1
-        text = content_of(role, content, calls=bool(tool_calls)) if role in ROLES else self._refuse_role(role)
-        kind = self._kind(role, kind)
+        kind = kind_of(survey, role, kind)
+        text = content_of(role, content, calls=bool(tool_calls))
         record: Json = {"seq": seq, "role": role}
         tokens = self._count(text) if text else 0
         if role == "tool":
-            call = self._call(tool_name, tool_call_id)
-            name = tool_name or call["name"]
-            record["tool_name"] = name
+            call = call_for(survey, tool_name, tool_call_id)
+            record["tool_name"] = tool_name or call["name"]
             record["tool_call_id"] = call["id"]
-        elif survey.calls and kind not in ("summary", "system", "task"):
-            waiting = ", ".join(f"{call['name']} ({call['id']})" for call in survey.calls.values())
-            raise ValueError(f"a {role} message cannot stand between calls and their results; open: {waiting}")
+        elif survey.calls:
+            check_between(survey, role, kind)
         record["content"] = text
         record["timestamp"] = clock.stamp()
         record["tokens"] = tokens
@@ -159,7 +158,7 @@ class MessageStore:
         if tool_calls:
             if role != "assistant":
                 raise ValueError(f"a {role} message has no tool calls; only an assistant message has")
-            record["tool_calls"] = calls_of(tool_calls, self._is_taken, seq)
+            record["tool_calls"] = calls_of(tool_calls, survey.ids.__contains__, seq)
             for entry in record["tool_calls"]:
                 function = entry["function"]
                 tokens += self._count(function["name"]) + self._count(function["arguments"])
@@ -369,37 +368,6 @@ class MessageStore:
         self._file.sync()
         return waiting
 
-    def _refuse_role(self, role: str) -> str:
-        raise ValueError(f"role is {role!r}; allowed are {', '.join(sorted(ROLES))}")
-
-    def _kind(self, role: str, kind: str | None) -> str | None:
-        if kind is None:
-            if role == "system" and self._survey.system is None:
-                return "system"
-            return "task" if role == "user" and self._survey.task is None else None
-        if KINDS.get(kind) != role:
-            allowed = ", ".join(f"{name} ({owner})" for name, owner in KINDS.items())
-            raise ValueError(f"kind {kind!r} does not go with role {role!r}; allowed are {allowed}")
-        return kind
-
-    def _is_taken(self, identifier: str) -> bool:
-        return hash(identifier) in self._survey.ids
-
-    def _call(self, tool_name: str | None, tool_call_id: str | None) -> Json:
-        """The open call that a result answers."""
-        calls = self._survey.calls
-        if tool_call_id is not None:
-            if tool_call_id in calls:
-                return calls[tool_call_id]
-            for call in calls.values():
-                if call.get("given_id") == tool_call_id:
-                    return call
-            waiting = ", ".join(calls) or "none"
-            raise ValueError(f"no open call has the id {tool_call_id!r}; open are {waiting}")
-        if not calls:
-            raise ValueError(f"no call is open that a result of {tool_name or 'a tool'} could answer")
-        return next((call for call in calls.values() if call["name"] == tool_name), next(iter(calls.values())))
-
     def _place(self, record: Json, output: str | None, tool_seq: int | None) -> None:
         """Note where the whole result is, for the pointer that may stand for it one day."""
         if tool_seq is None and self.tools is not None:
@@ -414,7 +382,7 @@ class MessageStore:
         """Both lines or none; then the counters."""
         if self._stale:
             self._derive()
-        change = self._change(record)
+        change = change_of(self._survey, record)
         before = self._file.size
         offset = self._file.append_line(line(record))
         try:
@@ -428,18 +396,3 @@ class MessageStore:
             self._file.cut_back(before, record["seq"] - 1)
             self._load()
             raise
-
-    def _change(self, record: Json) -> str:
-        """What a record does to the view: "line" at its end, "all" of it, or "nothing"."""
-        survey = self._survey
-        kind = record.get("kind")
-        if kind in ("system", "task"):
-            if (survey.system if kind == "system" else survey.task) is not None:
-                return "nothing"  # it waits for the next compaction
-            alone = survey.follows is None and not survey.cut.strategy
-            return "line" if alone and (kind == "task" or survey.task is None) else "all"
-        if not is_seen(record):
-            return "nothing"
-        # What stands before the first message depends on who speaks there.
-        begins = survey.follows is None and bool(survey.cut.strategy) and record["role"] == "user"
-        return "all" if begins else "line"

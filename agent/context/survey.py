@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from agent.context.hashes import HashSet
 from agent.context.records import is_legible, is_seen, open_calls_of
 from agent.store.jsonl import Damage, records
 
@@ -78,7 +79,7 @@ class Survey:
     follows: str | None = None  # role of the first message of the view behind its head
     calls: dict[str, Json] = field(default_factory=dict)  # open calls, by id
     group_seq: int = 0  # the answer that made them
-    ids: set[int] = field(default_factory=set)  # hashes of the call ids in the view
+    ids: HashSet = field(default_factory=HashSet)  # the call ids in the view
     llm_calls: int = 0
     prompt: int = 0
     completion: int = 0
@@ -155,4 +156,4 @@ class Survey:
             self.group_seq = seq
             for call in open_calls_of(record):
                 self.calls[call["id"]] = call
-                self.ids.add(hash(call["id"]))
+                self.ids.add(call["id"])
