@@ -78,7 +78,7 @@ class LocalComments:
         number = max(used, default=0) + 1
         now = clock.stamp()
         record = {"id": number, "author": self.bot, "body": body, "created_at": now, "updated_at": now}
-        self.files.append_line(self.relative, orjson.dumps(record))
+        self.files.append_line(self.relative, orjson.dumps(record), torn=self._is_ours_torn)
         return str(number)
 
     def edit(self, comment_id: str, body: str) -> None:
@@ -106,6 +106,15 @@ class LocalComments:
             self.files.rewrite(self.relative, change)
         except FileNotFoundError:
             change(b"")
+
+    def _is_ours_torn(self, line: bytes) -> bool:
+        """Whether an unfinished line is what a killed `post` left: it begins as ours do, and is no whole comment."""
+        author = orjson.dumps(self.bot)
+        try:
+            _comment(line)
+        except ValueError:
+            return re.match(rb'\{"id":[0-9]+,"author":' + re.escape(author) + rb",", line) is not None
+        return False
 
     def _data(self) -> bytes:
         try:

@@ -86,6 +86,7 @@ class TrackerFiles:
         """Replace the file by `change(its bytes)`; called under `locked`.  Owner and mode stay; equal bytes are not
         written."""
         path = self.root / relative
+        _sweep(path)
         for _ in range(TRIES):
             descriptor = self._open(relative)
             try:
@@ -104,13 +105,17 @@ class TrackerFiles:
         """Write a new file; called under `locked`."""
         path = self.root / relative
         disk.make_dir(path.parent, 0o755)
+        _sweep(path)
         with disk.replacing(path, MODE) as temporary:
             disk.write_all(temporary, data)
             _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - a stat result is meant
 
-    def append_line(self, relative: str, line: bytes) -> None:
-        """Append `line` and a newline in one write, durable at the return; called under `locked`.  A last line that
-        somebody left without its newline gets it first, so that the two are not glued together."""
+    def append_line(self, relative: str, line: bytes, *, torn: Callable[[bytes], bool]) -> None:
+        """Append `line` and a newline in one write, durable at the return; called under `locked`.
+
+        A last line without its newline: when `torn` says that it is what a killed write of ours left, it is cut off;
+        else somebody wrote it, and it gets its newline first, so that the two are not glued together.
+        """
         path = self.root / relative
         with disk.writing(path):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -119,7 +124,14 @@ class TrackerFiles:
             size = os.fstat(descriptor).st_size
             if not size:
                 _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - a stat result is meant
-            glue = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+            glue = b""
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                start, rest = next(disk.read_backwards(descriptor, size))
+                if torn(rest):
+                    with disk.writing(path):
+                        os.ftruncate(descriptor, start)
+                else:
+                    glue = b"\n"
             disk.append(descriptor, glue + line + b"\n", path)
             with disk.writing(path):
                 os.fsync(descriptor)
@@ -160,6 +172,15 @@ def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
     except _ChangedMeanwhileError:
         return False
     return True
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a killed rewrite of this file left; nobody else writes while we hold the lock."""
+    leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9]+\.tmp")
+    for name in os.listdir(path.parent):  # noqa: PTH208 - names only
+        if leftover.fullmatch(name):
+            with suppress(OSError):
+                (path.parent / name).unlink()
 
 
 def _compare(path: Path, before: os.stat_result) -> None:

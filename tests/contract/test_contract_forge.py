@@ -114,6 +114,7 @@ def test_the_factory_makes_the_task_again_from_what_the_queue_carried(place):
     assert place.labels(key) == ["coding agent processing"]
     seeds = {name: value for name, value in key.to_dict().items() if name != "instance"}
     assert TaskFactory.from_dict(seeds, [place.forge]).forge is place.forge
+    assert TaskFactory.from_dict(seeds, [place.forge, place.again()]).forge is None
     with pytest.raises(ForgeError, match="no forge"):
         TaskFactory.from_dict({**key.to_dict(), "instance": "elsewhere"}, [place.forge]).prepare()
 

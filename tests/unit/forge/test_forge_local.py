@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -275,6 +276,47 @@ def test_every_change_waits_for_the_trackers_lock(forge, change):
     assert state() != before
 
 
+def test_what_a_killed_rewrite_left_goes_with_the_next_change(forge):
+    path = write(forge, 1)
+    for name in (".1.md.4711.tmp", ".11.md.4711.tmp", ".1.md.swp"):
+        (path.parent / name).write_text("half")
+    forge.move_label(key_of(forge, 1), "done")
+    assert sorted(os.listdir(path.parent)) == [".1.md.swp", ".11.md.4711.tmp", "1.md"]
+
+
+def write_until_killed(forge, ready):
+    key = key_of(forge, 1)
+    while True:
+        for state in ("processing", "done", "queued"):
+            forge.move_label(key, state)
+            forge.post_comment(key, "x" * 20000)
+            os.write(ready, b".")
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_whole_files(forge):
+    path = write(forge, 1, ISSUE + "x" * 200_000)
+    for _ in range(8):
+        begun, ready = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                write_until_killed(forge, ready)
+            finally:
+                os._exit(1)
+        os.read(begun, 1)
+        os.kill(pid, signal.SIGKILL)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        os.close(begun)
+        os.close(ready)
+        issue = forge.read(key_of(forge, 1))
+        assert len(issue.body) == 200_005
+        assert len(issue.labels) == 1
+        forge.move_label(key_of(forge, 1), "queued" if issue.labels != ("coding agent",) else "done")
+        forge.post_comment(key_of(forge, 1), "after")
+    assert forge.read(key_of(forge, 1)).problems == ()
+    assert sorted(os.listdir(path.parent)) == ["1.comments.jsonl", "1.md"]
+
+
 def test_a_full_disk_leaves_the_file_as_it_was(forge):
     path = write(forge, 1)
     (path.parent / f".1.md.{os.getpid()}.tmp").mkdir()  # the temporary file cannot be made
@@ -343,6 +385,17 @@ def test_a_last_line_without_its_newline_is_not_glued_to_ours(forge):
         assert json.loads(lines[1])["body"] == "ours"
         assert int(number) == (2 if found else 8)
         assert len(forge.read(key_of(forge, 1)).comments) == found
+
+
+def test_what_a_killed_post_of_ours_left_is_cut_off(forge):
+    write(forge, 1)
+    theirs = b'{"id":1,"author":"a","body":"one"}\n'
+    for rest in (b'{"id":2,"author":"makimono","body":"half of', b'{"id":2,"author":"makimono",'):
+        comments_file(forge, 1).write_bytes(theirs + rest)
+        own = forge.post_comment(key_of(forge, 1), "ours")
+        lines = comments_file(forge, 1).read_bytes().splitlines(keepends=True)
+        assert lines[0] == theirs
+        assert [json.loads(line)["id"] for line in lines] == [1, int(own)]
 
 
 def test_a_comment_that_cannot_be_read_for_a_moment_is_not_news_later(forge):
