@@ -217,7 +217,7 @@ class ChatClient(ABC):
                     write(out)
             yield path
         finally:
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # what went wrong before matters more; a left-over is overwritten by the next
                 path.unlink()
 
     def send(self, path: Path, more: Mapping[str, str]) -> Draft:
