@@ -1,0 +1,22 @@
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from rooms import Room, settings
+
+from agent.sandbox import probe
+
+
+@pytest.fixture
+def isolated():
+    if not probe(settings()).ok:
+        pytest.skip("commands cannot be isolated on this machine")
+
+
+@pytest.fixture
+def room(tmp_path, isolated):
+    return Room(tmp_path, str(uuid4()))

@@ -1,0 +1,35 @@
+"""A task's folder and sandbox for the tests of this room."""
+
+import os
+from types import SimpleNamespace
+
+from agent.sandbox import Mounts, make_sandbox
+
+
+def settings(kind="auto", read_only=(), **limits):
+    every = {"memory": None, "file_size": 4 << 20, "tmp_size": 2 << 20, "home_size": 1 << 20, "processes": 64}
+    return SimpleNamespace(
+        sandbox=SimpleNamespace(kind=kind, read_only=read_only, limits=SimpleNamespace(**{**every, **limits}))
+    )
+
+
+class Room:
+    """A sandbox and a work tree below `folder`."""
+
+    def __init__(self, folder, uuid, configured=None):
+        self.folder = folder
+        self.sandbox = make_sandbox(configured or settings(), uuid=uuid, base_dir=folder)
+        self.work = self.made("work")
+
+    def made(self, name):
+        path = self.folder / name
+        path.mkdir()
+        if self.sandbox.uid is not None:
+            os.chown(path, self.sandbox.uid, self.sandbox.uid)
+        return path
+
+    def run(self, command, mounts=None, **options):
+        return self.sandbox.run(command, mounts or Mounts(self.work), **{"timeout": 60, **options})
+
+    def says(self, command, mounts=None, **options):
+        return self.run(command, mounts, **options).output.decode("utf-8", "replace").strip()

@@ -1,0 +1,199 @@
+"""Whether commands can be isolated, who they run as, and what is said when they cannot."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from rooms import Room, settings
+
+from agent.errors import ConfigError, SandboxUnavailable
+from agent.sandbox import Mounts, Refused, account, make_sandbox, probe
+from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
+from agent.sandbox.launch import Command, Tool, launch
+from agent.sandbox.probe import advice, candidates, packaged_tool, trial, version_of
+from agent.sandbox.surroundings import inside, limited
+
+UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
+
+
+def test_the_verdict_names_the_binary_and_is_kept():
+    verdict = probe(settings())
+    assert verdict is trial()[0]
+    if verdict.ok:
+        assert verdict.kind == "bubblewrap"
+        assert verdict.binary.is_absolute()
+        assert "bubblewrap" in verdict.reason
+    else:
+        assert verdict.kind == "refused"
+        assert "sandbox.kind: none" in verdict.advice
+
+
+def test_none_is_only_what_was_asked_for():
+    assert probe(settings("none")).kind == "none"
+    assert "not isolated" in probe(settings("none")).reason
+    assert probe(settings("auto")).kind in ("bubblewrap", "refused")
+
+
+def test_an_unknown_kind_is_answered_with_the_known_ones(tmp_path):
+    with pytest.raises(ConfigError, match="auto, bubblewrap, none"):
+        make_sandbox(settings("docker"), uuid=UUID, base_dir=tmp_path)
+
+
+def test_a_dotted_path_is_a_plug_in(tmp_path):
+    made = make_sandbox(settings("agent.sandbox.unconfined:Unconfined"), uuid=UUID, base_dir=tmp_path)
+    assert made.kind == "none"
+
+
+def test_a_refusing_sandbox_runs_nothing_and_gives_its_advice(tmp_path):
+    refused = Refused("no namespaces", "ask your administrator")
+    assert refused.kind == "refused"
+    with pytest.raises(SandboxUnavailable, match="no namespaces\nask your administrator"):
+        refused.run(f"touch {tmp_path}/x", Mounts(tmp_path), timeout=5)
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_packaged_bubblewrap_is_found_and_runs():
+    tool = packaged_tool()
+    assert tool is not None
+    assert version_of(tool.path) == tool.version != "unknown"
+    assert tool.libraries.is_dir()
+    assert candidates()
+
+
+def test_a_bubblewrap_that_fails_is_told_in_its_own_words(tmp_path):
+    script = tmp_path / "bwrap"
+    script.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
+    script.chmod(0o755)
+    with pytest.raises(SandboxUnavailable, match="did not start the command: bwrap: setting up uid map"):
+        launch_with(Tool(script), tmp_path)
+    with pytest.raises(SandboxUnavailable, match="cannot be started"):
+        launch_with(Tool(tmp_path / "missing"), tmp_path)
+
+
+def launch_with(tool, work):
+    command = Command(["true"], {}, Mounts(work), settings().sandbox.limits)
+    return launch(tool, command, uid=None, uuid=UUID, timeout=10, cap=1000)
+
+
+def test_a_command_that_prints_like_bubblewrap_is_still_a_command(room):
+    finished = room.run("echo 'bwrap: setting up uid map: Permission denied'; exit 1")
+    assert finished.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "apparmor_parser"),
+        ("proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces"),
+        ("proc/sys/kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone"),
+        (".dockerenv", "", "container"),
+        ("nothing", "", "docs/security.md"),
+    ],
+)
+def test_advice_fits_what_the_system_says(tmp_path, name, value, word):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value + "\n")
+    text = advice(Path("/usr/bin/bwrap"), tmp_path)
+    assert word in text
+    assert "sandbox.kind: none" in text
+
+
+def test_a_uuid_has_one_uid_which_nobody_else_hands_out():
+    whole = [(0, 0xFFFF_FFFE)]
+    assert account.uid_of(UUID, whole) == account.uid_of(UUID, whole)
+    found = {account.uid_of(str(uuid4()), whole) for _ in range(1000)}
+    assert len(found) > 990
+    assert all(account.FIRST <= uid <= account.LAST for uid in found)
+
+
+def test_a_small_user_namespace_gives_what_it_has():
+    assert account.uid_of(UUID, [(0, 65535)]) == account.NOBODY
+    assert 100_000 <= account.uid_of(UUID, [(0, 200_000)]) <= 200_000
+    assert account.uid_of("not a uuid", [(0, 0xFFFF_FFFE)]) >= account.FIRST
+    assert account.spans()
+
+
+def test_an_ordinary_user_has_no_other_uid():
+    assert (account.own_uid(UUID) is None) == (os.geteuid() != 0)
+    assert account.reachable(Path("/root/x"), None)
+
+
+def test_reachable_looks_at_every_folder_on_the_way(tmp_path):
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True)
+    me = os.getuid()
+    if me != 0:
+        assert account.reachable(folder, me)
+    assert not account.reachable(folder, 0x7000_0001) or stat.S_IMODE(tmp_path.stat().st_mode) & 0o011
+    (tmp_path / "a").chmod(0o700)
+    assert not account.reachable(folder, 0x7000_0001)
+    assert account.reachable(Path("/usr/bin/true"), 0x7000_0001)
+
+
+def test_read_only_paths_must_exist_and_be_free(tmp_path, isolated):
+    with pytest.raises(ConfigError, match=r"sandbox\.read_only: /no/such must be"):
+        Bubblewrap(settings(read_only=("/no/such",)), uuid=UUID, base_dir=tmp_path)
+    with pytest.raises(ConfigError, match="/proc inside the sandbox is its own"):
+        Bubblewrap(settings(read_only=("/proc/self",)), uuid=UUID, base_dir=tmp_path)
+
+
+def test_read_only_paths_are_seen(tmp_path, isolated):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    extra.chmod(0o755)
+    (extra / "f").write_text("shown\n")
+    base = tmp_path / "base"
+    base.mkdir()
+    room = Room(base, UUID, settings(read_only=(extra,)))
+    assert room.says(f"cat {extra}/f") == "shown"
+
+
+def test_an_interpreter_that_would_show_a_home_or_our_files_is_not_shown(tmp_path):
+    assert interpreter(tmp_path, "/usr") is None
+    assert interpreter(tmp_path, "/") is None
+    assert interpreter(tmp_path / "contexts", str(tmp_path)) is None
+    assert interpreter(tmp_path, os.path.expanduser("~")) is None
+    assert interpreter(tmp_path / "contexts", str(tmp_path / "python")) == tmp_path / "python"
+
+
+def test_the_kernel_that_counts_processes_per_namespace_is_known():
+    assert counts_in_namespace("5.14.0-427.el9")
+    assert counts_in_namespace("6.1")
+    assert not counts_in_namespace("5.10.0-30-amd64")
+    assert not counts_in_namespace("strange")
+
+
+def test_the_environment_is_made_and_not_taken():
+    made = inside(UUID, home="/h", tmp="/t", path="/p", shell_path="/bin/sh", extra={"CI": "", "A": "b"})
+    assert made["CI"] == ""
+    assert made["A"] == "b"
+    assert made["MAKIMONO_UUID"] == UUID
+    assert "LD_LIBRARY_PATH" not in made
+
+
+def test_a_limit_that_is_lower_already_stays(tmp_path):
+    limits = settings(file_size=1 << 30, processes=None).sandbox.limits
+    argv = limited("ulimit -f; echo ran", limits, 10, processes=False, shell_path="/bin/sh")
+    done = subprocess.run(["/bin/sh", "-c", 'ulimit -f 100; exec "$@"', "sh", *argv], capture_output=True, check=True)
+    assert done.stdout.decode().split() == ["100", "ran"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root takes the way over the stage")
+def test_a_base_dir_that_the_uid_cannot_reach_works_over_the_stage(tmp_path, isolated):
+    tmp_path.chmod(0o700)
+    room = Room(tmp_path, UUID)
+    assert not account.reachable(room.work, room.sandbox.uid)
+    assert room.says("echo x > f; id -u; cat f") == f"{room.sandbox.uid}\nx"
+    assert room.says("ls /mnt 2>&1; grep -c /mnt /proc/mounts").endswith("0")
+
+
+def test_this_interpreter_is_first_after_what_an_administrator_put_in_front(room):
+    path = room.says("echo $PATH").split(":")
+    assert path[0] == "/usr/local/bin"
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        assert path[1] == f"{sys.base_prefix}/bin"
