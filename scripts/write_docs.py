@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Write the pages that are made from the program: config.yaml, docs/configuration.md, docs/events.md."""
+"""Write the pages that are made from the program: config.yaml, docs/configuration.md, docs/events.md,
+docs/cli.md."""
 
 from pathlib import Path
 
+from agent.cli import page
 from agent.config import table
 from agent.observe import events
 
@@ -11,6 +13,7 @@ PAGES = {
     "config.yaml": table.example,
     "docs/configuration.md": table.markdown,
     "docs/events.md": events.markdown,
+    "docs/cli.md": page.markdown,
 }
 
 if __name__ == "__main__":

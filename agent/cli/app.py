@@ -5,12 +5,14 @@ Exit codes: 0 done, 1 a task failed, 2 usage or configuration, 3 the surrounding
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agent.cli.state import State, front
-from agent.errors import MakimonoError
+from agent.errors import MakimonoError, SurroundingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +50,17 @@ def main(argv: Sequence[str]) -> int:
     from agent.cli import commands  # noqa: F401 - each command registers itself on `app`
 
     state = State()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no Japanese still gets an answer
     try:
         app(front(argv, state), prog_name="main.py", obj=state)
     except MakimonoError as error:
         state.fail(error)
         return error.exit_code
+    except OSError as error:  # something of this machine that cannot be read; writes have errors of their own
+        state.fail(SurroundingsError(f"{error.filename or 'the system'}: {error.strerror or error}"))
+        return SurroundingsError.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except SystemExit as stop:

@@ -1,4 +1,4 @@
-"""Commands that make tasks run: `run`, `stop`, `cleanup`."""
+"""Commands that make tasks run, wait and end: `run`, `pause`, `resume`, `stop`, `cleanup`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.errors import UsageError
 
 if TYPE_CHECKING:
     from agent.cli.state import State
-
+    from agent.taskqueue.moves import Word
 
 Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
 
@@ -31,21 +31,39 @@ def run(
 
 
 @app.command()
-def stop(
-    context: typer.Context, uuid: Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
-) -> int:
+def stop(context: typer.Context, uuid: Uuid) -> int:
     """Ask a task to stop; a running one ends at its next step."""
+    return _ask(context.obj, uuid, "stop")
+
+
+@app.command()
+def pause(context: typer.Context, uuid: Uuid) -> int:
+    """Ask a task to wait; a running one does at its next step, and goes on after `resume`."""
+    return _ask(context.obj, uuid, "pause")
+
+
+@app.command()
+def resume(context: typer.Context, uuid: Uuid) -> int:
+    """Put a paused task back in the queue."""
+    return _ask(context.obj, uuid, "resume")
+
+
+def _ask(state: State, prefix: str, word: Word) -> int:
+    """Ask it of the task whose uuid begins with `prefix`."""
+    from agent.run.closing import close_from_outside
     from agent.run.wiring import Wiring
 
-    state: State = context.obj
-    wiring = Wiring(state.settings)
+    wiring = Wiring(state.looking)
     try:
-        full = wiring.ledger.resolve(uuid)
-        status = wiring.ledger.request(full, "stop")
+        uuid = wiring.ledger.resolve(prefix)
+        status = wiring.ledger.request(uuid, word)
+        row = wiring.ledger.get(uuid)
+        if status == "stopped" and row is not None:
+            close_from_outside(wiring, row)  # nobody works on it, so nobody else tells the person
     finally:
         wiring.close()
-    state.say(f"{full}: {'stop requested' if status == 'running' else status}")
-    state.data({"uuid": full, "status": str(status), "requested": "stop"})
+    state.say(f"{uuid}: {f'{word} requested' if status == 'running' else status}")
+    state.data({"uuid": uuid, "status": str(status), "requested": word})
     return 0
 
 

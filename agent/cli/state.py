@@ -1,13 +1,16 @@
 """What every command shares: the configuration that was named, and how its output is written.
 
 `--config PATH` and `--json` may stand before or after the command; `front` takes them out of the arguments, so that no
-command has to know them.
+command has to know them.  What others wrote is made harmless here, whatever the command: nothing reaches a terminal
+that could move its cursor.  A reader who goes away (`| head -1`) ends the output, not the work.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import UsageError
-from agent.security.terminal import plain
+from agent.security.terminal import plain, plain_json
+from agent.store.text import fit, fit_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
 
     from agent.config import Settings
     from agent.errors import MakimonoError
@@ -35,31 +40,91 @@ class State:
     @cached_property
     def settings(self) -> Settings:
         """The validated configuration."""
+        return self.load()
+
+    @cached_property
+    def looking(self) -> Settings:
+        """The same for commands that only look: a `${NAME}` that is not set is no reason to show nothing."""
+        return self.load(complete=False)
+
+    def load(self, complete: bool = True) -> Settings:
+        """Load the configuration anew."""
         from agent.config import load
 
-        return load(self.config, overrides=self.overrides)
+        return load(self.config, overrides=self.overrides, complete=complete)
+
+    # --- output -----------------------------------------------------------------------------------------------
 
     @property
     def terminal(self) -> bool:
         """Whether a person looks at stdout."""
-        return sys.stdout.isatty() and not self.json
+        return not self.json and is_terminal(sys.stdout)
 
-    def say(self, text: str) -> None:
-        """One line for a person; nothing with `--json`."""
-        if not self.json:
-            print(plain(text), flush=True)
+    @property
+    def watched(self) -> bool:
+        """Whether a person looks at stderr, where progress goes."""
+        return not self.json and is_terminal(sys.stderr)
+
+    def say(self, text: str = "") -> bool:
+        """One line for a person; nothing with `--json`.  False when nobody reads any more."""
+        return self.json or write(sys.stdout, plain(text) + "\n")
 
     def data(self, value: Any) -> None:
         """The result as one JSON document, with `--json` only."""
         if self.json:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2) + b"\n")
-            sys.stdout.buffer.flush()
+            write(sys.stdout, _json(value) + "\n")
+
+    def stream(self, head: Mapping[str, Any], name: str, items: Iterable[Any]) -> None:
+        """`data` of `head` with the list `items` under `name`, written as the items come."""
+        if not self.json:
+            return
+        opened = _json(head).removesuffix("\n}")
+        going = write(sys.stdout, f"{opened},\n  {_json(name)}: [")
+        comma = "\n    "
+        for item in items:
+            if not going:
+                return
+            going = write(sys.stdout, comma + _json(item, indent=False))
+            comma = ",\n    "
+        write(sys.stdout, "\n  ]\n}\n")
 
     def fail(self, error: MakimonoError) -> None:
         """The error on stderr; with `--json` as an object on stdout too."""
-        print(f"error: {plain(str(error))}", file=sys.stderr, flush=True)
-        self.data({"error": {"code": error.code, "message": str(error), "exit_code": error.exit_code}})
+        write(sys.stderr, f"error: {plain(str(error))}\n")
+        self.data({"error": {"code": error.code, "message": fit(str(error)), "exit_code": error.exit_code}})
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads the stream; a closed one has no reader."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def write(stream: TextIO | None, text: str) -> bool:
+    """Write and flush.  False when the reader is gone; what follows then goes nowhere, and no error comes of it."""
+    if stream is None:
+        return False
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # else Python complains once more when it ends
+        os.close(nowhere)
+        return False
+    return True
+
+
+def _json(value: Any, *, indent: bool = True) -> str:
+    option = orjson.OPT_INDENT_2 if indent else 0
+    try:
+        data = orjson.dumps(value, default=str, option=option)
+    except orjson.JSONEncodeError:  # half a character in a text, as an argument of a shell may hold
+        data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_plain))), option=option)
+    return plain_json(data.decode())
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def front(argv: Sequence[str], state: State) -> list[str]:

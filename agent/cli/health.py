@@ -1,0 +1,58 @@
+"""`doctor`: is this machine fit for the work, and if not, what to do."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer  # noqa: TC002 - typer evaluates the annotations
+
+from agent.cli import tables
+from agent.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.cli.state import State
+
+
+@app.command()
+def doctor(context: typer.Context) -> int:
+    """Look at everything that a task needs: server, window, forges, git, sandbox, SQLite, disk; and say what to do."""
+    from agent.run.doctor import examine, worst
+
+    state: State = context.obj
+    with steps(state) as step:
+        checks = list(examine(state.load, step))
+    code = worst(checks)
+    state.data({"ok": code == 0, "checks": checks})
+    if state.terminal:
+        tables.show(state, ("", "part", "found"), [(one.state, one.name, one.found) for one in checks])
+    else:
+        for one in checks:
+            state.say(f"{one.state:<4}  {tables.cell(one.name)}: {tables.cell(one.found)}")
+            _advise(state, one.advice, indent="      ")
+    if state.terminal:
+        for one in checks:
+            if one.advice:
+                state.say(f"{one.name}:")
+                _advise(state, one.advice, indent="  ")
+    return code
+
+
+def _advise(state: State, advice: str, *, indent: str) -> None:
+    """What to do, which may be several lines that are to be copied."""
+    for line in advice.splitlines():
+        state.say(f"{indent}{line}")
+
+
+@contextmanager
+def steps(state: State) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal which step is under way, and nothing in a pipe."""
+    if not (state.terminal and state.watched):
+        yield lambda _name: None
+        return
+    import sys
+
+    with tables.console(sys.stderr).status("looking …") as status:
+        yield lambda name: status.update(f"looking at {tables.cell(name)} …")

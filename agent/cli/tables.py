@@ -1,0 +1,89 @@
+"""Rows for a person: a Rich table on a terminal, aligned text in a pipe.
+
+Every cell is made harmless and put on one line.  Widths count cells of a terminal, in which a Japanese character
+takes two.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from agent.security.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import TextIO
+
+    from rich.console import Console
+
+    from agent.cli.state import State
+
+STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "running": "cyan",
+    "completed": "green",
+    "failed": "bold red",
+    "paused": "yellow",
+    "error": "red",
+}
+"""Words that have a colour wherever they are a whole cell."""
+
+
+def cell(value: object) -> str:
+    """One value as one harmless line."""
+    return "" if value is None else " ".join(plain(str(value)).split())
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A Rich console that takes no text for mark-up."""
+    from rich.console import Console
+
+    return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
+
+
+def show(state: State, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
+    """Print a table; the columns `right` are numbers.  Nothing with `--json`."""
+    if state.json:
+        return
+    texts = [[cell(value) for value in row] for row in rows]
+    if state.terminal:
+        _rich(headings, texts, right)
+        return
+    for line in aligned(headings, texts, right):
+        if not state.say(line):
+            return
+
+
+def _rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+    console().print(table)
+
+
+def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
+    """The lines of a table in plain text; the last column is not padded."""
+    from rich.cells import cell_len
+
+    lines = [list(headings), *rows] if any(headings) else list(rows)
+    widths = [max((cell_len(line[number]) for line in lines), default=0) for number in range(len(headings))]
+    for line in lines:
+        padded = []
+        for number, text in enumerate(line):
+            blank = " " * (widths[number] - cell_len(text))
+            padded.append(blank + text if number in right else text + blank)
+        yield "  ".join(padded).rstrip()
+
+
+def facts(state: State, values: Mapping[str, object]) -> None:
+    """Names and values, one a line; what is empty is left out."""
+    show(state, ("", ""), [(name, value) for name, value in values.items() if cell(value)])

@@ -1,0 +1,404 @@
+"""Is this machine fit for the work?  Every part that a task needs is looked at once; nothing is made or repaired.
+
+For `doctor`.  Each finding says what was found and what to do.  A part that is broken is a finding, never an error: a
+check may fail in any way a broken machine or plug-in can think of, and the next one runs all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import sys
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import disk, gitcmd
+from agent.config import Settings
+from agent.errors import MakimonoError
+from agent.security.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+LOW, FULL = 2 << 30, 200 << 20
+"""Bytes of free disk below which there is a warning, and below which no task gets far."""
+
+FEW_FILES = 50_000
+"""Free inodes below which there is a warning: a work tree may have many files."""
+
+OLDEST_PYTHON = (3, 11)
+
+# What broken machines, files and plug-ins raise.  Broad on purpose: a doctor that dies of the illness is of no use.
+ANY = (
+    MakimonoError,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ImportError,
+    RuntimeError,
+    ArithmeticError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding.  `state` is ok, warn or fail; `advice` is "" where there is nothing to do."""
+
+    name: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def examine(load: Callable[[bool], Settings], announce: Callable[[str], None] = lambda _name: None) -> Iterator[Check]:
+    """Every finding, one after the other; `announce` hears the name of each part before it is looked at.
+
+    `load(complete)` loads the configuration (`config.load`).  Where it is wrong that is a finding, and parts that need
+    none, or can do with the defaults, are looked at all the same.
+    """
+    announce("configuration")
+    settings, checks = _configuration(load)
+    yield from checks
+    redact = Redactor(settings.secrets()) if settings is not None else str
+    for name, look in _parts(settings):
+        announce(name)
+        for check in _guarded(name, look):
+            yield replace(check, found=redact(check.found), advice=redact(check.advice))
+
+
+def worst(checks: Iterable[Check]) -> int:
+    """The exit code: 3 when something failed, else 0."""
+    return 3 if any(check.state == FAIL for check in checks) else 0
+
+
+def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterator[Check]]]]:
+    yield "python", python
+    yield "git", git
+    yield "sqlite", sqlite
+    if settings is None:
+        yield "sandbox", lambda: sandbox(Settings())
+        return
+    yield "base_dir", lambda: base_dir(settings)
+    yield "tasks.db", lambda: tasks_db(settings)
+    yield "disk", lambda: space(settings.base_dir)
+    yield "sandbox", lambda: sandbox(settings)
+    yield "model", lambda: model(settings, None, None)
+    summary = settings.context_storage.summary_model
+    if summary.provider is not None or summary.model is not None:
+        yield "summary model", lambda: model(settings, summary.provider or settings.llm.provider, summary.model)
+    for source in settings.task_sources:
+        yield source, lambda source=source: forge(settings, source)  # type: ignore[misc]
+
+
+def _guarded(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """The findings of one part, and a failure as one more."""
+    try:
+        yield from look()
+    except ANY as error:
+        said = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+        yield Check(name, FAIL, said)
+
+
+# --- parts ---------------------------------------------------------------------------------------------------
+
+
+def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, list[Check]]:
+    """The settings, as far as they can be had, and what is to be said about them."""
+    name = "configuration"
+    try:
+        settings = load(True)
+    except ANY as error:
+        checks = [Check(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
+    else:
+        return settings, [_loaded(settings)]
+    try:
+        return load(False), checks  # an unset ${NAME} is no reason to look at nothing else
+    except ANY:
+        return None, checks
+
+
+def _loaded(settings: Settings) -> Check:
+    files = sorted({origin for origin in settings.origins.values() if origin.endswith((".yaml", ".yml"))})
+    count = sum(1 for origin in settings.origins.values() if origin != "default")
+    where = ", ".join(files) if files else "no file, the defaults"
+    return Check("configuration", OK, f"{where} in {settings.root}; {count} value(s) are set")
+
+
+def python() -> Iterator[Check]:
+    """The interpreter."""
+    found = f"Python {platform.python_version()} at {sys.executable}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        yield Check("python", FAIL, found, "Python 3.11 or newer is needed; install it and run scripts/setup again")
+    else:
+        yield Check("python", OK, found)
+
+
+def git() -> Iterator[Check]:
+    """The program git."""
+    version = gitcmd.version()
+    found = f"git {'.'.join(map(str, version))} at {gitcmd.program()}"
+    if version < gitcmd.MINIMUM:
+        least = ".".join(map(str, gitcmd.MINIMUM))
+        yield Check("git", FAIL, found, f"git {least} or newer is needed; install a newer one")
+    else:
+        yield Check("git", OK, found)
+
+
+def sqlite() -> Iterator[Check]:
+    """The SQLite library."""
+    from agent.store.db import sqlite_version
+
+    version, module, safe = sqlite_version()
+    if safe:
+        yield Check("sqlite", OK, f"SQLite {version} of {module}")
+    else:
+        yield Check(
+            "sqlite",
+            FAIL,
+            f"SQLite {version or 'none'} of {module or 'no module'} has the WAL-reset bug, which damages tasks.db",
+            "pip install 'pysqlite3>=0.6.1', or run scripts/setup again",
+        )
+
+
+def base_dir(settings: Settings) -> Iterator[Check]:
+    """The folder of everything that is kept: can be written, and by nobody else."""
+    folder, name = settings.base_dir, "base_dir"
+    if not folder.is_dir():
+        if folder.exists() or folder.is_symlink():
+            yield Check(name, FAIL, f"{folder} is no folder", "move it away, or set context_storage.base_dir elsewhere")
+            return
+        parent = existing(folder)
+        if os.access(parent, os.W_OK | os.X_OK):
+            yield Check(name, OK, f"{folder} is not there yet; it is made at the first use")
+        else:
+            yield Check(name, FAIL, f"{folder} is not there, and {parent} cannot be written", _WRITE)
+        return
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        yield Check(name, FAIL, f"{folder} cannot be written by this user", _WRITE)
+        return
+    yield from _modes(folder) or [Check(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
+    if disk.is_locked(folder / "daemon.lock"):
+        yield Check("daemon", OK, f"a daemon works on {folder}")
+
+
+_WRITE = "give this user the folder (chown, chmod), or set context_storage.base_dir elsewhere"
+
+
+def _modes(folder: Path) -> list[Check]:
+    """Folders and files that others may look into, or that stand in the way of the sandbox."""
+    wanted = disk.passable()
+    found = []
+    for path in (folder, folder / "running", folder / "completed"):
+        if not path.is_dir():
+            continue
+        mode = mode_of(path)
+        if mode & ~wanted & 0o077:
+            more = "others may look into what tasks keep"
+            found.append(Check("base_dir", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod {wanted:o} {path}"))
+        elif path.name != "completed" and wanted & 0o011 & ~mode:
+            found.append(
+                Check(
+                    "base_dir",
+                    WARN,
+                    f"{path} has mode {mode:04o}: commands run under another user and cannot reach their work tree",
+                    f"chmod {wanted:o} {path}",
+                )
+            )
+    private = [path for path in (folder / "tasks.db", folder / "memory.db") if path.is_file() and mode_of(path) & 0o077]
+    found += [Check("base_dir", WARN, f"{path} has mode {mode_of(path):04o}", f"chmod 600 {path}") for path in private]
+    return found
+
+
+def mode_of(path: Path) -> int:
+    """The permission bits."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def tasks_db(settings: Settings) -> Iterator[Check]:
+    """The rows: whole, and of a schema that this version knows."""
+    from agent.store import db, migrate
+
+    path, name = settings.base_dir / "tasks.db", "tasks.db"
+    ledger = settings.taskqueue.ledger
+    if ledger != "sqlite":
+        yield Check(name, WARN, f"taskqueue.ledger is {ledger.partition('://')[0]}; it is not looked at here")
+        return
+    if not path.exists():
+        yield Check(name, OK, f"{path} is not there yet; it is made at the first use")
+        return
+    sqlite = db.module()
+    advice = (
+        f"move {path} and its -wal and -shm files away: the tasks' folders are complete without it; "
+        f"or put a backup in its place"
+    )
+    try:
+        with closing(sqlite.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:
+            said = [row[0] for row in connection.execute("PRAGMA integrity_check(5)")]
+            known = [number for number, _, _ in migrate.migrations()]
+            applied = _applied(connection, sqlite)
+            count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
+    except sqlite.Error as error:
+        yield Check(name, FAIL, f"{path}: {error}", advice)
+        return
+    if said != ["ok"]:
+        yield Check(name, FAIL, f"{path} is damaged: {'; '.join(said)}", advice)
+    elif unknown := sorted(set(applied) - set(known)):
+        yield Check(
+            name, FAIL, f"{path} has schema {unknown[-1]}, this version knows {known[-1]}", "update the program"
+        )
+    elif set(known) - set(applied):
+        yield Check(name, OK, f"{path} is whole, {count} task(s); its schema is brought up to date at the next use")
+    else:
+        yield Check(name, OK, f"{path} is whole, {count} task(s), schema {known[-1]}")
+
+
+def _applied(connection: object, sqlite: object) -> list[int]:
+    """The migrations that a database has, [] for a new one."""
+    try:
+        rows = connection.execute("SELECT version FROM schema_version ORDER BY version")  # type: ignore[attr-defined]
+        return [int(row[0]) for row in rows]
+    except sqlite.OperationalError:  # type: ignore[attr-defined]
+        return []
+
+
+def space(folder: Path) -> Iterator[Check]:
+    """Room on the disk of `folder`."""
+    place = existing(folder)
+    found = os.statvfs(place)
+    free = found.f_bavail * found.f_frsize
+    text = f"{free / (1 << 30):,.1f} GiB free for {folder}"
+    advice = "free some space (`cleanup` removes old tasks), or set context_storage.base_dir elsewhere"
+    if found.f_flag & os.ST_RDONLY:
+        yield Check("disk", FAIL, f"the file system of {place} is read-only", _WRITE)
+    elif free < FULL:
+        yield Check("disk", FAIL, text, advice)
+    elif free < LOW:
+        yield Check("disk", WARN, text, advice)
+    elif found.f_files and found.f_favail < FEW_FILES:
+        yield Check("disk", WARN, f"{text}, but only {found.f_favail:,} more files are possible", advice)
+    else:
+        yield Check("disk", OK, text)
+
+
+def existing(path: Path) -> Path:
+    """`path`, or the nearest folder above it that is there."""
+    for folder in (path, *path.parents):
+        if folder.is_dir():
+            return folder
+    return Path("/")
+
+
+def sandbox(settings: Settings) -> Iterator[Check]:
+    """Whether commands can be isolated."""
+    from agent.sandbox import make_sandbox, probe
+    from agent.sandbox.probe import TRIAL
+
+    verdict = probe(settings)
+    if not verdict.ok:
+        yield Check("sandbox", FAIL, verdict.reason, verdict.advice)
+        return
+    made = make_sandbox(settings, uuid=TRIAL, base_dir=settings.base_dir)
+    if made.kind == "refused":
+        yield Check("sandbox", FAIL, made.reason, made.advice)
+        return
+    user = "" if made.uid is None else f", commands run as user {made.uid}"
+    yield Check("sandbox", WARN if verdict.kind == "none" else OK, verdict.reason + user, verdict.advice)
+
+
+def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
+    """The model's server, the model, its true window, and how tokens are counted."""
+    from agent.context import MessageStore
+    from agent.llm import make_client
+    from agent.tokens import counter_for
+    from agent.window.limits import Limits
+
+    part = "model" if provider is None else "summary model"
+    with tempfile.TemporaryDirectory(prefix="makimono-doctor-") as folder:
+        place = Path(folder)
+        with closing(MessageStore(place, settings)) as store:
+            client = make_client(settings, store, place, provider=provider, model=name)
+            try:
+                check = client.check()
+                yield Check(part, OK if check.ok else FAIL, check.text, "" if check.ok else _server(client.provider))
+                loaded = client.loaded_window() if check.ok else None
+            finally:
+                client.close()
+    counter = counter_for(client.model)
+    limits = Limits.of(settings, loaded, provider=client.provider, model=client.model, exact=counter.exact)
+    said = "; ".join(line.strip() for line in limits.explain().splitlines())
+    configured = [size for source, size in limits.sources if source != "loaded by the server"]
+    if loaded is not None and configured and loaded < min(configured):
+        more = f"the server has less loaded than is configured ({min(configured):,}); the smaller is used"
+        yield Check("window", WARN, f"{said}; {more}", f"load the model with a larger window, or set {_key(client)}")
+    elif not check.ok or loaded is None:
+        unknown = "not asked" if not check.ok else "the server does not tell what is loaded"
+        yield Check("window", OK, f"{said} ({unknown})")
+    else:
+        yield Check("window", OK, said)
+    if counter.exact:
+        yield Check("tokens", OK, f"counted with the vocabulary of {client.model} ({counter.name})")
+    else:
+        yield Check(
+            "tokens", OK, f"estimates ({counter.name}) until the server reports; {client.model} has no vocabulary"
+        )
+
+
+def _server(provider: str) -> str:
+    return {
+        "ollama": "start it (`ollama serve`), get the model (`ollama pull`), or set llm.ollama",
+        "lmstudio": "start LM Studio's server and get the model, or set llm.lmstudio",
+        "replay": "set llm.replay.messages to a recorded messages.jsonl",
+    }.get(provider, f"look at llm.{provider} (base_url, api_key, model) and the network")
+
+
+def _key(client: object) -> str:
+    return f"llm.{getattr(client, 'provider', 'provider')}.context_length"
+
+
+def forge(settings: Settings, source: str) -> Iterator[Check]:
+    """The places of one source, read as a poll does."""
+    from agent.forge.base import FORGES
+    from agent.forge.local import LocalForge
+
+    for one in FORGES.load(source).all(settings):
+        with closing(one):
+            try:
+                getter = one.getter()
+                waiting = getter.get_task_list()
+            except MakimonoError as error:
+                yield Check(source, _missing(settings, one, "local.tracker"), str(error))
+            else:
+                yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait")
+                for problem in getter.problems:
+                    yield Check(source, WARN, f"an issue is skipped: {problem}")
+            if isinstance(one, LocalForge):
+                yield from repositories(one.repos, _missing(settings, one, "local.repos"))
+
+
+def _missing(settings: Settings, place: object, key: str) -> str:
+    """How bad it is that a place cannot be read: nobody may want a tracker that is not configured, `solve` needs
+    none."""
+    return WARN if getattr(place, "source", "") == "local" and settings.origins.get(key) == "default" else FAIL
+
+
+def repositories(repos: Mapping[str, str], state: str = FAIL) -> Iterator[Check]:
+    """The repositories of a local tracker, read as a task does."""
+    from agent.config.environment import network_environment
+    from agent.work.remote import Remote
+
+    for name, address in repos.items():
+        part = f"repository {name}"
+        try:
+            listing = Remote(address, env=network_environment()).list()
+        except MakimonoError as error:
+            yield Check(part, state, f"{address}: {error}", "set local.repos in config.yaml to where the repository is")
+            continue
+        yield Check(part, OK, f"{address} can be read, {len(listing.branches())} branch(es)")

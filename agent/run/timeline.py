@@ -1,0 +1,236 @@
+"""What happened in one task, in order, read from its files: for `show`, while the task runs and after its end.
+
+It looks and never touches: no lock, no store (stores repair what they open), nothing is held but a line of each file.
+What is damaged is passed over and named in `notes`.  The row comes from the ledger; numbers say whether a provider
+reported them or this program estimated them (design: section 6).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import disk
+from agent.run.cleanup import folder_of
+from agent.store.jsonl import Damage, records
+from agent.tokens import counter_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.taskqueue import Ledger, Row
+    from agent.values import Json
+
+EXCERPT = 300
+"""Characters of a text in one entry; the whole is in the file under the entry's number."""
+
+FILES = ("messages.jsonl", "tools.jsonl", "summaries.jsonl", "compactions.jsonl", "effects.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of a timeline.
+
+    `file` and `number` find the record.  `kind` is message, tool, summary, compaction or effect; `who` the role, the
+    tool, the strategy or the effect; `state` how it went.  `tokens` is the text's size by the model's counter;
+    `prompt_tokens` and `completion_tokens` are what the provider reported with an answer.
+    """
+
+    at: str
+    kind: str
+    file: str
+    number: int
+    who: str
+    text: str
+    state: str = ""
+    tokens: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    duration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One task.  `folder` is None when nothing is kept of it; `is_live` while a process holds its lock.
+
+    `notes` are sentences: which numbers are estimates, what is missing, what is damaged.
+    """
+
+    row: Row
+    folder: Path | None
+    is_live: bool
+    notes: tuple[str, ...]
+
+    def head(self) -> Json:
+        """Everything but the entries, for JSON."""
+        return {"row": self.row, "folder": self.folder, "live": self.is_live, "notes": self.notes}
+
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, in the order of time; entries of one instant in the order in which they are written."""
+        if self.folder is None:
+            return iter(())
+        streams = [
+            _messages(self.folder),
+            _tools(self.folder),
+            _summaries(self.folder),
+            _compactions(self.folder),
+            _effects(self.folder),
+        ]
+        return heapq.merge(*streams, key=attrgetter("at"))
+
+
+def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
+    """The timeline of the task whose uuid begins with `prefix`.  UsageError when none or several do."""
+    uuid = ledger.resolve(prefix)
+    row = ledger.get(uuid)
+    assert row is not None, "it was just there"
+    folder = folder_of(settings, uuid)
+    is_live = folder is not None and is_held(folder)
+    return Timeline(row, folder, is_live, tuple(_notes(row, folder, is_live=is_live)))
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a live process works in the folder; False too where that cannot be told."""
+    try:
+        return disk.is_locked(folder / "lock")
+    except OSError:
+        return False
+
+
+def _notes(row: Row, folder: Path | None, *, is_live: bool) -> Iterator[str]:
+    model = row.model or ""
+    counter = counter_for(model)
+    if counter.exact:
+        yield f"tokens of messages: counted with the vocabulary of {model} ({counter.name})"
+    else:
+        named = model or "the model"
+        yield f"tokens of messages and compactions: estimates ({counter.name}); {named} has no vocabulary here"
+    if folder is None:
+        state = "it was never started" if row.started_at is None else "its folder was not kept, or is gone"
+        yield f"there is no folder of this task: {state}"
+        return
+    damage = [Damage(folder / name) for name in FILES]
+    answers, silent = 0, 0
+    for name, found in zip(FILES, damage, strict=True):
+        for _, record in records(folder / name, id_key=id_key(name), damage=found):
+            if name == "messages.jsonl" and record.get("role") == "assistant" and record.get("kind") != "summary":
+                answers += 1
+                silent += not record.get("usage")
+    if silent:
+        total = "none" if silent == answers else f"only {answers - silent}"
+        yield f"tokens and cost of the task: {total} of {answers} answers came with the provider's numbers"
+    elif answers:
+        yield "tokens and cost of the task: the provider's own numbers"
+    if is_live:
+        yield "the task is running: the newest lines may be missing"
+    for found in damage:
+        yield from found.sentences()
+
+
+def id_key(name: str) -> str:
+    """What a record's number is called in a file."""
+    return "id" if name in ("summaries.jsonl", "compactions.jsonl") else "seq"
+
+
+def excerpt(value: Any) -> str:
+    """The beginning of a value, on one line."""
+    text = value if isinstance(value, str) else "" if value is None else orjson.dumps(value, default=str).decode()
+    line = " ".join(text[: 4 * EXCERPT].split())
+    return line if len(line) <= EXCERPT and len(text) <= 4 * EXCERPT else f"{line[:EXCERPT]}…"
+
+
+def _records(folder: Path, name: str) -> Iterator[Json]:
+    for _, record in records(folder / name, id_key=id_key(name)):
+        yield record
+
+
+def _messages(folder: Path) -> Iterator[Entry]:
+    """Messages, less the copies of what tools.jsonl and summaries.jsonl tell better."""
+    for record in _records(folder, "messages.jsonl"):
+        role, kind = str(record.get("role")), record.get("kind")
+        if kind == "summary" or (role == "tool" and record.get("tool_seq")):
+            continue
+        usage = record.get("usage") or {}
+        calls = ", ".join(_call(call) for call in record.get("tool_calls") or ())
+        said = excerpt(record.get("content"))
+        yield Entry(
+            at=str(record.get("timestamp", "")),
+            kind="message",
+            file="messages.jsonl",
+            number=record["seq"],
+            who=f"{role} ({kind})" if kind and kind != role else role,
+            text=" ".join(part for part in (said, f"→ {calls}" if calls else "") if part),
+            state=str(record.get("finish_reason") or ""),
+            tokens=_whole(record.get("tokens")),
+            prompt_tokens=_whole(usage.get("prompt_tokens")),
+            completion_tokens=_whole(usage.get("completion_tokens")),
+        )
+
+
+def _call(call: Any) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    return str(function.get("name")) if isinstance(function, dict) else "?"
+
+
+def _tools(folder: Path) -> Iterator[Entry]:
+    for record in _records(folder, "tools.jsonl"):
+        yield Entry(
+            at=str(record.get("timestamp", "")),
+            kind="tool",
+            file="tools.jsonl",
+            number=record["seq"],
+            who=str(record.get("tool")),
+            text=f"{excerpt(record.get('args'))} → {excerpt(record.get('result'))}",
+            state=str(record.get("status", "")),
+            duration_ms=_whole(record.get("duration_ms")),
+        )
+
+
+def _summaries(folder: Path) -> Iterator[Entry]:
+    for record in _records(folder, "summaries.jsonl"):
+        yield Entry(
+            at=str(record.get("timestamp", "")),
+            kind="summary",
+            file="summaries.jsonl",
+            number=record["id"],
+            who=f"of {record.get('start_seq')} to {record.get('end_seq')}",
+            text=excerpt(record.get("summary")),
+            tokens=_whole(record.get("summary_tokens")),
+        )
+
+
+def _compactions(folder: Path) -> Iterator[Entry]:
+    for record in _records(folder, "compactions.jsonl"):
+        before, after = record.get("tokens_before"), record.get("tokens_after")
+        yield Entry(
+            at=str(record.get("timestamp", "")),
+            kind="compaction",
+            file="compactions.jsonl",
+            number=record["id"],
+            who=str(record.get("strategy")),
+            text=f"messages {record.get('start_seq')} to {record.get('end_seq')}, {before} → {after} tokens",
+            tokens=_whole(after),
+        )
+
+
+def _effects(folder: Path) -> Iterator[Entry]:
+    for record in _records(folder, "effects.jsonl"):
+        yield Entry(
+            at=str(record.get("timestamp", "")),
+            kind="effect",
+            file="effects.jsonl",
+            number=record["seq"],
+            who=str(record.get("name")),
+            text=excerpt(record.get("receipt") or record.get("detail") or ""),
+            state=str(record.get("state", "")),
+        )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

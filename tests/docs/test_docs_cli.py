@@ -1,0 +1,39 @@
+"""docs/cli.md says what the program does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.cli import page
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_the_program_makes():
+    assert text("docs/cli.md") == page.markdown()
+
+
+def test_every_command_has_a_heading_and_a_meaning():
+    for name, command in page.commands():
+        assert f"## `{page.usage(name, command)}`" in text("docs/cli.md")
+        assert command.help.strip(), name
+        for parameter in command.params:
+            assert parameter.help, f"{name}: {parameter.name} has no help"
+
+
+@pytest.mark.parametrize("name", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
+def test_commands_that_pages_name_exist(name):
+    known = {command.split()[0] for command, _ in page.commands()}
+    assert set(re.findall(r"main\.py ([a-z]+)\b", text(name))) - known == set()
+
+
+def test_every_page_that_says_so_is_made_by_the_script():
+    script = text("scripts/write_docs.py")
+    for path in ROOT.glob("docs/*.md"):
+        if "(`scripts/write_docs.py`)" in path.read_text(encoding="utf-8"):
+            assert str(path.relative_to(ROOT)) in script

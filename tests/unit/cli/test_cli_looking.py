@@ -1,0 +1,241 @@
+"""tasks, show, request, config show, pause, resume, stop: what they print, and that they leave everything alone."""
+
+import json
+import os
+
+import pytest
+from cli_home import DONE, OPEN, SHOWN, Home
+
+from agent import disk
+from agent.cli.app import main
+
+UNSAFE = ("\x1b", "\x9b", "\x07", "\u202e")
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path).both()
+
+
+@pytest.fixture
+def run(home, capsys):
+    def call(*args):
+        code = main(["--config", str(home.config), *args])
+        out = capsys.readouterr().out
+        assert not any(sign in out for sign in UNSAFE)
+        return code, out
+
+    return call
+
+
+def snapshot(folder):
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_tasks_lists_every_task_in_aligned_columns(run):
+    code, out = run("tasks")
+    heading, *rows = out.splitlines()
+    assert code == 0
+    assert len(rows) == 2
+    at = heading.index("title")
+    done = next(row for row in rows if row.startswith(DONE))
+    assert done[at:] == SHOWN
+    assert "completed" in done
+
+
+def test_tasks_as_json_is_the_rows(run):
+    code, out = run("tasks", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert {row["uuid"] for row in rows} == {OPEN, DONE}
+    assert {row["status"] for row in rows} == {"running", "completed"}
+
+
+def test_tasks_can_be_chosen_by_status_and_number(run):
+    assert DONE not in run("tasks", "--status", "running")[1]
+    assert len(json.loads(run("tasks", "--limit", "1", "--json")[1])) == 1
+    assert run("tasks", "--status", "queued") == (0, "no queued tasks\n")
+
+
+def test_an_unknown_status_is_refused_with_the_known_ones(home, capsys):
+    assert main(["tasks", "--status", "done", "--config", str(home.config)]) == 2
+    assert "completed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("uuid", [OPEN, DONE])
+def test_show_tells_the_story_of_open_and_closed_tasks_in_order(run, uuid):
+    code, out = run("show", uuid)
+    assert code == 0
+    places = [out.index(part) for part in ("message 1", "message 2", "message 3", "tool 1", "effect 1", "effect 2")]
+    assert places == sorted(places)
+    assert "reported 120+8" in out
+    assert "read_file" in out
+
+
+def test_show_says_which_numbers_are_estimates(run):
+    _, out = run("show", OPEN)
+    assert "estimates (" in out
+    assert "the provider's own numbers" in out
+
+
+def test_show_says_when_answers_came_without_numbers(home, run):
+    context = home.task("0c000000-0000-4000-8000-000000000003", 3)
+    context.get_message_store().add_message("assistant", "No numbers.", finish_reason="stop")
+    context.close()
+    assert "only 1 of 2 answers came with the provider's numbers" in run("show", "0c")[1]
+
+
+def test_show_as_json_has_row_notes_and_entries(run):
+    code, out = run("show", DONE, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["row"]["uuid"] == DONE
+    assert found["live"] is False
+    kinds = [entry["kind"] for entry in found["entries"]]
+    assert kinds == ["message", "message", "message", "tool", "effect", "effect", "message"]
+    assert found["entries"][2]["prompt_tokens"] == 120
+
+
+def test_show_of_a_damaged_task_passes_over_the_damage_and_names_it(home, run):
+    path = home.settings.base_dir / "running" / OPEN / "messages.jsonl"
+    with path.open("ab") as file:
+        file.write(b"\0\0\0\n" + b'{"seq": 6, "role": "user", "content": "torn')
+    before = path.read_bytes()
+    code, out = run("show", OPEN)
+    assert code == 0
+    assert "NUL bytes" in out
+    assert path.read_bytes() == before
+
+
+def test_looking_changes_nothing_of_a_task(home, run):
+    folder = home.settings.base_dir / "running" / OPEN
+    with (folder / "messages.jsonl").open("ab") as file:
+        file.write(b'{"seq": 6, "role": "user", "content": "torn')
+    (folder / "current.jsonl").unlink()  # a store that opened it would derive it again
+    held = disk.lock(folder / "lock")
+    before = snapshot(folder)
+    try:
+        assert run("show", OPEN)[0] == 0
+        assert run("request", OPEN)[0] == 0
+    finally:
+        disk.unlock(held)
+    assert snapshot(folder) == before
+
+
+def test_show_of_a_task_that_was_never_started_has_the_row(home, run):
+    from agent.run.wiring import Wiring
+    from agent.values import TaskKey
+
+    wiring = Wiring(home.settings)
+    uuid = wiring.ledger.put(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
+    wiring.close()
+    code, out = run("show", uuid)
+    assert code == 0
+    assert "it was never started" in out
+    code, out = run("request", uuid)
+    assert code == 0
+    assert "there is no conversation yet" in out
+    assert json.loads(run("request", uuid, "--json")[1])["request"] is None
+
+
+def test_request_is_what_would_be_sent_and_says_why(run):
+    code, out = run("request", OPEN, "--json")
+    found = json.loads(out)
+    assert code == 0
+    messages = found["request"]["messages"]
+    assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool"]
+    assert found["request"]["model"] == "replay"
+    assert found["request"]["tools"]
+    why = found["why"]
+    assert why["messages"] == 4
+    assert why["bytes"] > 0
+    assert why["tokens"]["reported"] is True
+    assert why["tokens"]["next_request"] >= 128
+    assert why["limits"]["sources"] == [{"tokens": 128_000, "source": "the known window of replay"}]
+    assert why["limits"]["input_limit"] < why["limits"]["window"]
+
+
+def test_request_in_words_names_layers_window_and_limit(run):
+    code, out = run("request", OPEN)
+    assert code == 0
+    for part in ("system", "working", "window 128,000", "input at most", "compacts above", '"messages": ['):
+        assert part in out
+
+
+def test_request_of_an_ended_conversation_says_that_nothing_is_sent(run):
+    _, out = run("request", DONE)
+    assert "the task has ended (completed)" in out
+    assert "it is not sent" in out
+    assert '"messages"' not in out
+
+
+def test_request_of_a_task_that_is_over_the_limit_says_that_a_compaction_comes_first(home, run):
+    home.config.write_text(
+        home.config.read_text().replace("messages: rec.jsonl", "messages: rec.jsonl, context_length: 20000")
+    )
+    context = home.task("0d000000-0000-4000-8000-000000000004", 4)
+    for number in range(6):
+        context.get_message_store().add_message("assistant", f"{number} " + "word " * 3000, finish_reason="stop")
+        context.get_message_store().add_message("user", "Go on.", kind="comment")
+    context.close()
+    _, out = run("request", "0d")
+    assert "a compaction comes first" in out
+
+
+def test_request_of_a_task_whose_call_is_open_says_that_its_outcome_is_unknown(home, run):
+    context = home.task("0e000000-0000-4000-8000-000000000005", 5)
+    call = {"id": "c2", "name": "run_command", "arguments": {"command": "make"}}
+    context.get_message_store().add_message("assistant", "", tool_calls=[call], finish_reason="tool_calls")
+    context.close()
+    assert "outcome unknown" in run("request", "0e")[1]
+    held = disk.lock(home.settings.base_dir / "running" / "0e000000-0000-4000-8000-000000000005" / "lock")
+    try:
+        assert "tools are at work" in run("request", "0e")[1]
+    finally:
+        disk.unlock(held)
+
+
+def test_config_show_has_every_key_with_its_origin_and_no_secret(home, capsys):
+    home.config.write_text(home.config.read_text() + "github: {token: ghp_0123456789abcdef}\n")
+    assert main(["config", "show", "--config", str(home.config)]) == 0
+    out = capsys.readouterr().out
+    assert "ghp_0123456789abcdef" not in out
+    line = next(one for one in out.splitlines() if one.startswith("github.token"))
+    assert line.split() == ["github.token", "config.yaml", "********"]
+    assert main(["config", "show", "--json", "--config", str(home.config)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"key": "llm.provider", "value": "replay", "origin": "config.yaml"} in rows
+
+
+def test_config_show_works_where_a_variable_is_not_set(home, capsys, monkeypatch):
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    home.config.write_text(home.config.read_text() + "verify: {command: '${NOT_THERE}'}\n")
+    assert main(["config", "show", "--config", str(home.config)]) == 0
+    assert "verify.command" in capsys.readouterr().out
+
+
+def test_pause_resume_and_stop_reach_the_row(run):
+    assert run("pause", OPEN[:4]) == (0, f"{OPEN}: pause requested\n")
+    assert json.loads(run("resume", OPEN, "--json")[1]) == {"uuid": OPEN, "status": "running", "requested": "resume"}
+    assert run("stop", OPEN)[0] == 0
+    assert "stop" in run("show", OPEN)[1]
+
+
+def test_what_cannot_be_asked_of_a_task_is_a_usage_error(home, capsys):
+    assert main(["pause", DONE, "--config", str(home.config)]) == 2
+    assert "completed already" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_folder_that_cannot_be_read_is_the_surroundings(home, capsys):
+    folder = home.settings.base_dir / "running" / OPEN
+    folder.chmod(0)
+    try:
+        assert main(["show", OPEN, "--config", str(home.config)]) == 3
+    finally:
+        folder.chmod(0o700)
+    assert "error:" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""On a real terminal: tables and colours are ours, nothing of what others wrote is obeyed."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from cli_home import DONE, OPEN, ROOT, Home
+
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[KAG]|\x1b\[2K")
+"""What Rich itself writes: colours, the cursor of the spinner, one line erased."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = Home(tmp_path_factory.mktemp("home")).both()
+    home.repository()
+    return home
+
+
+def on_a_terminal(home, *args):
+    """(text, exit code) of a command whose output is a terminal of 100 columns."""
+    master, slave = pty.openpty()
+    env = {**os.environ, "COLUMNS": "100", "LINES": "40", "TERM": "xterm-256color"}
+    command = [sys.executable, str(ROOT / "main.py"), "--config", str(home.config), *args]
+    child = subprocess.Popen(command, cwd=home.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    data = b""
+    while True:
+        try:
+            chunk = os.read(master, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        data += chunk
+    os.close(master)
+    return data.decode(), child.wait(60)
+
+
+def test_a_hostile_title_and_tool_output_cannot_reach_the_terminal(home):
+    for args in (("tasks",), ("show", DONE)):
+        text, code = on_a_terminal(home, *args)
+        assert code == 0
+        rest = OURS.sub("", text)
+        assert not any(sign in rest for sign in ("\x1b", "\x9b", "\x07", "\u202e"))
+        assert "owned" not in rest
+        assert "合計" in rest
+
+
+def test_tasks_is_a_table_with_short_uuids(home):
+    text, _ = on_a_terminal(home, "tasks")
+    assert OPEN[:8] in text
+    assert OPEN not in text
+
+
+def test_json_on_a_terminal_is_json_alone(home):
+    text, code = on_a_terminal(home, "doctor", "--json")
+    assert code == 0, text
+    assert text.startswith("{")
+    assert "\x1b" not in text
+
+
+def test_doctor_shows_what_it_looks_at(home):
+    text, code = on_a_terminal(home, "doctor")
+    assert code == 0, text
+    assert "looking" in text
+    assert "sandbox.kind" in OURS.sub("", text)
