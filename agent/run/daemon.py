@@ -58,7 +58,7 @@ class Daemon:
                 base_dir=str(self.settings.base_dir),
                 version=__version__,
             )
-            supervisor = Supervisor(self.settings, wiring.ledger, wiring.owner, self.events)
+            supervisor = Supervisor(wiring)
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent.errors import ForgeError
+from agent.errors import DiskError, ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,10 +54,13 @@ def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> s
         provider=settings.llm.provider,
         model=settings.provider().model,
     )
-    task.uuid = uuid
-    task.prepare()
     if uuid is not None:
         events.emit("task_queued", uuid=uuid, task=str(key))
+    task.uuid = uuid
+    try:
+        task.prepare()
+    except (ForgeError, DiskError) as error:  # the next poll moves the label; the other issues go on
+        events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
     return uuid
 
 

@@ -12,16 +12,17 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent import clock, disk, proc
+from agent import clock, proc
 from agent.run import worker
+from agent.run.closing import close_leftovers
+from agent.taskqueue import alive_by_lock
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess
 
-    from agent.config import Settings
-    from agent.observe.events import Events
-    from agent.taskqueue import Ledger, Row
+    from agent.run.wiring import Wiring
+    from agent.taskqueue import Row
 
 SWEEP_SECONDS = 5.0
 REFUSED_SECONDS = 300.0
@@ -39,11 +40,13 @@ class Child:
 class Supervisor:
     """Workers of one base_dir."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, owner: str, events: Events) -> None:
-        self.settings = settings
-        self.ledger = ledger
-        self.owner = owner
-        self.events = events
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.settings = wiring.settings
+        self.ledger = wiring.ledger
+        self.owner = wiring.owner
+        self.events = wiring.events
+        self.alive_by_lock = alive_by_lock(self.settings.base_dir)
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
         self.refusals: dict[str, tuple[int, float]] = {}  # uuid → (workers that ended without a claim, not before)
@@ -93,15 +96,19 @@ class Supervisor:
 
     def sweep(self) -> None:
         """Rows that run without a living holder go back to the queue, after what they left running is ended."""
-        for uuid in self.ledger.requeue_dead(self.is_alive):
-            self.events.emit("task_requeued", uuid=uuid)
+        poisoned: list[Row] = []
+        for uuid in self.ledger.requeue_dead(self.is_alive, on_poison=poisoned.append):
+            self.events.emit("task_requeued", uuid=uuid, why="its worker died")
+        for row in poisoned:
+            self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code="poison")
+        close_leftovers(self.wiring)
 
     def is_alive(self, row: Row) -> bool:
         """A row of this base_dir lives while somebody holds its lock; ends the tree of a dead one."""
         child = self.children.get(row.uuid)
         if child is not None and child.process.exitcode is None:
             return True
-        if disk.is_locked(self.settings.base_dir / "running" / row.uuid / "lock"):
+        if self.alive_by_lock(row):
             return True
         proc.end_tree(row.uuid)
         return False

@@ -8,6 +8,7 @@ is taken and held for life, *then* the row is claimed; a failed claim exits sile
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -62,7 +63,9 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
     finally:
         proc.end_tree(uuid)
         wiring.close()
-        os.close(lock)
+        if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone
+            shutil.rmtree(folder, ignore_errors=True)
+        disk.unlock(lock)
 
 
 def work(handler: TaskHandler, task: Task) -> int:
