@@ -1,7 +1,7 @@
 """Files the way SQLite would write them: one write a line, temp + fsync + rename, flock, no symlink followed.
 
 Every function turns an OSError of a *write* into DiskError with the path and what to do; reads raise OSError as is.
-Facts: ../docs/durability.md; a line written by one call can still be torn by kill -9.
+See docs/files.md; a line written by one call can still be torn by kill -9.
 """
 
 from __future__ import annotations
