@@ -185,8 +185,11 @@ def base_dir(settings: Settings) -> Iterator[Check]:
         yield Check(name, FAIL, f"{folder} cannot be written by this user", _WRITE)
         return
     yield from _modes(folder) or [Check(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
-    if disk.is_locked(folder / "daemon.lock"):
-        yield Check("daemon", OK, f"a daemon works on {folder}")
+    try:
+        if disk.is_locked(folder / "daemon.lock"):
+            yield Check("daemon", OK, f"a daemon works on {folder}")
+    except OSError:
+        pass  # another user's; then the folder is, too, and that was said
 
 
 _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_dir elsewhere"

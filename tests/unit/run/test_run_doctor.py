@@ -1,0 +1,249 @@
+"""Whatever is broken, `examine` says what was found and what to do, breaks nothing and makes nothing."""
+
+import contextlib
+import os
+import sqlite3
+
+import pytest
+from cli_home import DONE, Home
+from llm_servers import Reply, Script
+
+from agent import disk
+from agent.config import load
+from agent.run.doctor import FAIL, OK, WARN, Check, examine, existing, worst
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path)
+    home.repository()
+    return home
+
+
+def look(home, environ=None):
+    """Findings by name; of several of one name the worst."""
+    found = {}
+    for check in examine(lambda complete: load(home.config, environ=environ or {}, complete=complete)):
+        if check.name not in found or check.state == FAIL:
+            found[check.name] = check
+        assert check.state in (OK, WARN, FAIL)
+        assert check.found
+    return found
+
+
+def configure(home, **sections):
+    text = home.config.read_text()
+    for name, value in sections.items():
+        lines = [line for line in text.splitlines() if not line.startswith(f"{name}:")]
+        text = "\n".join([*lines, f"{name}: {value}"]) + "\n"
+    home.config.write_text(text)
+
+
+def test_a_machine_that_is_fit_has_no_failure_and_nothing_is_made(home):
+    before = sorted(home.folder.rglob("*"))
+    found = look(home)
+    assert worst(found.values()) == 0, found
+    assert {one.name for one in found.values() if one.state == WARN} == {"sandbox"}  # it is none, on purpose
+    assert "not there yet" in found["base_dir"].found
+    assert sorted(home.folder.rglob("*")) == before
+
+
+def test_the_names_of_the_parts_are_announced_before_they_are_looked_at(home):
+    steps = []
+    for check in examine(lambda complete: load(home.config, environ={}, complete=complete), steps.append):
+        assert steps
+        assert check
+    assert steps[:4] == ["configuration", "python", "git", "sqlite"]
+    assert steps[-2:] == ["model", "local"]
+
+
+def test_a_configuration_that_cannot_be_read_is_a_finding_and_the_rest_is_looked_at(home):
+    home.config.write_text("scheduling: {max_worker: 2}\n")
+    found = look(home)
+    assert found["configuration"].state == FAIL
+    assert "max_workers" in found["configuration"].found
+    assert {"python", "git", "sqlite", "sandbox"} <= set(found)
+    assert worst(found.values()) == 3
+
+
+def test_a_variable_that_is_not_set_is_a_finding_and_everything_is_looked_at(home):
+    configure(home, verify="{command: '${NOT_THERE}'}")
+    found = look(home)
+    assert "NOT_THERE" in found["configuration"].found
+    assert found["configuration"].state == FAIL
+    assert found["model"].state == OK
+    assert found["local"].state == OK
+
+
+def test_a_base_dir_that_is_a_file_is_a_finding(home):
+    (home.folder / "contexts").write_text("")
+    found = look(home)
+    assert found["base_dir"].state == FAIL
+    assert "is no folder" in found["base_dir"].found
+
+
+def test_a_base_dir_that_others_can_read_is_a_warning_with_the_command(home):
+    folder = disk.make_dir(home.folder / "contexts", disk.passable())
+    assert look(home)["base_dir"].state == OK
+    folder.chmod(0o755)
+    found = look(home)["base_dir"]
+    assert found.state == WARN
+    assert found.advice == f"chmod {disk.passable():o} {folder}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="commands run under another user as root only")
+def test_a_folder_that_commands_cannot_pass_is_a_warning(home):
+    disk.make_dir(home.folder / "contexts", 0o711)
+    disk.make_dir(home.folder / "contexts" / "running", 0o700)
+    assert "cannot reach their work tree" in look(home)["base_dir"].found
+
+
+def test_a_daemon_that_works_here_is_named(home):
+    disk.make_dir(home.folder / "contexts", disk.passable())
+    held = disk.lock(home.folder / "contexts" / "daemon.lock")
+    try:
+        assert "a daemon works on" in look(home)["daemon"].found
+    finally:
+        disk.unlock(held)
+    assert "daemon" not in look(home)
+
+
+def test_the_rows_are_counted_and_found_whole(home):
+    home.both()
+    assert "is whole, 2 task(s), schema" in look(home)["tasks.db"].found
+
+
+@pytest.mark.parametrize("damage", ["no database", "torn page"])
+def test_damaged_rows_are_a_failure_with_a_way_out(home, damage):
+    home.both()
+    path = home.settings.base_dir / "tasks.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if damage == "no database":
+        path.write_bytes(b"this is no database " * 300)
+    else:
+        data = bytearray(path.read_bytes())
+        data[4096:] = os.urandom(len(data) - 4096)
+        path.write_bytes(data)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    found = look(home)["tasks.db"]
+    assert found.state == FAIL
+    assert "backup" in found.advice
+
+
+def test_rows_of_a_newer_version_are_a_failure(home):
+    home.both()
+    with contextlib.closing(sqlite3.connect(home.settings.base_dir / "tasks.db")) as db:
+        db.execute("INSERT INTO schema_version VALUES (99, 'later', 'now')")
+        db.commit()
+    found = look(home)["tasks.db"]
+    assert found.state == FAIL
+    assert found.advice == "update the program"
+
+
+def test_looking_at_the_rows_leaves_tasks_alone(home):
+    home.both()
+    folder = home.settings.base_dir / "completed" / DONE
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    look(home)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_tracker_that_is_configured_and_missing_fails_one_by_default_only_warns(home):
+    configure(home, local="{tracker: nowhere, repos: {default: repo}}")
+    found = look(home)["local"]
+    assert found.state == FAIL
+    assert "nowhere" in found.found
+    configure(home, local="{}")
+    (home.folder / "tracker").rename(home.folder / "other")
+    found = look(home)
+    assert found["local"].state == WARN
+    assert found["repository default"].state == WARN  # the folder of config.yaml is no repository
+
+
+def test_an_issue_that_cannot_be_read_is_a_warning(home):
+    (home.folder / "tracker" / "issues" / "1.md").write_text("no front matter")
+    checks = list(examine(lambda complete: load(home.config, environ={}, complete=complete)))
+    assert any(check.state == WARN and "1.md" in check.found for check in checks)
+
+
+def test_a_repository_that_is_missing_fails_with_the_key_to_set(home):
+    configure(home, local="{tracker: tracker, repos: {default: repo, other: nowhere}}")
+    found = look(home)
+    assert found["repository default"].state == OK
+    assert found["repository other"].state == FAIL
+    assert "local.repos" in found["repository other"].advice
+
+
+def test_a_server_that_is_not_there_fails_and_the_window_is_explained_all_the_same(home):
+    with Script(Reply({})) as server:
+        url = server.url
+    configure(home, llm=f"{{provider: ollama, ollama: {{base_url: '{url}', context_length: 8192}}}}")
+    found = look(home)
+    assert found["model"].state == FAIL
+    assert "ollama serve" in found["model"].advice
+    assert "8,192" in found["window"].found
+    assert "not asked" in found["window"].found
+
+
+def test_a_window_that_is_smaller_than_configured_is_a_warning(home):
+    routes = {
+        ("GET", "/v1/models"): Reply({"data": [{"id": "m"}]}),
+        ("GET", "/props"): Reply({"default_generation_settings": {"n_ctx": 4096}}),
+    }
+    with Script(Reply({}), routes=routes) as server:
+        configure(
+            home, llm=f"{{provider: openai, openai: {{base_url: '{server.url}', model: m, context_length: 32768}}}}"
+        )
+        found = look(home)
+    assert found["model"].state == OK, found["model"]
+    assert found["window"].state == WARN
+    assert "window 4,096 tokens: loaded by the server" in found["window"].found
+    assert "llm.openai.context_length" in found["window"].advice
+
+
+def test_a_model_that_the_server_does_not_have_fails(home):
+    routes = {("GET", "/v1/models"): Reply({"data": [{"id": "other"}]})}
+    with Script(Reply({}), routes=routes) as server:
+        configure(home, llm=f"{{provider: openai, openai: {{base_url: '{server.url}', model: m}}}}")
+        found = look(home)["model"]
+    assert found.state == FAIL
+    assert "other" in found.found
+
+
+def test_a_model_for_summaries_is_looked_at_too(home):
+    with Script(Reply({})) as server:
+        url = server.url
+    configure(
+        home,
+        llm=f"{{provider: replay, replay: {{messages: rec.jsonl}}, openai: {{base_url: '{url}'}}}}",
+        context_storage="{summary_model: {provider: openai}}",
+    )
+    found = look(home)
+    assert found["model"].state == OK
+    assert found["summary model"].state == FAIL
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_a_finding(home):
+    configure(home, llm="{provider: 'no_such_package.client:Client'}")
+    assert look(home)["model"].state == FAIL
+
+
+def test_no_finding_holds_a_secret(home):
+    with Script(Reply("ghp_0123456789abcdef", 401), routes={("GET", "/v1/models"): Reply("x", 401)}) as server:
+        url = server.url.replace("127.0.0.1", "user:hunter2hunter2@127.0.0.1")
+        configure(home, llm=f"{{provider: openai, openai: {{base_url: '{url}', api_key: sk-0123456789abcdef}}}}")
+        found = look(home)
+    said = " ".join(check.found + check.advice for check in found.values())
+    assert "hunter2hunter2" not in said
+    assert "sk-0123456789abcdef" not in said
+
+
+def test_the_place_of_a_folder_that_is_not_there_is_the_nearest_that_is(tmp_path):
+    assert existing(tmp_path / "a" / "b") == tmp_path
+
+
+def test_only_a_failure_makes_the_exit_code_3():
+    assert worst([Check("a", OK, "x"), Check("b", WARN, "x")]) == 0
+    assert worst([Check("a", OK, "x"), Check("b", FAIL, "x")]) == 3
