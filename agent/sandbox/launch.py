@@ -73,6 +73,7 @@ def launch(
         contents = profile.files(command.mounts, network=command.network)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
         reader, writer = stack.enter_context(_pipe())
+        outer_reader, outer_writer = stack.enter_context(_pipe())
         inner = profile.arguments(
             _name(tool, uid, sources),
             command.argv,
@@ -88,7 +89,7 @@ def launch(
         user = uid
         if staged:
             assert uid is not None
-            inner = profile.stage(str(tool.path), _setpriv(), uid, sources) + inner
+            inner = profile.stage(str(tool.path), _setpriv(), uid, sources, outer_writer) + inner
             user = None  # the stage needs root to bind; setpriv becomes the uid after it
         try:
             finished = proc.run(
@@ -100,15 +101,16 @@ def launch(
                 cap=cap,
                 spool=spool,
                 stop=stop,
-                pass_fds=(writer, *data.values()),
+                pass_fds=(writer, outer_writer, *data.values()),
                 user=user,
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error
         report = _report(reader)
-    if "child-pid" in report:
+        first = (_report(outer_reader) if staged else report).get("child-pid")
+    if first is not None:
         # The first process inside is killed with bubblewrap; when it is dead, so is everything it was first of.
-        proc.wait_gone(report["child-pid"])
+        proc.wait_gone(first)
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")

@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from rooms import Room, settings
 
 from agent.sandbox import probe

@@ -1,9 +1,15 @@
 """What a command can and cannot reach in bubblewrap: the probes of the security facts (5.2, 4.5)."""
 
 import os
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -208,6 +214,54 @@ def test_a_daemon_is_gone_with_its_command(room):
     before = (room.work / "beat").stat().st_mtime_ns
     room.run("sleep 0.1")
     assert (room.work / "beat").stat().st_mtime_ns == before
+
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{here!r}, {root!r}]
+from rooms import Room
+room = Room(Path(sys.argv[1]), sys.argv[2])
+if {direct!r}:
+    room.sandbox.read_only = ()  # an interpreter below /root alone would need the stage
+room.run("echo $$ > started; (setsid sleep {nap} &); sleep {nap}")
+"""
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o711])
+def test_everything_dies_with_the_worker(tmp_path, isolated, mode):
+    here = Path(__file__).parent
+    nap = str(200_000 + os.getpid())
+    base = Path(tempfile.mkdtemp(prefix="makimono-worker-"))
+    base.chmod(mode)  # as root: with and without the stage
+    script = WORKER.format(here=str(here), root=str(here.parents[2]), nap=nap, direct=mode == 0o711)
+    worker = subprocess.Popen([sys.executable, "-c", script, str(base), str(uuid4())])
+    try:
+        wait_for(lambda: (base / "work" / "started").exists() and sleepers(nap))
+    finally:
+        worker.kill()
+        worker.wait()
+    wait_for(lambda: not sleepers(nap))
+    shutil.rmtree(base)
+
+
+def wait_for(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not happen within 20 s")
+
+
+def sleepers(nap):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes() == f"sleep\0{nap}\0".encode():
+                found.append(path)
+        except OSError:
+            continue
+    return found
 
 
 def test_paths_that_are_named_are_readable_only(room, tmp_path):

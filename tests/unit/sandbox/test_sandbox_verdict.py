@@ -1,9 +1,11 @@
 """Whether commands can be isolated, who they run as, and what is said when they cannot."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,7 +15,7 @@ from rooms import Room, settings
 from agent.errors import ConfigError, SandboxUnavailable
 from agent.sandbox import Mounts, Refused, account, make_sandbox, probe
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
-from agent.sandbox.launch import Command, Tool, launch
+from agent.sandbox.launch import Command, Tool, launch, needs_stage
 from agent.sandbox.probe import advice, candidates, packaged_tool, trial, version_of
 from agent.sandbox.surroundings import inside, limited
 
@@ -190,6 +192,21 @@ def test_a_base_dir_that_the_uid_cannot_reach_works_over_the_stage(tmp_path, iso
     assert not account.reachable(room.work, room.sandbox.uid)
     assert room.says("echo x > f; id -u; cat f") == f"{room.sandbox.uid}\nx"
     assert room.says("ls /mnt 2>&1; grep -c /mnt /proc/mounts").endswith("0")
+
+
+def test_a_tree_that_the_uid_can_reach_needs_no_stage(isolated):
+    base = Path(tempfile.mkdtemp(prefix="makimono-reachable-"))
+    try:
+        base.chmod(0o711)
+        room = Room(base, UUID)
+        room.sandbox.read_only = ()  # an interpreter below /root alone would need it
+        command = Command(["true"], {}, Mounts(room.work), room.sandbox.limits)
+        if account.reachable(room.sandbox.tool.path, room.sandbox.uid):
+            assert not needs_stage(room.sandbox.tool, room.sandbox.uid, command)
+        assert room.says("echo x > f; cat f; touch /usr/x 2>&1 | grep -c Read-only") == "x\n1"
+        assert room.run("sleep 300", timeout=0.5).timed_out
+    finally:
+        shutil.rmtree(base)
 
 
 def test_this_interpreter_is_first_after_what_an_administrator_put_in_front(room):

@@ -38,7 +38,7 @@ def test_a_secret_is_masked_in_each_encoding(encoded):
     assert "quotes" not in masked.replace("%22", "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, database=None)
 @given(before=st.binary(max_size=10), after=st.binary(max_size=10))
 def test_base64_is_masked_wherever_the_secret_stands(before, after):
     secret = "glpat-0a1b2c3d4e5f6g7h8i9j"

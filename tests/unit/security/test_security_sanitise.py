@@ -203,7 +203,7 @@ def test_hostile_repetition_ends(unit):
     clean(unit * (400_000 // len(unit)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, database=None)
 @given(st.text(st.characters() | st.sampled_from("<>!-`~[]()\"' \n\x1b\u200b\u202e"), max_size=80))
 def test_cleaning_leaves_nothing_to_clean(text):
     cleaned = clean(text)
