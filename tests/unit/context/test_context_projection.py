@@ -264,7 +264,7 @@ def _root(tmp_path):
 
 
 class TestHistories(Histories.TestCase):
-    settings = settings(max_examples=int(os.environ.get("HISTORIES", "15")), stateful_step_count=25, deadline=None)
+    settings = settings(max_examples=int(os.environ.get("HISTORIES", "10")), stateful_step_count=25, deadline=None)
 
 
 def test_derive_writes_to_a_descriptor_too(tmp_path):

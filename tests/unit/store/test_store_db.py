@@ -1,6 +1,8 @@
 """`agent.store.db`, `migrate` and `ratios`: one connection, one schema, three tries."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -255,3 +257,18 @@ def test_the_rule_of_learning_is_the_one_of_the_counters(tasks):
     here, there = TokenRatios(tasks), MemoryRatios()
     for estimated, reported in ((1000, 1300), (400, 100), (150, 900), (5000, 5100), (300, 4000)):
         assert here.learn("m", estimated, reported) == there.learn("m", estimated, reported)
+
+
+def test_without_pysqlite3_pythons_own_is_taken_only_if_it_is_safe():
+    code = """
+import sqlite3, sys
+sys.modules["pysqlite3"] = None
+from agent.errors import SurroundingsError
+from agent.store import db
+try:
+    taken = db.module() is sqlite3
+except SurroundingsError as error:
+    taken = not db.is_safe(sqlite3.sqlite_version_info) and "pip install" in str(error) and not db.sqlite_version()[2]
+sys.exit(0 if taken else 1)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
