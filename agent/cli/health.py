@@ -54,5 +54,7 @@ def steps(state: State) -> Iterator[Callable[[str], None]]:
         return
     import sys
 
-    with tables.console(sys.stderr).status("looking …") as status:
-        yield lambda name: status.update(f"looking at {tables.cell(name)} …")
+    from rich.text import Text
+
+    with tables.console(sys.stderr).status(Text("looking …")) as status:
+        yield lambda name: status.update(Text(f"looking at {tables.cell(name)} …"))

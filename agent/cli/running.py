@@ -20,14 +20,20 @@ Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uui
 def run(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics", metavar="PORT", min=0, max=65535, help="Answer GET /metrics on this port of 127.0.0.1."
+        ),
+    ] = None,
 ) -> int:
     """Run the daemon: poll, queue, one process per task."""
-    from agent.cli.progress import listening
+    from agent.cli.progress import listening, measured
     from agent.run.daemon import Daemon
 
     state: State = context.obj
-    with listening(state) as events:
-        return Daemon(state.settings, events).run(once=once)
+    with listening(state) as (events, heard), measured(metrics, events, heard):
+        return Daemon(state.settings, events, heard).run(once=once)
 
 
 @app.command()

@@ -28,11 +28,15 @@ TICK = 0.1
 
 
 class Daemon:
-    """One run of the daemon.  `run` returns the exit code: 0, 1 when a task failed (`once`), 130 when it was killed."""
+    """One run of the daemon.  `run` returns the exit code: 0, 1 when a task failed (`once`), 130 when it was killed.
 
-    def __init__(self, settings: Settings, events: Events) -> None:
+    `events` are its own; `heard` announces those of its workers.
+    """
+
+    def __init__(self, settings: Settings, events: Events, heard: Events | None = None) -> None:
         self.settings = settings
         self.events = events
+        self.heard = heard
         self.wake = threading.Event()
         self.drain = False
         self.kill = False
@@ -58,7 +62,7 @@ class Daemon:
                 base_dir=str(self.settings.base_dir),
                 version=__version__,
             )
-            supervisor = Supervisor(wiring)
+            supervisor = Supervisor(wiring, self.heard)
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent import clock, proc
+from agent.observe.events import Events
 from agent.run import worker
 from agent.run.closing import close_leftovers
+from agent.run.watch import Watch
 from agent.taskqueue import alive_by_lock
 
 if TYPE_CHECKING:
@@ -38,15 +40,16 @@ class Child:
 
 
 class Supervisor:
-    """Workers of one base_dir."""
+    """Workers of one base_dir.  `heard` announces what they log (`watch.py`)."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, heard: Events | None = None) -> None:
         self.wiring = wiring
         self.settings = wiring.settings
         self.ledger = wiring.ledger
         self.owner = wiring.owner
         self.events = wiring.events
         self.alive_by_lock = alive_by_lock(self.settings.base_dir)
+        self.watch = Watch(self.settings.base_dir, heard or Events())
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
         self.refusals: dict[str, tuple[int, float]] = {}  # uuid → (workers that ended without a claim, not before)
@@ -57,6 +60,7 @@ class Supervisor:
 
     def step(self) -> None:
         """Reap what ended, put dead tasks back, start what is due and fits."""
+        self.watch.look(self.children)
         self.reap()
         now = clock.monotonic()
         if now - self.swept_at >= SWEEP_SECONDS:
@@ -83,6 +87,7 @@ class Supervisor:
                 continue
             child.process.join()
             child.report.close()
+            self.watch.end(uuid)
             del self.children[uuid]
             self.exit_codes[uuid] = child.process.exitcode
             if child.process.exitcode != 0 and not child.claimed:
@@ -135,6 +140,7 @@ class Supervisor:
 
     def start(self, uuid: str) -> None:
         """Fork one worker."""
+        self.watch.begin(uuid)
         receive, send = self.context.Pipe(duplex=False)
         process = self.context.Process(target=worker.main, args=(self.settings, uuid, send), daemon=False)
         process.start()

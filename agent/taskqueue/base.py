@@ -232,6 +232,10 @@ class BaseLedger(Protocol):
         """Running rows whose holder begins with the prefix (`identity.place`)."""
         ...
 
+    def counts(self) -> dict[Status, int]:
+        """How many rows there are in each status; a status without rows is 0."""
+        ...
+
     def request(self, uuid: str, word: Word) -> Status:
         """Stop, pause or resume from outside; returns the status the row has now.
 

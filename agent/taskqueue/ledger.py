@@ -191,6 +191,10 @@ class Ledger:
     def count_running(self, owner_prefix: str = "") -> int:
         return int(self.db.run("ledger_count_running", prefix=owner_prefix)[0]["count"])
 
+    def counts(self) -> dict[Status, int]:
+        found = {record["status"]: int(record["count"]) for record in self.db.run("ledger_counts")}
+        return {status: found.get(status.value, 0) for status in Status}
+
     def _lives(self, row: Row, is_alive: Callable[[Row], bool], now: str) -> bool:
         if row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place:
             return is_alive(row)

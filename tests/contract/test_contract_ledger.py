@@ -722,3 +722,14 @@ def test_any_order_of_calls_keeps_the_rules(name):
 
     machine = type("Machine", (LedgerMachine,), {"ledger_name": name})
     run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=25, deadline=None))
+
+
+def test_rows_are_counted_by_status(ledger):
+    assert ledger.counts() == dict.fromkeys(Status, 0)
+    first, second, third = (ledger.put(key(number)) for number in (1, 2, 3))
+    ledger.claim(first, ELSEWHERE, 60)
+    ledger.request(second, "stop")
+    assert third
+    counts = ledger.counts()
+    assert (counts[Status.RUNNING], counts[Status.STOPPED], counts[Status.QUEUED]) == (1, 1, 1)
+    assert sum(counts.values()) == 3

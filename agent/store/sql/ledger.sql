@@ -81,6 +81,9 @@ RETURNING uuid;
 SELECT COUNT(*) AS count FROM tasks
 WHERE status = 'running' AND substr(COALESCE(lease_owner, ''), 1, length(CAST(:prefix AS TEXT))) = :prefix;
 
+-- name: ledger_counts
+SELECT status, COUNT(*) AS count FROM tasks GROUP BY status;
+
 -- name: ledger_today
 -- A run belongs to the day on which it starts, and one that waits to start will start today.
 SELECT
