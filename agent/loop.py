@@ -73,7 +73,7 @@ class Loop:
 
     def run(self) -> Outcome:
         """Take turns until one of them ends the run."""
-        outcome = self.already_ended()
+        outcome = None if self.hear() else self.already_ended()
         while outcome is None:
             outcome = self.turn()
         self.context.get_message_store().sync()
@@ -82,8 +82,7 @@ class Loop:
 
     def turn(self) -> Outcome | None:
         """Ask once, do what was answered; an outcome when that was the last turn."""
-        for text in self.news():
-            self.say(text, kind="comment")
+        self.hear()
         if ended := self.control.poll() or self.limits():
             return ended
         try:
@@ -96,6 +95,13 @@ class Loop:
         if outcome is None and self.window.past_the_mark():
             self.window.make_room()
         return outcome
+
+    def hear(self) -> bool:
+        """Take in what people wrote; whether there was anything.  An answer to `ask_user` comes this way too."""
+        texts = self.news()
+        for text in texts:
+            self.say(text, kind="comment")
+        return bool(texts)
 
     def ask(self) -> tuple[str, Sequence[Json]]:
         """One answer of the model.  Too long: compact once, retry once, reset, then give up."""
@@ -172,8 +178,8 @@ class Loop:
         last = self.context.get_message_store().last()
         if last is None or last.get("kind") == "summary":
             return None
-        if last["role"] == "tool":  # `finish` may be the newest call; then nothing came after its result
-            return self.tools.restored_outcome()
+        if last["role"] == "tool":  # `finish` may be the newest call; an interrupted one has no `tool_seq`
+            return self.tools.restored_outcome() if last.get("tool_seq") else None
         if last["role"] == "assistant" and not last.get("tool_calls"):
             return self.without_calls(last.get("content") or "", cut=last.get("finish_reason") == "length")
         return None

@@ -15,7 +15,7 @@ from agent import clock
 from agent.context import folding, projection
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
-from agent.context.records import INTERRUPTED, calls_of, content_of, wire
+from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, wire
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
 from agent.context.view import View
@@ -349,24 +349,37 @@ class MessageStore:
 
     def _answer_interrupted(self) -> bool:
         """Append a result for each call that a dead process left open, before the view is derived; whether there was
-        one."""
+        one.  The first may have its result in tools.jsonl already, which is written first."""
         waiting = bool(self._survey.calls)
         for call in list(self._survey.calls.values()):
+            known = self._recorded(call["name"])
+            content = INTERRUPTED
+            if known is not None:
+                content = content_of("tool", str(known.get("result") or ""), calls=False) or NO_OUTPUT
             record: Json = {
                 "seq": self._file.next_id(),
                 "role": "tool",
                 "tool_name": call["name"],
                 "tool_call_id": call["id"],
-                "content": INTERRUPTED,
+                "content": content,
                 "timestamp": clock.stamp(),
-                "tokens": self._count(INTERRUPTED),
+                "tokens": self._count(content),
             }
+            if known is not None:
+                self._place(record, known.get("output"), known["seq"])
             self._survey.feed(record, self._file.append(record))
             self.repairs.append(
-                f"messages.jsonl: call {call['id']} of {call['name']} had no result; its outcome is unknown"
+                f"messages.jsonl: call {call['id']} of {call['name']} had no result; "
+                + ("its outcome is unknown" if known is None else f"taken from tools.jsonl, {known['seq']}")
             )
         self._file.sync()
         return waiting
+
+    def _recorded(self, name: str) -> Json | None:
+        """The newest record of tools.jsonl when it is of this tool and no message has its result."""
+        if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:
+            return None
+        return self.tools.last()
 
     def _place(self, record: Json, output: str | None, tool_seq: int | None) -> None:
         """Note where the whole result is, for the pointer that may stand for it one day."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.context import TaskContextManager
 from agent.errors import DiskError, Fenced, MakimonoError
+from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run.task_run import TaskRun
 from agent.run.telling import tell
@@ -90,30 +91,40 @@ class TaskHandler:
         self.run = run = TaskRun(self.wiring, context, publishing=self.publishing)
         if self.drain_wanted:
             run.control.drain()
-        run.prepare()
-        run.brief()
-        outcome = run.loop().run()
-        self._conclude(context, run, outcome)
+        try:
+            run.prepare()
+            run.brief()
+            outcome = self._conclude(context, run, run.loop().run())
+        except Interrupted as stop:  # in the set-up command or in the verify command
+            outcome = self._conclude(context, run, stop.outcome)
         return outcome
 
-    def _conclude(self, context: TaskContextManager, run: TaskRun, outcome: Outcome) -> None:
+    def _conclude(self, context: TaskContextManager, run: TaskRun, outcome: Outcome) -> Outcome:
         """Leave every end as its kind wants: files first, the forge second, the row last."""
         if outcome.end is End.DRAINED:
             run.beat()
+            self._show_drained(context, run)
             self.wiring.ledger.release(context.uuid, context.attempt)
             self._emit("task_requeued", context, attempt=context.attempt, why="drained")
-            return
+            return outcome
         if outcome.end in (End.PAUSED, End.ASKED):
             tell(run, outcome, None)
             run.label("paused")
             context.paused("asked" if outcome.end is End.ASKED else "paused")
             self._emit("task_paused", context, why=str(outcome.end))
-            return
+            return outcome
         report = None if outcome.end is End.STOPPED else run.delivery.deliver(outcome)
         if report is not None and report.changed:
             context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
         tell(run, outcome, report)
         self._close(context, run, outcome, report)
+        return outcome
+
+    def _show_drained(self, context: TaskContextManager, run: TaskRun) -> None:
+        try:
+            run.progress.edit("drained")
+        except MakimonoError as error:  # the row goes back all the same
+            self._emit("effect_failed", context, effect="progress", error=str(error))
 
     def _close(self, context: TaskContextManager, run: TaskRun, outcome: Outcome, report: Report | None) -> None:
         """Label, then row and folder."""

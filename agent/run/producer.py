@@ -6,10 +6,11 @@ moves it (seed 002, 4.6, with the order of design section 2).  Called by the dae
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
-from agent.errors import DiskError, ForgeError
+from agent.errors import DiskError, ForgeError, IssueUnreadable
+from agent.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agent.forge import Task
     from agent.forge.base import Forge
     from agent.observe.events import Events
+    from agent.taskqueue import Row
     from agent.taskqueue.ledger import Ledger
 
 
@@ -61,6 +63,9 @@ def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> s
         task.prepare()
     except (ForgeError, DiskError) as error:  # the next poll moves the label; the other issues go on
         events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
+    if uuid is None and (waiting := ledger.latest(key)) is not None and waiting.status is Status.PAUSED:
+        ledger.request(waiting.uuid, "resume")  # the bot label on a task that waits means: go on
+        events.emit("task_resumed", uuid=waiting.uuid)
     return uuid
 
 
@@ -78,11 +83,26 @@ def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, inst
 
 
 def wake_paused(ledger: Ledger, forge: Forge, events: Events) -> None:
-    """A task that asked a question goes back to the queue when a person wrote something since."""
+    """A task that asked a question goes back to the queue when a person wrote something since; one whose issue is
+    closed or gone, or whose label was taken away, is stopped."""
     for row in ledger.list(status="paused"):
-        if row.key.task_source != forge.source or row.key.instance != forge.instance or row.outcome != "asked":
+        if row.key.task_source != forge.source or row.key.instance != forge.instance:
             continue
-        comments, _ = forge.comments_since(row.key, row.cursor)
-        if comments:
-            ledger.request(row.uuid, "resume")
+        try:
+            word = _word(forge, row)
+        except IssueUnreadable as error:
+            events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=str(error))
+            continue
+        if word is not None:
+            ledger.request(row.uuid, word)
+        if word == "resume":
             events.emit("task_resumed", uuid=row.uuid)
+
+
+def _word(forge: Forge, row: Row) -> Literal["stop", "resume"] | None:
+    if forge.control(row.key) == "stop":
+        return "stop"
+    if row.outcome != "asked":
+        return None
+    comments, _ = forge.comments_since(row.key, row.cursor)
+    return "resume" if any(not comment.is_bot for comment in comments) else None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from agent.run.task_run import TaskRun
 
 EDIT_SECONDS = 10.0
+WAIT_SECONDS = 3.0
+REASON = 300
 CHECKPOINT_TOOL = "update_plan"
 
 
@@ -30,6 +32,7 @@ class Progress:
         self.steps_done = 0
         self.last = ""
         self.text = ""
+        self.waiting = False
 
     def start(self) -> None:
         """Post the comment, once per task."""
@@ -52,10 +55,20 @@ class Progress:
             if fields["tool"] == CHECKPOINT_TOOL:
                 self._checkpoint()
         elif name == "model_wait":
-            self.last = f"waiting for the model: {fields.get('why', '')}"
-        elif name not in ("answer_received", "turn_started"):
+            self._wait(fields)
+        elif name == "answer_received":
+            self.last, self.waiting = "" if self.waiting else self.last, False
+        elif name != "turn_started":
             return
         if clock.monotonic() - self.edited_at >= EDIT_SECONDS:
+            self.edit("working")
+
+    def _wait(self, fields: Mapping[str, Any]) -> None:
+        """A wait is shown at once when it is long: nothing else happens before its end."""
+        seconds = float(fields.get("seconds") or 0.0)
+        self.last = f"waiting {seconds:.0f} s for the model's server: {str(fields.get('why', ''))[:REASON]}"
+        self.waiting = True
+        if seconds >= WAIT_SECONDS:
             self.edit("working")
 
     def edit(self, state: str, **values: Any) -> None:
@@ -80,6 +93,7 @@ class Progress:
 
     def _body(self, state: str, **values: Any) -> str:
         run = self.run
-        facts = run.facts() if hasattr(run, "model") else {}
         plan = run.tools.plan() if hasattr(run, "tools") else []
-        return run.say(render("progress", state=state, uuid=run.uuid, plan=plan, last=self.last, facts=facts, **values))
+        return run.say(
+            render("progress", state=state, uuid=run.uuid, plan=plan, last=self.last, facts=run.facts(), **values)
+        )

@@ -13,6 +13,7 @@ from agent.config.environment import network_environment
 from agent.errors import ForgeError, SetupFailed
 from agent.forge.marks import without_markers
 from agent.llm import make_client
+from agent.llm.base import Interrupted
 from agent.loop import Loop
 from agent.run import briefing
 from agent.run.control import TaskControl
@@ -63,6 +64,8 @@ class TaskRun:
         self.progress = Progress(self)
         self.news_at = -NEWS_SECONDS
         self.cursor: str | None = None
+        self.reports: list[str] = []  # what a person should know and what refuses nothing
+        self.isolation: dict[str, str] = {}
 
     # --- what touches the outside -----------------------------------------------------------------------------
 
@@ -77,6 +80,7 @@ class TaskRun:
             self.progress.start()
         repository = self.forge.repository(self.key, self.issue)
         self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
+        self.isolation = {"sandbox": self.sandbox.kind, "sandbox_reason": self.sandbox.reason}
         network = network_environment()
         self.mirror = Mirror(base_dir, repository.host, repository.owner, repository.repo, repository.url, env=network)
         self.mirror.fetch()
@@ -87,6 +91,7 @@ class TaskRun:
             base=self.issue.base or repository.default_branch,
             owner_uid=self.sandbox.uid,
         )
+        self.reports = self.workspace.reports
         self.workspace.open()
         self.home = self._set_up()
         self.publisher = Publisher(
@@ -107,7 +112,7 @@ class TaskRun:
             self.publisher,
             self.effects,
             self.events,
-            run=self.command,
+            run=self.check,
             facts=self.facts,
             redact=self.redact,
             publishing=self.publishing,
@@ -130,6 +135,8 @@ class TaskRun:
             secrets=self.settings.secrets(),
         )
         self.events.emit("setup_finished", ok=report.ok, cached=report.cached)
+        if report.changed:
+            self.reports.append(f"{report.note}: {', '.join(report.changed[:5])}")
         if not report.ok:
             raise SetupFailed(f"`workspace.setup` did not work: {report.note}\n\n{report.output}")
         return home if home.is_dir() else None
@@ -137,13 +144,23 @@ class TaskRun:
     def _run_setup(
         self, command: str, tree: Path, home: Path, network: bool, env: Mapping[str, str], timeout: float
     ) -> Finished:
-        mounts = Mounts(work=tree, home=home)
-        return self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
+        mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
+        done = self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
+        return self._unless_stopped(done)
 
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model, or the verify command, in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
         return self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
+
+    def check(self, command: str, timeout: float) -> Finished:
+        """Run the verify command.  Interrupted when a stop or a drain ended it: then it says nothing of the work."""
+        return self._unless_stopped(self.command(command, timeout))
+
+    def _unless_stopped(self, done: Finished) -> Finished:
+        if done.timed_out and (outcome := self.control.poll()) is not None:
+            raise Interrupted(outcome)
+        return done
 
     def _must_stop(self) -> bool:
         return self.control.poll() is not None
@@ -192,9 +209,8 @@ class TaskRun:
             self.context.set_columns(comment_cursor=self.cursor)
         else:
             self.cursor = row_cursor
-            records = list(self.context.get_tool_store().recent())
-            self.tools.restore(records)
-            self.repetition.restore(records)
+            self.tools.restore(self.context.get_tool_store().records())
+            self.repetition.restore(self.context.get_tool_store().recent())
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -240,18 +256,19 @@ class TaskRun:
         return Used(totals.llm_calls, totals.prompt + totals.completion, totals.cost)
 
     def facts(self) -> dict[str, Any]:
-        """What the texts for people say about the run."""
+        """What the texts for people say about the run, however far it came."""
         totals = self.context.totals()
+        provider = self.settings.provider()
         return {
             "turns": totals.llm_calls,
             "prompt_tokens": totals.prompt,
             "completion_tokens": totals.completion,
-            "cost": totals.cost if self.settings.provider().price is not None else None,
+            "cost": totals.cost if provider.price is not None else None,
             "estimated": totals.llm_calls > 0 and totals.prompt == 0,
-            "provider": self.model.provider,
-            "model": self.model.model,
-            "sandbox": self.sandbox.kind,
-            "sandbox_reason": self.sandbox.reason,
+            "provider": provider.name,
+            "model": provider.model,
+            "reports": list(dict.fromkeys(self.reports)),
+            **self.isolation,
         }
 
     def label(self, state: LabelState) -> None:

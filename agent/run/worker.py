@@ -12,18 +12,19 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from agent import disk, proc
-from agent.errors import ClaimLost, Fenced, LockHeld, MakimonoError
+from agent import clock, disk, proc
+from agent.errors import ClaimLost, DiskError, Fenced, LockHeld, MakimonoError
 from agent.forge import TaskFactory
 from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.run.handler import TaskHandler
 from agent.run.wiring import Wiring
 from agent.security.redact import Redactor
-from agent.values import End
+from agent.values import End, Status
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.forge import Task
+    from agent.taskqueue import Claim
 
 LEASE_SECONDS = 60.0
+AGAIN_SECONDS = 60.0
 EXIT_DRAINED = 75
 """Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
 
@@ -55,8 +58,12 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
         _tell(report, "claimed")
         log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
         carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
-        task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
-        return work(TaskHandler(wiring, attempt=claim.attempt), task)
+        try:
+            task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
+            return work(TaskHandler(wiring, attempt=claim.attempt), task)
+        except MakimonoError as error:
+            give_up(wiring, claim, error)
+            raise
     except ClaimLost:
         _tell(report, "lost")
         return 0
@@ -66,6 +73,21 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
         if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone
             shutil.rmtree(folder, ignore_errors=True)
         disk.unlock(lock)
+
+
+def give_up(wiring: Wiring, claim: Claim, error: MakimonoError) -> None:
+    """Let go of a row that `error` left running: before the handler had opened the task, or because it could not write.
+
+    A disk that is full is looked at again in a while; everything else ends the task, and the daemon tells the person.
+    """
+    with suppress(MakimonoError):  # what cannot be written now is found by the daemon's sweep
+        row = wiring.ledger.get(claim.uuid)
+        if isinstance(error, Fenced) or row is None or (row.status, row.attempt) != (Status.RUNNING, claim.attempt):
+            return
+        if isinstance(error, DiskError):
+            wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
+        else:
+            wiring.ledger.end(claim.uuid, claim.attempt, Status.FAILED, error_message=str(error), error_code=error.code)
 
 
 def work(handler: TaskHandler, task: Task) -> int:
