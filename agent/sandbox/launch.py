@@ -86,10 +86,12 @@ def launch(
             network=command.network,
             status=writer,
         )
-        user = uid
+        # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
+        user, handed = uid, [writer, *data.values()]
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, sources, outer_writer) + inner
+            handed.append(outer_writer)
             user = None  # the stage needs root to bind; setpriv becomes the uid after it
         try:
             finished = proc.run(
@@ -101,7 +103,7 @@ def launch(
                 cap=cap,
                 spool=spool,
                 stop=stop,
-                pass_fds=(writer, outer_writer, *data.values()),
+                pass_fds=handed,
                 user=user,
             )
         except OSError as error:

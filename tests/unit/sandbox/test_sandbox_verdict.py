@@ -204,6 +204,7 @@ def test_a_tree_that_the_uid_can_reach_needs_no_stage(isolated):
         if account.reachable(room.sandbox.tool.path, room.sandbox.uid):
             assert not needs_stage(room.sandbox.tool, room.sandbox.uid, command)
         assert room.says("echo x > f; cat f; touch /usr/x 2>&1 | grep -c Read-only") == "x\n1"
+        assert set(room.says("ls /proc/self/fd").split()) <= {"0", "1", "2", "3"}
         assert room.run("sleep 300", timeout=0.5).timed_out
     finally:
         shutil.rmtree(base)
