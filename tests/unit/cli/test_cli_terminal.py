@@ -68,3 +68,11 @@ def test_doctor_shows_what_it_looks_at(home):
     assert code == 0, text
     assert "looking" in text
     assert "sandbox.kind" in OURS.sub("", text)
+
+
+def test_run_counts_what_runs_and_waits_on_one_line_and_takes_it_away(home):
+    text, code = on_a_terminal(home, "run", "--once")
+    assert code == 0, text
+    assert "running" in text
+    assert "daemon_stopped" in text
+    assert text.endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is back and the line is gone"
