@@ -16,7 +16,10 @@ SLICE = 1 << 16
 """Characters that are encoded at a time, so that a text of 100 MB needs no second 100 MB."""
 
 BLOCK = 4096
-"""Bytes that are weighed at a time: 15 * 4096 stays below 65,521, where adler32 would wrap."""
+"""Bytes that are weighed at a time."""
+
+MOST = 65_520
+"""The largest sum that adler32 tells without wrapping."""
 
 LONGEST_TOKEN = 128
 """No token of o200k_base is longer, in bytes: a floor for runs of spaces, which cost nothing otherwise."""
@@ -117,11 +120,30 @@ CL100K = Fit(
 
 
 @cache
-def tables(fit: Fit) -> tuple[bytes, bytes, bytes]:
-    """Three tables over (class before, class here), each with four bits of the weight: low, middle, high."""
+def tables(fit: Fit) -> tuple[bytes, int, bytes, int]:
+    """Two tables over (class before, class here) with six bits of the weight each, low and high, and how many bytes of
+    each can be summed at a time."""
     weights = [fit.weight(pair >> 4, pair & 15) for pair in range(256)]
-    low, middle, high = (bytes(weight >> shift & 15 for weight in weights) for shift in (0, 4, 8))
-    return low, middle, high
+    low, high = bytes(weight & 63 for weight in weights), bytes(weight >> 6 for weight in weights)
+    return low, MOST // max(low), high, MOST // max(high)
+
+
+def pairs_of(classes: bytes, before: int) -> bytes:
+    """One byte for each pair (class before, class here): the classes as one large integer, or-ed with itself moved by
+    one byte and four bits.  One more follows, the last with a blank: it weighs nothing behind whole characters."""
+    codes = int.from_bytes(classes, "little")
+    moved = codes << 12 | before << 4 if before else codes << 12
+    return (codes | moved).to_bytes(len(classes) + 1, "little")
+
+
+def total(values: bytes, step: int) -> int:
+    """The sum of small numbers: adler32 from 0 is one in C.  `step` of them are never over MOST."""
+    length = len(values)
+    if length <= step:
+        return adler32(values, 0) & 0xFFFF
+    if length <= 2 * step:
+        return (adler32(values[:step], 0) & 0xFFFF) + (adler32(values[step:], 0) & 0xFFFF)
+    return sum([adler32(values[start : start + step], 0) & 0xFFFF for start in range(0, length, step)])
 
 
 @dataclass(slots=True)
@@ -134,33 +156,20 @@ class Tally:
     digit_runs: int = 0
     before: int = BLANK
 
-    def take(self, data: bytes, fit: Fit, shortest_run: int) -> None:
-        """Weigh the next bytes of the text.
-
-        A pair (class before, class here) is one byte: the classes as one large integer, or-ed with itself moved by
-        one byte and four bits.  adler32 then sums a whole table look-up in C (a few µs for 2 kB).
-        """
-        low, middle, high = tables(fit)
-        one_block = not self.size and len(data) <= BLOCK
+    def take(self, data: bytes, fit: Fit) -> None:
+        """Weigh the next bytes of the text, whole characters."""
+        low, low_step, high, high_step = tables(fit)
         for start in range(0, len(data), BLOCK):
             classes = data[start : start + BLOCK].translate(CLASSES)
-            length = len(classes)
-            codes = int.from_bytes(classes, "little")
-            pairs = (codes | codes << 12 | self.before << 4).to_bytes(length + 2, "little")[:length]
-            self.weight += (
-                (adler32(pairs.translate(low), 0) & 0xFFFF)
-                + ((adler32(pairs.translate(middle), 0) & 0xFFFF) << 4)
-                + ((adler32(pairs.translate(high), 0) & 0xFFFF) << 8)
-            )
-            # A short text without one long run of digits needs no count of them: the correction would be 0.
-            if not one_block or _RUN[:shortest_run] in classes:
-                self.digits += classes.count(DIGIT)
-                self.digit_runs += adler32(pairs.translate(_DIGIT_START), 0) & 0xFFFF
+            # A block may end inside a character: what follows its E3 is weighed with the next block.
+            pairs = pairs_of(classes, self.before)[:-1]
+            self.weight += total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
+            self.digits += classes.count(DIGIT)
+            self.digit_runs += total(pairs.translate(_DIGIT_START), BLOCK)
             self.before = classes[-1]
         self.size += len(data)
 
 
-_RUN = bytes([DIGIT]) * BLOCK
 _DIGIT_START = bytes(pair & 15 == DIGIT and pair >> 4 != DIGIT for pair in range(256))
 
 
@@ -179,18 +188,35 @@ class ByteClassCounter:
         self.fit = fit
         self.factor = factor
         self.per_digit = per_digit
-        self.shortest_run = fit.digit_start // per_digit + 1
+        self._tables = tables(fit)
+        self._costly_run = bytes([DIGIT]) * (fit.digit_start // per_digit + 1)
 
     def count(self, text: str) -> int:
         """Estimated tokens; 0 only for the empty text."""
-        if not text:
-            return 0
+        if len(text) <= BLOCK:
+            data = encode(text)
+            if len(data) <= BLOCK:
+                return self._of_block(data)
         tally = Tally()
         for start in range(0, len(text), SLICE):
-            tally.take(encode(text[start : start + SLICE]), self.fit, self.shortest_run)
+            tally.take(encode(text[start : start + SLICE]), self.fit)
         correction = max(0, self.per_digit * tally.digits - self.fit.digit_start * tally.digit_runs)
-        tokens = round((tally.weight + correction) * self.factor / 1000)
-        return max(tokens, -(-tally.size // LONGEST_TOKEN))
+        return self._tokens(tally.weight + correction, tally.size)
+
+    def _of_block(self, data: bytes) -> int:
+        """The same for a short text, as nearly all are: without a tally, and where no run of digits is long enough to
+        cost more than its start, without a count of digits."""
+        classes = data.translate(CLASSES)
+        pairs = pairs_of(classes, BLANK)
+        low, low_step, high, high_step = self._tables
+        weight = total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
+        if self._costly_run in classes:
+            runs = total(pairs.translate(_DIGIT_START), BLOCK)
+            weight += max(0, self.per_digit * classes.count(DIGIT) - self.fit.digit_start * runs)
+        return self._tokens(weight, len(data))
+
+    def _tokens(self, weight: int, size: int) -> int:
+        return max(round(weight * self.factor / 1000), -(-size // LONGEST_TOKEN))
 
 
 def encode(text: str) -> bytes:
