@@ -1,5 +1,5 @@
 """Every command module; importing one registers its commands on `app`."""
 
-from agent.cli import health, looking, running
+from agent.cli import health, looking, running, solving
 
-__all__ = ["health", "looking", "running"]
+__all__ = ["health", "looking", "running", "solving"]

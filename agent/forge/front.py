@@ -140,6 +140,12 @@ class Front:
         return new
 
 
+def is_there(data: bytes) -> bool:
+    """Whether `data` begins with front matter, right or wrong: an opening line and a closing one."""
+    opening = _OPEN.match(data)
+    return opening is not None and _CLOSE.search(data, opening.end(), LIMIT) is not None
+
+
 def split(data: bytes, name: str) -> tuple[Front, int]:
     """(the front matter at the head of `data`, the offset where the body begins).
 

@@ -177,8 +177,9 @@ class LocalForge:
             )
         return self.repos[repo]
 
-    def task(self, number: int) -> Task | None:
-        """The task of an issue that waits for one, else None; reads no more than the front matter."""
+    def task(self, number: int, *, waiting: bool = True) -> Task | None:
+        """The task of an issue that waits for one (or, with `waiting` False, of any open issue), else None; reads no
+        more than the front matter."""
         relative = f"issues/{number}.md"
         name = self._name(relative)
         try:
@@ -188,7 +189,7 @@ class LocalForge:
         repo = head.value("repo") or REPO
         key = TaskKey(self.source, OWNER, repo, "issue", str(number), self.instance)
         issue = _issue(key, head)
-        if issue.state != "open" or self.labels.queued not in issue.labels:
+        if issue.state != "open" or (waiting and self.labels.queued not in issue.labels):
             return None
         self.address(repo, f"{name}:{head.line('repo')}")
         return Task(key, self, user=issue.author, title=issue.title)

@@ -102,6 +102,10 @@ class ModelClient(Protocol):
         appended.  AnswerUnreadable when the answer is empty, was cut, or is a call instead of text."""
         ...
 
+    def models(self) -> list[str]:
+        """Names of the models that the server has, [] when it does not tell.  ModelError when it cannot be asked."""
+        ...
+
     def loaded_window(self) -> int | None:
         """Tokens that the server says are loaded; asked once, then remembered."""
         ...

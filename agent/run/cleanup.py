@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from agent import clock, disk
+from agent.run import solo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,10 @@ def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dr
         if not dry_run:
             if folder is not None:
                 shutil.rmtree(folder)
+            whole = ledger.get(row["uuid"])
             ledger.delete(row["uuid"])
+            if whole is not None:
+                solo.forget(settings, whole.instance)
         removed.append(Removed(row["uuid"], row["status"], row["completed_at"] or "", size))
     return removed
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agent.errors import PolicyViolation, PushRejected, SandboxUnavailable
 from agent.forge.marks import without_markers
 from agent.prompts import render
+from agent.run.solo import keep_pull
 from agent.security.sanitise import output
 from agent.values import End
 from agent.work.verify import Verdict, touched_tests, verify
@@ -98,6 +99,7 @@ class Delivery:
             report = replace(report, verdict=self._verify(self.settings.verify.command))
         if report.pull is not None:
             report = self._publish(report, title, ready=finished and report.ready, summary=outcome.summary)
+            keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
         return report
 
     def _commit(self, title: str) -> Report:

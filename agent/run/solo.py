@@ -1,76 +1,151 @@
-"""`solve`: one issue without a forge, on a private tracker.
+"""Private trackers: an issue that lies in no tracker becomes the only issue of one of its own.
 
-The Markdown file becomes the only issue of a tracker below `base_dir/solve/`, so that the task takes the same way as
-any other: same forge, same ledger, same files.  What the tracker needs to be opened again, by a daemon that finds the
-task after a crash, lies in it as `solve.json`.
+`solve` and `replay` make them below `base_dir/solve/`, so that the task takes the same way as any other: same forge,
+same ledger, same files.  What the tracker needs to be opened again, by a daemon that finds the task after a crash,
+lies in it as `solve.json`.  Nothing here runs a task (`solve.py` does).
 """
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 import orjson
 
 from agent import disk
-from agent.errors import UsageError
+from agent.errors import IssueUnreadable, UsageError
+from agent.forge import front
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.config import Settings
+    from agent.forge.base import PullRef
 
 FOLDER = "solve"
 MANIFEST = "solve.json"
+PULL = "pull.md"
 LARGEST = 64 << 20
+
+
+def is_private(settings: Settings, instance: str) -> bool:
+    """Whether the instance of a key is a tracker of ours."""
+    return bool(instance) and Path(instance).parent == (settings.base_dir / FOLDER).resolve()
 
 
 def settings_of_tracker(settings: Settings, instance: str) -> Settings | None:
     """The settings under which a private tracker is opened; None when `instance` is none of ours."""
-    tracker = Path(instance)
-    if tracker.parent != settings.base_dir / FOLDER:
+    if not is_private(settings, instance):
         return None
     try:
-        repository = orjson.loads((tracker / MANIFEST).read_bytes())["repository"]
-    except (OSError, ValueError, KeyError):
+        repository = orjson.loads((Path(instance) / MANIFEST).read_bytes())["repository"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return on_tracker(settings, tracker, {"default": repository})
+    return on_tracker(settings, Path(instance), {"default": str(repository)})
 
 
-def on_tracker(settings: Settings, tracker: Path, repos: dict[str, str]) -> Settings:
+def on_tracker(settings: Settings, tracker: Path, repos: Mapping[str, str]) -> Settings:
     """`settings` with this tracker as the only source of tasks."""
-    local = settings.local.model_copy(update={"tracker": tracker, "repos": repos})
+    local = settings.local.model_copy(update={"tracker": tracker, "repos": dict(repos)})
     return settings.model_copy(update={"task_sources": ("local",), "local": local})
 
 
-def make_tracker(settings: Settings, issue: Path, repository: Path) -> Path:
-    """A private tracker with the text of `issue` as issue 1; returns its folder.
+def make_tracker(
+    settings: Settings, text: bytes, repository: str, *, comments: bytes = b"", number: str = "1", **about: str
+) -> Path:
+    """A private tracker with `text`, front matter and body, as its issue `number`; returns its folder.
 
-    UsageError when the file cannot be read or is larger than 64 MiB.  A file without front matter gets one: its first
-    heading, else its name, is the title.
+    `repository` is the path or address of the code, `comments` the lines of a comment file, `about` what else the
+    manifest says.
     """
-    try:
-        if issue.stat().st_size > LARGEST:
-            raise UsageError(f"{issue} is larger than {LARGEST >> 20} MiB; an issue is a text that a person wrote")
-        text = issue.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{issue} cannot be read: {error.strerror}; give a Markdown file or an issue's address"
-        ) from error
-    tracker = settings.base_dir / FOLDER / uuid4().hex[:12]
-    disk.make_dir(disk.make_dir(settings.base_dir, disk.passable()) / FOLDER)
-    disk.make_dir(tracker)
-    disk.make_dir(tracker / "issues")
-    disk.write_file(tracker / MANIFEST, orjson.dumps({"repository": str(repository), "issue": str(issue.absolute())}))
-    disk.write_file(tracker / "issues" / "1.md", with_front_matter(text, issue, settings.local.bot_label))
+    top = disk.make_dir(disk.make_dir(settings.base_dir, disk.passable()) / FOLDER)
+    tracker = disk.make_dir(top.resolve() / uuid4().hex[:12])
+    issues = disk.make_dir(tracker / "issues")
+    disk.write_file(issues / f"{number}.md", text)
+    if comments:
+        disk.write_file(issues / f"{number}.comments.jsonl", comments)
+    disk.write_file(tracker / MANIFEST, orjson.dumps({"repository": repository, **about}))
     return tracker
 
 
-def with_front_matter(text: bytes, issue: Path, label: str) -> bytes:
-    """The file as an issue of the tracker: what it says of itself stays, what is missing is filled in."""
-    if text.lstrip(b"\xef\xbb\xbf").startswith(b"---"):
-        return text
-    heading = next((line[1:].strip(b"# \t\r") for line in text.split(b"\n") if line.startswith(b"#")), b"")
-    title = heading.decode("utf-8", "replace")[:200] or issue.stem
-    head = {"title": title, "labels": [label], "author": "solve", "state": "open"}
-    lines = [b"%s: %s" % (key.encode(), orjson.dumps(value)) for key, value in head.items()]
-    return b"\n".join([b"---", *lines, b"---", text])
+def forget(settings: Settings, instance: str) -> None:
+    """Remove the private tracker of a task that is removed; any other instance is left alone."""
+    if is_private(settings, instance):
+        shutil.rmtree(instance, ignore_errors=True)
+
+
+def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:
+    """Keep the pull request of a private tracker as `pull.md` in the task's folder."""
+    if pull is not None and is_private(settings, instance):
+        disk.write_file(folder / PULL, pull_file(pull).read_bytes())
+
+
+def pull_file(pull: PullRef) -> Path:
+    """The file of a local pull request."""
+    return Path(unquote(urlsplit(pull.url).path))
+
+
+def read_issue(path: Path) -> bytes:
+    """The bytes of a Markdown file.  UsageError when it cannot be read, holds nothing, or has more than 64 MiB."""
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; give a Markdown file or an issue's address")
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is larger than {LARGEST >> 20} MiB; an issue is a text that a person wrote")
+        text = path.read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path} cannot be read: {why}; give a Markdown file or an issue's address") from error
+    if not text.strip():
+        raise UsageError(f"{path} is empty; write what is to be done")
+    return text
+
+
+def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
+    """(the file as an issue of a private tracker, the repository that its front matter names).
+
+    What the front matter says of title, author and base stays; without one the first heading, else the name of the
+    file, is the title.  UsageError for front matter that is none and for text that is not UTF-8.
+    """
+    said: dict[str, str] = {}
+    start = 0
+    try:
+        if front.is_there(text):
+            head, start = front.split(text, str(path))
+            said = {key: value for key in ("title", "author", "base", "repo") if (value := head.value(key))}
+        body = front.decode(text[start:].removeprefix(front.BOM), str(path), text.count(b"\n", 0, start) + 1)
+    except IssueUnreadable as error:
+        raise UsageError(str(error)) from error
+    title = " ".join((said.get("title") or heading(body) or path.stem).split())[:200]
+    values = {"title": title, "author": said.get("author") or user_name(), "state": "open"}
+    if "base" in said:
+        values["base"] = said["base"]
+    head_text = front.render(values).removesuffix("---\n") + f"labels: [{orjson.dumps(label).decode()}]\n---\n"
+    return (head_text + body).encode(), said.get("repo")
+
+
+def heading(body: str) -> str:
+    """The first heading outside a block of code, "" for none."""
+    fence = ""
+    for line in body.splitlines():
+        stripped = line.strip()
+        if fence:
+            fence = "" if stripped.startswith(fence) else fence
+        elif stripped.startswith(("```", "~~~")):
+            fence = stripped[:3]
+        elif stripped.startswith("#") and (text := stripped.strip("# \t")):
+            return text
+    return ""
+
+
+def user_name() -> str:
+    """Who asks: the login name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return "solve"

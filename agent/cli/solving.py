@@ -1,0 +1,293 @@
+"""Commands that work on one task in the foreground: `solve`, `replay`, `demo`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.cli import tables
+from agent.cli.app import app
+from agent.cli.state import write
+from agent.security.terminal import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.cli.state import State
+    from agent.run.demo import Demo, Mind
+    from agent.run.solve import Solved
+    from agent.values import Listener
+
+
+@app.command()
+def solve(
+    context: typer.Context,
+    issue: Annotated[
+        str,
+        typer.Argument(metavar="ISSUE", help="A Markdown file, or an issue of the local tracker: its file or #3."),
+    ],
+    repo: Annotated[
+        str | None,
+        typer.Option(
+            "--repo", metavar="DIR", help="The repository; the branch is pushed to it, its work tree stays as it is."
+        ),
+    ] = None,
+) -> int:
+    """Work on one task now, in the foreground; print the pull request."""
+    from agent.run.solve import solve as work
+
+    state: State = context.obj
+    settings = state.settings
+    with watching(state) as listeners:
+        solved = work(settings, issue, repo, listeners)
+    state.data(
+        {
+            "uuid": solved.uuid,
+            "status": solved.status,
+            "branch": solved.branch,
+            "pull": solved.pull,
+            "folder": solved.folder,
+            "outcome": solved.outcome,
+            "summary": solved.summary,
+            "error": solved.error,
+        }
+    )
+    _told(state, solved)
+    return solved.exit_code
+
+
+def _told(state: State, solved: Solved) -> None:
+    """The result for a person: the pull request, or what the model said, and where everything lies."""
+    if solved.pull is not None:
+        state.say(solved.pull.read_text(encoding="utf-8", errors="replace").rstrip())
+        state.say()
+    elif solved.summary and solved.status != "failed":
+        state.say(solved.summary.rstrip())
+        state.say()
+    if solved.error:
+        write(sys.stderr, f"error: {plain(solved.error)}\n")
+    tables.facts(
+        state,
+        {
+            "task": solved.uuid,
+            "status": f"{solved.status} ({solved.outcome})" if solved.outcome else solved.status,
+            "branch": solved.branch,
+            "pull request": solved.pull,
+            "folder": solved.folder,
+        },
+    )
+    if solved.status == "paused" and solved.folder is not None:
+        state.say()
+        state.say(f"Answer in a comment of the issue, then `resume {solved.uuid[:8]}` and `run --once`.")
+
+
+@contextmanager
+def watching(state: State) -> Iterator[list[Listener]]:
+    """A listener that shows on a terminal what the task does; none in a pipe."""
+    if not state.watched:
+        yield []
+        return
+    console = tables.console(sys.stderr)
+    with console.status("asking the model …") as status:
+        turns = 0
+
+        def show(name: str, fields: Mapping[str, Any]) -> None:
+            nonlocal turns
+            if name == "turn_started":
+                turns += 1
+            if (line := finished_line(name, fields)) is not None:
+                console.print(f"{turns:>4}  {line}", style="dim")
+            if (words := step_words(name, fields)) is not None:
+                status.update(f"turn {turns}: {words}" if turns else words)
+
+        yield [show]
+
+
+def step_words(name: str, fields: Mapping[str, Any]) -> str | None:
+    """What is under way, after an event."""
+    words = {
+        "task_started": "getting the repository …",
+        "setup_started": "installing what the repository needs …",
+        "turn_started": "thinking …",
+        "request_sent": "thinking …",
+        "model_wait": f"waiting for the model: {fields.get('why', '')}",
+        "tool_started": f"{fields.get('tool', '')} …",
+        "compaction": "making room …",
+        "verify_started": f"checking: {fields.get('command', '')} …",
+    }.get(name)
+    return None if words is None else tables.cell(words)
+
+
+def finished_line(name: str, fields: Mapping[str, Any]) -> str | None:
+    """A line for what has happened, after an event."""
+    if name == "tool_finished":
+        return tables.cell(f"{fields['tool']:<12} {fields['status']} ({fields['duration_ms']:,} ms)")
+    if name == "verify_finished":
+        return tables.cell(f"check        exit code {fields['exit_code']}: {fields['command']}")
+    if name == "compaction":
+        return tables.cell(f"compacted    {fields['tokens_before']:,} to {fields['tokens_after']:,} tokens")
+    return None
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    folder: Annotated[
+        str | None, typer.Argument(metavar="DIR", help="A new folder for it; a temporary one by default.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder where it is.")] = False,
+) -> int:
+    """Show it at work on a small repository with a real bug; needs no configuration and no model."""
+    from pathlib import Path
+
+    from agent.run.demo import Demo
+
+    state: State = context.obj
+    shown = Demo.prepare(None if folder is None else Path(folder))
+    try:
+        return _demo(state, shown)
+    finally:
+        if keep:
+            state.say(f"\nEverything lies in {shown.folder}; look on with")
+            for words in ("tasks", f"show {_first_uuid(shown)}", "config show"):
+                state.say(f"    main.py {words} --config {shown.config}")
+        else:
+            shown.remove()
+            state.say(f"\nThe folder {shown.folder} was removed; --keep leaves it.")
+
+
+def _first_uuid(shown: Demo) -> str:
+    row = shown.row()
+    return row.uuid[:8] if row is not None else "UUID"
+
+
+def _demo(state: State, shown: Demo) -> int:
+    """From the failing test to the one that passes; 0 when it does."""
+    from agent.values import Status
+
+    mind = shown.mind
+    tables.facts(state, {"folder": shown.folder, "model": _who(mind)})
+    for why in mind.passed_over:
+        state.say(f"        {why}")
+    _heading(state, "The issue: tracker/issues/1.md")
+    state.say((shown.folder / "tracker" / "issues" / "1.md").read_text(encoding="utf-8").rstrip())
+
+    before = shown.test("main")
+    _heading(state, f"Before: `{before.command}` on main ends with exit code {before.exit_code}")
+    _lines(state, before.output)
+
+    _heading(state, "The work: `run --once`, a worker of its own, commands in a sandbox")
+    code = _work(state, shown)
+    row = shown.row()
+    if row is None:
+        return code or 1
+    for call in shown.calls(row.uuid):
+        state.say(_call_line(call))
+    _heading(state, f"Task {row.uuid}: {row.status}")
+    if row.error_message:
+        state.say(row.error_message)
+    if row.branch is None:
+        return code or 1
+
+    pull = shown.pull()
+    _heading(state, "The pull request: tracker/pulls/1.md")
+    if pull is not None:
+        state.say(pull.read_text(encoding="utf-8", errors="replace").rstrip())
+    diff = shown.diff(row.branch)
+    _heading(state, f"The change: `git diff main...{row.branch}`")
+    _lines(state, diff, styles={"+": "green", "-": "red", "@": "cyan"})
+
+    after = shown.test(row.branch)
+    _heading(state, f"After: `{after.command}` on {row.branch} ends with exit code {after.exit_code}")
+    _lines(state, after.output)
+    worked = row.status is Status.COMPLETED and after.exit_code == 0 and before.exit_code != 0
+    task_folder = shown.task_folder(row.uuid)
+    _heading(state, "The files")
+    tables.facts(
+        state,
+        {
+            "repository": f"{shown.repository} (branch {row.branch})",
+            "tracker": shown.folder / "tracker",
+            "conversation": task_folder and task_folder / "messages.jsonl",
+            "tool calls": task_folder and task_folder / "tools.jsonl",
+            "all tasks": shown.settings.base_dir / "tasks.db",
+            "configuration": shown.config,
+        },
+    )
+    if mind.is_replay:
+        state.say("\nThe model was a recording. Set OPENAI_API_KEY, or start Ollama or LM Studio, to see a live one.")
+    state.data(
+        {
+            "folder": shown.folder,
+            "provider": mind.provider,
+            "model": mind.model,
+            "replay": mind.is_replay,
+            "passed_over": mind.passed_over,
+            "uuid": row.uuid,
+            "status": row.status,
+            "branch": row.branch,
+            "pull": pull,
+            "diff": diff,
+            "before": before,
+            "after": after,
+            "worked": worked,
+        }
+    )
+    return code or (0 if worked else 1)
+
+
+def _who(mind: Mind) -> str:
+    return "a REPLAY of a recorded conversation" if mind.is_replay else f"{mind.model} by {mind.provider}"
+
+
+def _work(state: State, shown: Demo) -> int:
+    """`run --once` with what its worker does shown while it does it, on a terminal."""
+    from agent.observe import log
+    from agent.observe.events import Events, to_log
+    from agent.security.redact import Redactor
+
+    log.setup(shown.folder / "daemon.log", redact=Redactor(shown.settings.secrets()), stderr=False)
+    try:
+        with watching(state) as listeners:
+            return shown.work(Events([to_log]), Events(listeners))
+    finally:
+        log.close()
+
+
+def _call_line(call: Mapping[str, Any]) -> str:
+    """`run_command  python3 -m unittest`: one tool call of tools.jsonl on one line."""
+    args = call.get("args") or {}
+    about = next((args[key] for key in ("command", "path", "title", "question", "pattern") if args.get(key)), "")
+    if call.get("tool") == "update_plan":
+        items = args.get("items", ())
+        now = next((item["text"] for item in items if item.get("status") != "done"), "")
+        about = f"{sum(item.get('status') == 'done' for item in items)} of {len(items)} done{'; ' if now else ''}{now}"
+    state = "" if call.get("status") == "success" else " (error)"
+    return f"  {call.get('seq', ''):>2}  {call.get('tool', ''):<12} {tables.cell(about)[:150]}{state}"
+
+
+def _heading(state: State, text: str) -> None:
+    """A line that parts what follows from what was before."""
+    if state.terminal:
+        from rich.rule import Rule
+
+        out = tables.console()
+        out.print()
+        out.print(Rule(tables.cell(text), align="left", style="cyan"))
+    else:
+        state.say(f"\n== {tables.cell(text)}")
+
+
+def _lines(state: State, text: str, styles: Mapping[str, str] | None = None) -> None:
+    """Text as it is, set in; on a terminal with a style by the first sign of each line."""
+    for line in text.rstrip().splitlines():
+        style = (styles or {}).get(line[:1], "")
+        if state.terminal and style:
+            from rich.text import Text
+
+            tables.console().print(Text(f"  {plain(line)}", style=style))
+        else:
+            state.say(f"  {line}")

@@ -1,0 +1,314 @@
+"""`demo`: a tracker and a repository with a real bug in a folder of their own, worked off by the daemon.
+
+Everything is as in real work: issue, queue, worker, sandbox, push, pull request.  Only the model may be a recording,
+where none answers (`choose`), and then it says so.  What is shown, and in which order, is `cli/solving.py`'s.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from agent import clock, disk
+from agent.config import load
+from agent.config.window import configured_window
+from agent.context import MessageStore
+from agent.errors import ModelError, UsageError
+from agent.gitcmd import Identity, git
+from agent.llm import make_client
+from agent.llm.client import same_model
+from agent.run.cleanup import folder_of
+from agent.run.daemon import Daemon
+from agent.run.wiring import Wiring
+from agent.sandbox import Mounts, make_sandbox, probe
+from agent.store.jsonl import records
+from agent.work import tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+    from agent.observe.events import Events
+    from agent.taskqueue import Row
+    from agent.values import Finished, Json
+
+TEST = "python3 -m unittest"
+DATA = files("agent.run") / "demo_data"
+TRIAL = "00000000-0000-4000-8000-00000000de30"
+"""Names the sandbox in which the tests are run before and after; not a task."""
+
+WINDOWS = {"ollama": 16_384, "lmstudio": 16_384, "openai": 32_768}
+"""Windows for models of which nothing is known."""
+
+LIKED = ("qwen3-coder", "qwen3", "gpt-oss", "devstral", "qwen2.5-coder", "qwen2.5", "mistral", "llama3", "gpt-", "")
+NO_TALKER = ("embed", "bge-", "rerank", "whisper", "tts", "moderation", "dall-e", "image", "audio", "realtime", "-vl")
+
+
+@dataclass(frozen=True, slots=True)
+class Mind:
+    """Who answers.  `passed_over` are sentences about those who do not; `keys` are dotted keys of config.yaml."""
+
+    provider: str
+    model: str
+    passed_over: tuple[str, ...]
+    keys: dict[str, Any]
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it is the recording."""
+        return self.provider == "replay"
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The tests, run on one branch."""
+
+    branch: str
+    command: str
+    exit_code: int
+    output: str
+
+
+@dataclass
+class Demo:
+    """One demo in `folder`; `made` says that the folder itself is ours to remove."""
+
+    folder: Path
+    made: bool
+
+    @classmethod
+    def prepare(cls, wanted: Path | None) -> Demo:
+        """Make the folder with tracker and repository.  UsageError when the one that is wanted holds anything."""
+        if wanted is None:
+            folder, made = Path(tempfile.mkdtemp(prefix="makimono-demo-")).resolve(), True
+            folder.chmod(disk.passable())
+        else:
+            folder, made = wanted.absolute(), not wanted.exists()
+            if not made and (not folder.is_dir() or any(folder.iterdir())):
+                raise UsageError(f"{folder} is there and not empty; name a new folder for the demo")
+            disk.make_dir(folder, disk.passable())
+        demo = cls(folder, made)
+        demo.write()
+        return demo
+
+    def write(self) -> None:
+        """The tracker with its issue, the repository with its first commit."""
+        issues = disk.make_dir(disk.make_dir(self.folder / "tracker", 0o755) / "issues", 0o755)
+        disk.write_file(issues / "1.md", (DATA / "issue.md").read_bytes(), 0o644)
+        with as_file(DATA / "repository") as source:
+            shutil.copytree(source, self.repository, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        git_dir = self.repository / ".git"
+        who = Identity("Alice", "alice@example.com").environment(clock.now().timestamp())
+        git("init", "--quiet", "--template=", "--initial-branch=main", "--", str(self.repository))
+        git("add", "--all", git_dir=git_dir, work_tree=self.repository)
+        git(
+            "commit",
+            "--quiet",
+            "-m",
+            "Invoices with value added tax",
+            git_dir=git_dir,
+            work_tree=self.repository,
+            env=who,
+        )
+
+    @property
+    def repository(self) -> Path:
+        """The repository of the issue."""
+        return self.folder / "billing"
+
+    @property
+    def config(self) -> Path:
+        """Its config.yaml, with which every other command works on the demo."""
+        return self.folder / "config.yaml"
+
+    # --- the model ---------------------------------------------------------------------------------------------
+
+    def load(self, **keys: Any) -> Settings:
+        """The settings of the demo; the environment's word about trackers and folders does not count here."""
+        fixed = {
+            "task_sources": ["local"],
+            "local.tracker": str(self.folder / "tracker"),
+            "local.repos": {"default": str(self.repository)},
+            "context_storage.base_dir": str(self.folder / "contexts"),
+            "context_storage.enabled": True,
+            "taskqueue.ledger": "sqlite",
+            "verify.command": TEST,
+        }
+        if not self.config.exists():
+            disk.write_file(self.config, b"{}\n", 0o644)
+        return load(self.config, overrides=fixed | keys)
+
+    @cached_property
+    def mind(self) -> Mind:
+        """The model behind OPENAI_API_KEY, else Ollama, else LM Studio, else the recording; a provider that the
+        environment names is the only one that is asked."""
+        settings = self.load(**{"llm.replay.messages": str(self.recording)})
+        named = settings.llm.provider if settings.origins.get("llm.provider") != "default" else None
+        passed_over: list[str] = []
+        for provider in (named,) if named else ("openai", "ollama", "lmstudio"):
+            if provider == "replay":
+                continue
+            if provider == "openai" and settings.llm.openai.api_key is None and not named:
+                passed_over.append("OPENAI_API_KEY is not set")
+                continue
+            model, why = self.ask(settings, provider)
+            if not model:
+                passed_over.append(why)
+                continue
+            if not (verdict := probe(settings)).ok:
+                passed_over.append(f"{provider} answers, but its commands cannot be isolated here: {verdict.reason}")
+                continue
+            keys: dict[str, Any] = {"llm.provider": provider, f"llm.{provider}.model": model}
+            if provider in WINDOWS and not window_is_known(settings, provider, model):
+                keys[f"llm.{provider}.context_length"] = WINDOWS[provider]
+            return Mind(provider, model, tuple(passed_over), keys)
+        keys = {"llm.provider": "replay", "llm.replay.messages": str(self.recording)}
+        if not probe(settings).ok:
+            keys["sandbox.kind"] = "none"  # what the recording runs is known: the tests of the demo
+        return Mind("replay", "replay", tuple(passed_over), keys)
+
+    @cached_property
+    def recording(self) -> Path:
+        """The recorded conversation, in the folder."""
+        target = self.folder / "recorded.jsonl"
+        disk.write_file(target, (DATA / "messages.jsonl").read_bytes(), 0o644)
+        return target
+
+    def ask(self, settings: Settings, provider: str) -> tuple[str, str]:
+        """(a model that the server lists, "") or ("", why there is none)."""
+        address = settings.provider_of(provider).base_url
+        if not answers(address):
+            return "", f"nothing answers at {address} ({provider})"
+        with tempfile.TemporaryDirectory(prefix="makimono-model-") as place:
+            path = Path(place)
+            with closing(MessageStore(path, settings)) as store:
+                client = make_client(settings, store, path, provider=provider)
+                try:
+                    listed = client.models()
+                except ModelError as error:
+                    return "", str(error)
+                finally:
+                    client.close()
+        model = liked(listed, client.model)
+        return (model, "") if model else ("", f"{provider} at {address} has no model that can be used")
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings with the chosen model; config.yaml says the same."""
+        keys = dict(self.mind.keys)
+        nested: Json = {
+            "task_sources": ["local"],
+            "local": {"tracker": "tracker", "repos": {"default": "billing"}},
+            "verify": {"command": TEST},
+        }
+        for key, value in keys.items():
+            *steps, last = key.split(".")
+            place = nested
+            for step in steps:
+                place = place.setdefault(step, {})
+            place[last] = "recorded.jsonl" if last == "messages" else value
+        disk.write_file(self.config, yaml.safe_dump(nested, sort_keys=False).encode(), 0o644)
+        return self.load(**keys)
+
+    # --- the work ----------------------------------------------------------------------------------------------
+
+    def work(self, events: Events, heard: Events | None = None) -> int:
+        """`run --once`; returns its exit code."""
+        return Daemon(self.settings, events, heard).run(once=True)
+
+    def row(self) -> Row | None:
+        """The task's row, None when it was never queued."""
+        with closing(Wiring(self.settings)) as wiring:
+            rows = wiring.ledger.list(limit=1)
+        return rows[0] if rows else None
+
+    def test(self, branch: str) -> Tested:
+        """Check the branch out into a temporary folder and run the tests there, in the sandbox if there is one."""
+        base_dir = disk.make_dir(self.settings.base_dir, disk.passable())
+        place = Path(tempfile.mkdtemp(prefix="checkout-", dir=base_dir))
+        try:
+            place.chmod(disk.passable())
+            checkout = place / "billing"
+            git("clone", "--quiet", f"--branch={branch}", "--", str(self.repository), str(checkout), env=LOCAL)
+            sandbox = make_sandbox(self.settings, uuid=TRIAL, base_dir=base_dir)
+            if sandbox.uid is not None:
+                tree.give(checkout, sandbox.uid)
+            done = sandbox.run(TEST, Mounts(work=checkout), timeout=120)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return Tested(branch, TEST, done.returncode, text_of(done))
+
+    def diff(self, branch: str) -> str:
+        """What the branch changes."""
+        done = git("diff", "--no-color", f"main...{branch}", git_dir=self.repository / ".git")
+        return done.output.decode("utf-8", "replace")
+
+    def pull(self) -> Path | None:
+        """The file of the pull request."""
+        path = self.folder / "tracker" / "pulls" / "1.md"
+        return path if path.is_file() else None
+
+    def task_folder(self, uuid: str) -> Path | None:
+        """Where the conversation lies."""
+        return folder_of(self.settings, uuid)
+
+    def calls(self, uuid: str) -> Iterator[Json]:
+        """Every tool call of the task, in order, as recorded in tools.jsonl."""
+        folder = self.task_folder(uuid)
+        if folder is not None:
+            yield from (record for _, record in records(folder / "tools.jsonl"))
+
+    def remove(self) -> None:
+        """Remove everything; a folder that was there before stays, empty."""
+        if self.made:
+            shutil.rmtree(self.folder)
+            return
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+LOCAL = {"GIT_ALLOW_PROTOCOL": "file"}
+
+
+def answers(address: str) -> bool:
+    """Whether anything listens there: one connection, at most a second on this machine."""
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=1 if parts.scheme == "http" else 5):
+            return True
+    except OSError:
+        return False
+
+
+def liked(listed: list[str], wanted: str) -> str:
+    """The configured model if it is listed, else the one that is likeliest to use tools; "" for none."""
+    if not listed or any(same_model(wanted, one) for one in listed):
+        return wanted
+    talkers = [one for one in listed if not any(word in one.lower() for word in NO_TALKER)]
+    for word in LIKED:
+        found = [one for one in talkers if word in one.lower()]
+        if found:
+            return min(found)
+    return ""
+
+
+def window_is_known(settings: Settings, provider: str, model: str) -> bool:
+    """Whether anything but the last default says how many tokens the model takes."""
+    _, source = configured_window(settings, provider, model)
+    return not source.startswith("the default")
+
+
+def text_of(done: Finished) -> str:
+    """The output as text."""
+    return done.output.decode("utf-8", "replace").strip()
