@@ -14,9 +14,21 @@ if TYPE_CHECKING:
 class Clock:
     """Real time."""
 
+    def __init__(self) -> None:
+        self._second = (0, "")
+
     def now(self) -> datetime:
         """The time, aware, in UTC."""
         return datetime.now(UTC)
+
+    def stamp(self) -> str:
+        """The time as it is written.  Every message has one: the text of a second is kept."""
+        second, rest = divmod(_time.time_ns(), 1_000_000_000)
+        known, text = self._second
+        if second != known:
+            text = _time.strftime("%Y-%m-%dT%H:%M:%S", _time.gmtime(second))
+            self._second = (second, text)
+        return f"{text}.{rest // 1000:06}Z"
 
     def monotonic(self) -> float:
         """Seconds that never go back."""
@@ -31,12 +43,16 @@ class FakeClock(Clock):
     """Time that moves only when told, or when somebody sleeps.  `slept` lists the waits."""
 
     def __init__(self, start: datetime | None = None) -> None:
+        super().__init__()
         self.time = start or datetime(2026, 1, 31, 9, 15, tzinfo=UTC)
         self.ticks = 0.0
         self.slept: list[float] = []
 
     def now(self) -> datetime:
         return self.time
+
+    def stamp(self) -> str:
+        return written(self.time)
 
     def monotonic(self) -> float:
         return self.ticks
@@ -72,7 +88,12 @@ def now() -> datetime:
 
 def stamp(moment: datetime | None = None) -> str:
     """`2026-01-31T09:15:00.123456Z`: the one form in which times are written."""
-    return (moment or _clock.now()).isoformat(timespec="microseconds")[:26] + "Z"
+    return _clock.stamp() if moment is None else written(moment)
+
+
+def written(moment: datetime) -> str:
+    """A time in that form."""
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse(text: str) -> datetime:
