@@ -5,16 +5,18 @@ depends only on the request (which issue, how many answers it has had), so that 
 again gets the right answer.
 """
 
+import itertools
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-from llm_servers import Reply, Script, says
+from llm_servers import Reply, Script, call, says
 
 ROOT = Path(__file__).resolve().parents[1]
 IDENTITY = {
@@ -25,15 +27,12 @@ SECONDS = 90
 """How long a test waits before it says that something does not happen."""
 
 
+IDS = itertools.count(1)
+
+
 def do(name, **arguments):
     """One step of a part: a single call."""
-    return "", [
-        {
-            "id": f"call_{name}_{abs(hash(json.dumps(arguments, sort_keys=True))) % 10**8}",
-            "name": name,
-            "arguments": arguments,
-        }
-    ]
+    return "", [call(name, arguments, f"call_{next(IDS)}")]
 
 
 def finish(title="Done", summary="It is done."):
@@ -42,6 +41,31 @@ def finish(title="Done", summary="It is done."):
 
 def write(path, content="x\n"):
     return do("write_file", path=path, content=content)
+
+
+class Held:
+    """A step that the model thinks about until the test lets it go; `asked` is set when the worker waits.
+
+    Once let go it answers at once, also a worker that takes the task up again.
+    """
+
+    def __init__(self, step):
+        self.step = step
+        self.asked = threading.Event()
+        self.free = threading.Event()
+        self.requests = []
+
+    def __call__(self, request):
+        self.requests.append(request.json)
+        self.asked.set()
+        self.free.wait(SECONDS)
+        return self.step
+
+    def arrived(self):
+        assert self.asked.wait(SECONDS), "no worker came this far"
+
+    def go(self):
+        self.free.set()
 
 
 class Parts:
@@ -74,9 +98,10 @@ class FlowHome:
     def __init__(self, folder, plays=None, *, server=None, config="", repos=("default",), sandbox="none", url=None):
         self.folder = folder
         self.processes = []
+        self.plays = plays or {}
         self.repos = {}
         (folder / "tracker" / "issues").mkdir(parents=True)
-        self.server = server or (Script(Parts(plays or {})) if url is None else None)
+        self.server = server or (Script(Parts(self.plays)) if url is None else None)
         for name in repos:
             self.repository(name)
         names = ", ".join(f"{name}: repos/{name}.git" for name in repos)
@@ -201,6 +226,16 @@ class FlowHome:
         path = self.kept(number) / name
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
+    @property
+    def main(self):
+        return ROOT / "main.py"
+
+    @property
+    def environment(self):
+        return {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TZ", "TMPDIR")} | {
+            "HOME": str(self.folder)
+        }
+
     # --- running ---------------------------------------------------------------------------------------------
 
     def run(self, *args, code=None):
@@ -253,6 +288,10 @@ class FlowHome:
         return pids[0] if pids else None
 
     def close(self):
+        for steps in self.plays.values():
+            for step in steps:
+                if isinstance(step, Held):
+                    step.go()
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

@@ -159,7 +159,12 @@ def attempt(tool: Tool, *, staged: bool | None = None) -> None:
         work = folder / "work"
         work.mkdir(0o700)
         if uid is not None:
-            os.chown(work, uid, uid)
+            try:
+                os.chown(work, uid, uid)
+            except OSError as error:  # root of a user namespace that maps itself and nobody else
+                raise SandboxUnavailable(
+                    f"this root cannot give files to user {uid}: {error.strerror}; /proc/self/uid_map has no such user"
+                ) from error
         env = surroundings.inside(TRIAL, home=base.HOME, tmp=base.TMP, path="/usr/bin:/bin", shell_path="/bin/sh")
         argv = surroundings.limited("true", limits, SECONDS, processes=False, shell_path="/bin/sh")
         command = Command(argv, env, base.Mounts(work=work), limits)
