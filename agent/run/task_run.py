@@ -90,6 +90,7 @@ class TaskRun:
             branch=f"makimono/{self.key.task_id}-{self.uuid[:8]}",
             base=self.issue.base or repository.default_branch,
             owner_uid=self.sandbox.uid,
+            isolated=self.sandbox.kind != "none",
         )
         self.reports = self.workspace.reports
         self.workspace.open()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-GITFILE = b"gitdir: /git\n"
-"""Means something only where commands run, where the git directory is bound read-only at `/git`."""
+INSIDE = "/git"
+"""Where commands see the git directory, bound read-only: what the `.git` file says means something only there."""
 
 _HFS_IGNORED = dict.fromkeys(
     (0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF),
@@ -41,11 +41,15 @@ def has_git_name(path: str) -> bool:
     return any(is_git_name(part) for part in path.split("/"))
 
 
-def write_gitfile(tree: Path) -> bool:
-    """Put the `.git` file in its place; True when something else, or nothing, was there."""
+def write_gitfile(tree: Path, target: str = INSIDE) -> bool:
+    """Put the `.git` file in its place; True when something else, or nothing, was there.
+
+    `target` is the git directory as commands see it: `/git`, or its own path where they run without a sandbox.
+    """
+    wanted = f"gitdir: {target}\n".encode()
     top = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if _gitfile_is_ours(top):
+        if _gitfile_is_ours(top, wanted):
             return False
         _remove(top, ".git")
         with disk.writing(tree / ".git"):
@@ -53,7 +57,7 @@ def write_gitfile(tree: Path) -> bool:
             descriptor = os.open(".git", flags, 0o644, dir_fd=top)
             try:
                 os.fchmod(descriptor, 0o644)
-                disk.write_all(descriptor, GITFILE)
+                disk.write_all(descriptor, wanted)
             finally:
                 os.close(descriptor)
         return True
@@ -61,13 +65,13 @@ def write_gitfile(tree: Path) -> bool:
         os.close(top)
 
 
-def _gitfile_is_ours(top: int) -> bool:
+def _gitfile_is_ours(top: int, wanted: bytes) -> bool:
     try:
         descriptor = disk.open_beneath(top, ".git")
     except OSError:
         return False
     try:
-        return disk.is_regular(descriptor) and os.read(descriptor, len(GITFILE) + 1) == GITFILE
+        return disk.is_regular(descriptor) and os.read(descriptor, len(wanted) + 1) == wanted
     finally:
         os.close(descriptor)
 

@@ -35,7 +35,8 @@ class Workspace:
     """The workspace of the task in `context_dir`.
 
     `branch` is ours, `base` the branch it leaves from (None: the default branch), `owner_uid` who commands run as when
-    we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work).
+    we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work),
+    `isolated` False where commands run without a sandbox and so see the git directory at its own path.
     `reports` collects what a person should know and what refuses nothing: a `.git` put back, a FIFO left out.
     """
 
@@ -48,11 +49,13 @@ class Workspace:
         base: str | None,
         owner_uid: int | None = None,
         start_at: str | None = None,
+        isolated: bool = True,
     ) -> None:
         self.context_dir = context_dir.absolute()
         self.mirror = mirror
         self.tree = self.context_dir / "workspace"
         self.git_dir = self.context_dir / "git"
+        self._gitdir_inside = tree.INSIDE if isolated else str(self.git_dir)
         self.branch = branch
         self.reports: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
@@ -81,7 +84,7 @@ class Workspace:
             self._check_out()
         else:
             self._repair_index()
-        if tree.write_gitfile(self.tree) and state.ready:
+        if tree.write_gitfile(self.tree, self._gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready:
             self.update_state(ready=True)
@@ -199,7 +202,7 @@ class Workspace:
     def guard(self) -> list[str]:
         """Put the `.git` file back, and list what refuses publishing: other `.git` entries in the tree, and symlinks
         out of the tree and submodules in our commits."""
-        if tree.write_gitfile(self.tree):
+        if tree.write_gitfile(self.tree, self._gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         found = tree.foreign_git(self.tree)
         if self.has_commits():
@@ -216,7 +219,7 @@ class Workspace:
             if self.state.refused == self.head():
                 self.take_back()
             self.update_state(refused=None)
-        if tree.write_gitfile(self.tree):
+        if tree.write_gitfile(self.tree, self._gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         self.reports += self._stage().update()
         return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env)

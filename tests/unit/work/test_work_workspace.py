@@ -33,6 +33,14 @@ def test_the_git_file_means_something_only_where_commands_run(source, make_works
     assert workspace.mounts()["mirror"] == workspace.mirror.path
 
 
+def test_without_a_sandbox_git_works_in_the_tree(source, make_workspace):
+    workspace = make_workspace(source, isolated=False)
+    assert sh("git", "status", "--short", cwd=workspace.tree) == ""
+    (workspace.tree / "README.md").write_text("new\n")
+    assert sh("git", "status", "--short", cwd=workspace.tree) == " M README.md\n"
+    assert workspace.guard() == []
+
+
 def test_objects_are_borrowed_from_the_mirror(source, make_workspace):
     workspace = make_workspace(source)
     alternates = (workspace.git_dir / "objects/info/alternates").read_text()
