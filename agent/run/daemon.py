@@ -71,7 +71,7 @@ class Daemon:
 
     def _listen(self) -> None:
         def heard(number: int, _frame: FrameType | None) -> None:
-            self.kill = self.drain and number == signal.SIGINT
+            self.kill = self.kill or (self.drain and number == signal.SIGINT)
             self.drain = True
             self.wake.set()
 

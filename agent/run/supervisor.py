@@ -8,7 +8,9 @@ second by `run/daemon.py` and never waits.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -169,3 +171,5 @@ class Supervisor:
         for child in self.children.values():
             if child.process.exitcode is None and child.process.pid is not None:
                 proc.kill_group(child.process.pid, number)
+                with suppress(ProcessLookupError):  # one that was forked just now leads no group yet
+                    os.kill(child.process.pid, number)
