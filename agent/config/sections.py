@@ -172,7 +172,9 @@ class SandboxLimits(Section):
     home_size: Size | None = Field(
         default=512 << 20, description="Size of a home that lives in memory; empty: as the system allows."
     )
-    processes: Whole | None = Field(default=None, ge=1, description="Processes of a command; empty: no limit.")
+    processes: Whole | None = Field(
+        default=4096, ge=1, description="Processes and threads of a command; empty: no limit."
+    )
 
 
 class Sandbox(Section):
