@@ -7,9 +7,10 @@ derived (`projection.py`); nothing here holds a message in memory.  Seed 002, se
 from agent.context.compactions import CompactionStore
 from agent.context.effects import EffectStore
 from agent.context.manager import TaskContextManager
-from agent.context.messages import MessageStore, Totals
+from agent.context.messages import MessageStore
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
+from agent.context.totals import Totals
 
 __all__ = [
     "CompactionStore",

@@ -69,7 +69,7 @@ def plan(
         text = fit(summary)
         if not text.strip():
             raise ValueError("the summary is empty; an empty summary is never recorded")
-        tokens = store.counter.count(text) if summary_tokens is None else summary_tokens
+        tokens = store.plain.count(text) if summary_tokens is None else summary_tokens
         entry = {"summary": text, "summary_tokens": tokens}
     kept = before.summary_id if keep_summary and strategy in ("window", "reset") else None
     cut = before.after(
@@ -82,7 +82,7 @@ def plan(
 def tokens_after(store: MessageStore, fold: Fold) -> int:
     """The tokens of the view under the fold; two passes over messages.jsonl."""
     survey = Survey.of(store.messages_path, fold.cut)
-    view = lines(store.context_dir, count=store.counter.count, cut=fold.cut, survey=survey, summary=fold.summary)
+    view = lines(store.context_dir, count=store.plain.count, cut=fold.cut, survey=survey, summary=fold.summary)
     return sum(tokens for _, tokens in view)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agent.context.compactions import CompactionStore
 from agent.context.effects import EffectStore
 from agent.context.folder import TaskFolder, checked_uuid
-from agent.context.messages import MessageStore, Totals
+from agent.context.messages import MessageStore
 from agent.context.row import TaskRow
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.config.models import Price
+    from agent.context.totals import Totals
     from agent.store.db import Database
     from agent.values import Counter, Json, Usage
 
@@ -208,6 +209,15 @@ class TaskContextManager:
     def set_columns(self, **columns: Any) -> None:
         """Set columns of the row (`row.SETTABLE`: title, branch, url, outcome, …); None keeps what is there."""
         self._row.set(**columns)
+
+    def learn_window(self, model: str, tokens: int) -> None:
+        """Keep the true window of `model` that an error has taught, for the rest of this task."""
+        self._row.set(learnt_window=tokens, learnt_model=model)
+
+    def learnt_window(self, model: str) -> int | None:
+        """What an earlier process of this task was taught about the window of `model`; None for nothing."""
+        row = self.row
+        return row.get("learnt_window") if row.get("learnt_model") == model else None
 
     # --- how it ends -----------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ request at any time.  Compactions are committed here (`compact`), because a view
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,12 @@ from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, wire
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
+from agent.context.totals import Totals
 from agent.context.view import View
 from agent.errors import DiskError
 from agent.store.jsonl import JsonlFile
 from agent.store.text import line
+from agent.tokens import counter_for, plain
 from agent.values import Usage
 
 if TYPE_CHECKING:
@@ -30,33 +31,6 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.context.tools import ToolStore
     from agent.values import Counter, Json, Ratios
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the model has cost so far: the providers' own numbers, summed, in tokens (`prompt` includes `cached`).
-
-    `llm_calls` is how often it was asked, `compactions` how often the view was cut or masked.  `tool_calls` and `cost`
-    are known to `TaskContextManager.totals` only.
-    """
-
-    llm_calls: int
-    prompt: int
-    completion: int
-    cached: int
-    compactions: int
-    tool_calls: int = 0
-    cost: float = 0.0
-
-    @property
-    def tokens(self) -> int:
-        """Prompt and completion."""
-        return self.prompt + self.completion
-
-    @property
-    def usage(self) -> Usage:
-        """The same as a Usage."""
-        return Usage(self.prompt, self.completion, self.cached)
 
 
 class MessageStore:
@@ -86,11 +60,8 @@ class MessageStore:
         provider = settings.provider()
         self.context_dir = Path(context_dir)
         self.context_length = provider.context_length
-        if counter is None:
-            from agent.tokens import counter_for
-
-            counter = counter_for(provider.model, ratios)
-        self.counter = counter
+        self.counter = counter or counter_for(provider.model, ratios)
+        self.plain = plain(self.counter)  # `tokens` of a record never change their meaning, whatever is learnt
         durability = settings.context_storage.durability
         self.summaries = summaries or SummaryStore(self.context_dir, durability=durability)
         self.compactions = compactions or CompactionStore(self.context_dir, durability=durability)
@@ -98,7 +69,7 @@ class MessageStore:
         self.messages_path = self.context_dir / "messages.jsonl"
         self.current_path = self.context_dir / "current.jsonl"
         self.repairs: list[str] = []
-        self._count = self.counter.count
+        self._count = self.plain.count
         self._file = JsonlFile(self.messages_path, durability=durability)
         self._view = View(self.current_path, sync=durability != "none")
         self._stale = False

@@ -32,6 +32,8 @@ SETTABLE = (
     "priority",
     "model",
     "context_length",
+    "learnt_window",
+    "learnt_model",
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent.context.hashes import HashSet
 from agent.context.records import is_legible, is_seen, open_calls_of
 from agent.store.jsonl import Damage, records
+from agent.tokens.counters import PER_CALL, PER_MESSAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +141,13 @@ class Survey:
         if kind is None and prompt > 0 and seq > self.cut.changed_at:
             # `since` gets this answer's own tokens right after; they are part of the report.
             self.reported = prompt + completion
-            self.since = -(record.get("tokens") or 0) if is_seen(record) else 0
+            self.since = -self._cost(record) if is_seen(record) else 0
+
+    @staticmethod
+    def _cost(record: Json) -> int:
+        """Estimated tokens of a message with what surrounds it."""
+        calls = len(record.get("tool_calls") or ())
+        return (record.get("tokens") or 0) + PER_MESSAGE + PER_CALL * calls
 
     def _see(self, record: Json, seq: int, role: str) -> None:
         if role == "tool":
@@ -151,7 +158,7 @@ class Survey:
             self.calls.clear()
         if self.follows is None:
             self.follows = role
-        self.since += record.get("tokens") or 0
+        self.since += self._cost(record)
         if record.get("tool_calls"):
             self.group_seq = seq
             for call in open_calls_of(record):

@@ -41,7 +41,10 @@ EVENTS: dict[str, str] = {
     "verify_finished": "The verify command has ended (command, exit_code, ok).",
     # the turn
     "turn_started": "A turn begins.",
-    "context_assembled": "A request was planned (tokens, limit, latency_ms, layers: tokens by layer, dropped).",
+    "context_assembled": (
+        "A request was planned (tokens, limit, latency_ms, layers: tokens by layer, counts: messages or memories by "
+        "layer, cut: what compactions keep back, dropped: layers that could not be had)."
+    ),
     "layer_failed": "A layer of memory could not be had and is left out (layer, error).",
     "request_sent": "The request is on its way (provider, model, tokens, bytes).",
     "answer_received": (

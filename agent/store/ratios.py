@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.store.db import Database
 
 # The rule of `tokens.ratios.blend`, which stands on the same floor and cannot be called from here.
-WEIGHT = 0.3  # of the newest pair, against everything before it
+WEIGHT = 0.3  # of the newest pair, against everything before it; the first three are averaged
 LEAST, MOST = 0.5, 3.0  # what is beyond is no property of a tokenizer: images, a cut prompt, a proxy
 SMALLEST_SAMPLE = 200  # tokens; below, the overhead of a template is most of the difference
 
@@ -42,8 +42,8 @@ class TokenRatios:
         fresh = min(MOST, max(LEAST, reported / estimated))
         with self.database.transaction():
             rows = self.database.run("ratio_get", model=model)
-            old = float(rows[0]["ratio"]) if rows else 1.0
-            ratio = round(old + WEIGHT * (fresh - old), 4)
+            old, samples = (float(rows[0]["ratio"]), int(rows[0]["samples"])) if rows else (1.0, 0)
+            ratio = round(old + max(WEIGHT, 1 / (samples + 1)) * (fresh - old), 4)
             self.database.run("ratio_put", model=model, ratio=ratio, now=clock.stamp())
         self._known[model] = ratio
         return ratio

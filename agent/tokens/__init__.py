@@ -7,7 +7,9 @@ from agent.tokens.counters import (
     count_message,
     count_tools,
     counter_for,
+    plain,
     preload,
+    ratio_of,
 )
 from agent.tokens.ratios import MemoryRatios, blend, drift
 
@@ -21,5 +23,7 @@ __all__ = [
     "count_tools",
     "counter_for",
     "drift",
+    "plain",
     "preload",
+    "ratio_of",
 ]

@@ -27,32 +27,45 @@ PRIMING = 3
 
 
 class EstimatedCounter:
-    """The byte-class estimate of a model's family times the ratio learnt for the model.
+    """The byte-class estimate of a model's family times the ratio learnt for the model, as it is now.
 
-    `ratio` is read when the counter is made and then stays, so that one task counts evenly; what is learnt is for the
-    next.
+    What is learnt serves the next count.  Who keeps sums keeps them of `plain`, which counts the same text alike at any
+    time, and multiplies at the end.
     """
 
     exact = False
 
     def __init__(self, model: str, family: Family, ratios: Ratios | None = None) -> None:
-        self._bytes = family.estimate()
+        self.plain = family.estimate()
         self._ratios = ratios
         self.model = model
-        self.name = self._bytes.name
-        self.ratio = ratios.get(model) if ratios else 1.0
+        self.name = self.plain.name
+
+    @property
+    def ratio(self) -> float:
+        """Reported / estimated, as learnt so far."""
+        return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
         """Estimated tokens; 0 only for the empty text."""
-        tokens = self._bytes.count(text)
+        tokens = self.plain.count(text)
         return max(1, round(tokens * self.ratio)) if tokens else 0
 
     def learn(self, estimated: int, reported: int) -> float:
-        """Take in what a provider reported for an `estimated` of this counter (ratio included); the new ratio, which
-        later counters of the model get."""
+        """Take in what a provider reported for an `estimated` of `plain`; the new ratio."""
         if self._ratios is None:
             return self.ratio
-        return self._ratios.learn(self.model, round(estimated / self.ratio), reported)
+        return self._ratios.learn(self.model, estimated, reported)
+
+
+def plain(counter: Counter) -> Counter:
+    """`counter` without what was learnt: its counts of a text never change, so that sums of them can be kept."""
+    return counter.plain if isinstance(counter, EstimatedCounter) else counter
+
+
+def ratio_of(counter: Counter) -> float:
+    """What a sum of `plain(counter)` is multiplied with; 1.0 for exact counters."""
+    return counter.ratio if isinstance(counter, EstimatedCounter) else 1.0
 
 
 def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:

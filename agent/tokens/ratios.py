@@ -13,23 +13,29 @@ SMALLEST_SAMPLE = 200
 """Tokens; below, the overhead of a template is most of the difference."""
 
 WEIGHT = 0.3
-"""Of the newest pair, against everything before it."""
+"""Of the newest pair, against everything before it; the first three are averaged, so that they are enough."""
 
 DRIFT = 0.10
 """A difference that is worth a line in the log (design: section 6)."""
 
 
-def blend(old: float, estimated: int, reported: int) -> float:
-    """The new ratio after one pair; `estimated` is the estimate *before* any ratio was applied, in tokens."""
-    if estimated < SMALLEST_SAMPLE or reported <= 0:
+def is_sample(estimated: int, reported: int) -> bool:
+    """Whether a pair teaches anything."""
+    return estimated >= SMALLEST_SAMPLE and reported > 0
+
+
+def blend(old: float, estimated: int, reported: int, samples: int = 1000) -> float:
+    """The new ratio after one more pair than `samples`; `estimated` is the estimate *before* any ratio was applied, in
+    tokens."""
+    if not is_sample(estimated, reported):
         return old
     found = min(HIGHEST, max(LOWEST, reported / estimated))
-    return round(old + WEIGHT * (found - old), 4)
+    return round(old + max(WEIGHT, 1 / (samples + 1)) * (found - old), 4)
 
 
 def drift(estimated: int, reported: int) -> float:
     """How far an estimate was off, as a signed share of what was reported; 0.0 when there is too little to tell."""
-    if estimated < SMALLEST_SAMPLE or reported <= 0:
+    if not is_sample(estimated, reported):
         return 0.0
     return (estimated - reported) / reported
 
@@ -39,6 +45,7 @@ class MemoryRatios:
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
+        self._samples: dict[str, int] = {}
 
     def get(self, model: str) -> float:
         """The ratio, 1.0 when nothing was learnt."""
@@ -46,5 +53,7 @@ class MemoryRatios:
 
     def learn(self, model: str, estimated: int, reported: int) -> float:
         """Take one pair in; the new ratio."""
-        self._ratios[model] = blend(self.get(model), estimated, reported)
+        samples = self._samples.get(model, 0)
+        self._ratios[model] = blend(self.get(model), estimated, reported, samples)
+        self._samples[model] = samples + is_sample(estimated, reported)
         return self._ratios[model]

@@ -7,18 +7,19 @@ again (design: section 5; seed 000).  A plan parses only the lines that are new 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
-from agent.errors import MakimonoError
-from agent.tokens import PRIMING, count_tools
+from agent.tokens import PRIMING, count_tools, plain, ratio_of
 from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
 from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
+from agent.window.recall import recall
 from agent.window.view import Seen, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from agent.values import Counter, Json
@@ -42,11 +43,27 @@ class Compacted(Protocol):
         """How many compactions there were."""
         ...
 
+    @property
+    def strategy(self) -> str:
+        """What left messages out, "" for nothing."""
+        ...
+
+    @property
+    def end_seq(self) -> int:
+        """The newest message that is left out, 0 for none."""
+        ...
+
+    @property
+    def mask_end(self) -> int:
+        """Tool results up to this message are pointers."""
+        ...
+
 
 class Account(Protocol):
     """What the planner needs of `context.Survey`."""
 
     reported: int  # tokens in use by the provider's newest report that still holds, 0 for none
+    since: int  # estimated tokens of what came after it, without any ratio
 
     @property
     def cut(self) -> Compacted:
@@ -65,10 +82,6 @@ class Conversation(Protocol):
     @property
     def survey(self) -> Account:
         """The account of the history."""
-        ...
-
-    def tokens_in_use(self) -> int:
-        """The report and the estimate of what came since, or the estimate alone."""
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
@@ -100,8 +113,9 @@ class ContextAssembler:
     """Plans the requests of one task.
 
     `limits` may be replaced when an error has taught a smaller window.  `tools` are the schemas that are sent with
-    every request.  `memory` gives long-term memories for the first briefing; `fence` makes them data of the run
-    (`security.fence` with its marker).  `summary_store` tells whether a summary is in the view.
+    every request.  `memory` gives long-term memories for the first briefing, one layer or several by name; `fence`
+    makes them data of the run (`security.fence` with its marker).  `summary_store` tells whether a summary is in the
+    view.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the ratio is now.
     """
 
     def __init__(
@@ -112,7 +126,7 @@ class ContextAssembler:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         summary_store: Summaries | None = None,
-        memory: LongTermMemory | None = None,
+        memory: LongTermMemory | Mapping[str, LongTermMemory] | None = None,
         config: ContextConfig | None = None,
         fence: Callable[[str], str] | None = None,
         events: Announce | None = None,
@@ -121,12 +135,15 @@ class ContextAssembler:
         self.limits = limits
         self.counter = counter
         self.summary_store = summary_store
-        self.memory = memory
+        self.memory: Mapping[str, LongTermMemory] = (
+            {} if memory is None else memory if isinstance(memory, Mapping) else {MemoryLayer.SEMANTIC.value: memory}
+        )
         self.config = config or ContextConfig()
         self.fence = fence or (lambda text: text)
         self.events = events
-        self.view = View(message_store.get_current_context_file(), counter)
-        self.tool_tokens = count_tools(counter, tools)
+        self.plain = plain(counter)
+        self.view = View(message_store.get_current_context_file(), self.plain)
+        self.tool_tokens = count_tools(self.plain, tools)
         self.memories = 0
         self.missing: tuple[str, ...] = ()
 
@@ -154,17 +171,22 @@ class ContextAssembler:
         return self.tokens_in_use() > self.limits.compress_at
 
     def estimate(self) -> int:
-        """The same by the counter alone."""
+        """The same by the counter alone, without any ratio."""
         return self.view.read().tokens + self.fixed()
 
+    def scaled(self, tokens: int) -> int:
+        """What a sum of the counter's own tokens comes to by what servers have reported so far."""
+        return round(tokens * ratio_of(self.counter))
+
     def fixed(self) -> int:
-        """Tokens of a request without any message: tools and the start of the answer."""
+        """Tokens (without any ratio) of a request without any message: tools and the start of the answer."""
         return self.tool_tokens + PRIMING
 
     def _in_use(self, seen: Seen) -> int:
-        if self.message_store.survey.reported:
-            return self.message_store.tokens_in_use()
-        return seen.tokens + self.fixed()
+        account = self.message_store.survey
+        if account.reported:
+            return account.reported + self.scaled(account.since)
+        return self.scaled(seen.tokens + self.fixed())
 
     def _plan(self, options: AssemblyOptions) -> AssembledContext:
         started = clock.monotonic()
@@ -177,7 +199,7 @@ class ContextAssembler:
         working = seen.tokens - seen.head - seen.briefing - summary
         wanted = options.working_memory_limit or self.config.working_memory_limit
         cut = self.message_store.survey.cut
-        count = seen.messages - 1 - bool(seen.briefing) - (cut.summary_id is not None)
+        count = seen.messages - bool(seen.head) - bool(seen.briefing) - (cut.summary_id is not None)
         metadata = ContextMetadata(
             working_memory_count=min(count, wanted) if wanted else count,
             semantic_memory_count=self.memories,
@@ -189,12 +211,20 @@ class ContextAssembler:
             needs_compaction=tokens > limit,
             estimated=not (self.counter.exact or self.message_store.survey.reported),
             layer_tokens={
-                MemoryLayer.SYSTEM.value: seen.head + self.fixed(),
-                MemoryLayer.USER_MESSAGE.value: seen.briefing,
-                MemoryLayer.SESSION_SUMMARY.value: summary,
-                MemoryLayer.WORKING.value: working,
+                MemoryLayer.SYSTEM.value: self.scaled(seen.head + self.fixed()),
+                MemoryLayer.USER_MESSAGE.value: self.scaled(seen.briefing),
+                MemoryLayer.SESSION_SUMMARY.value: self.scaled(summary),
+                MemoryLayer.WORKING.value: self.scaled(working),
+            },
+            layer_counts={
+                MemoryLayer.SYSTEM.value: int(bool(seen.head)),
+                MemoryLayer.SEMANTIC.value: self.memories,
+                MemoryLayer.USER_MESSAGE.value: int(bool(seen.briefing)),
+                MemoryLayer.SESSION_SUMMARY.value: int(cut.summary_id is not None),
+                MemoryLayer.WORKING.value: count,
             },
             missing=self.missing,
+            cut={"by": cut.strategy, "left_out_to": cut.end_seq, "masked_to": cut.mask_end} if cut.count else None,
         )
         plan = Plan(
             spans=(Span(self.view.path, 0, seen.offset),),
@@ -210,6 +240,8 @@ class ContextAssembler:
                 limit=limit,
                 latency_ms=metadata.assembly_latency_ms,
                 layers=metadata.layer_tokens,
+                counts=metadata.layer_counts,
+                cut=metadata.cut,
                 dropped=list(self.missing),
             )
         return AssembledContext(plan, metadata)
@@ -217,10 +249,10 @@ class ContextAssembler:
     def _must_fit(self, seen: Seen) -> None:
         """FR-4 and FR-5: what no compaction can make smaller."""
         limit = self.limits.input_limit
-        system = seen.head + self.fixed()
+        system = self.scaled(seen.head + self.fixed())
         if system > limit:
             raise DoesNotFit("system prompt", system, limit)
-        least = system + seen.briefing + seen.tail
+        least = system + self.scaled(seen.briefing + seen.tail)
         if least > limit:
             raise DoesNotFit("turn", least, limit)
 
@@ -261,23 +293,14 @@ class ContextAssembler:
         left out and reported; the task goes on.
         """
         chosen = options or AssemblyOptions()
-        if self.memory is None or not chosen.include_semantic_memory:
+        if not self.memory or not chosen.include_semantic_memory:
             return ""
         most = chosen.semantic_memory_limit or self.config.semantic_memory_limit
-        try:
-            found = self.memory.recall(query, most)
-        except (MakimonoError, OSError, ValueError, LookupError) as error:
-            self.missing = (MemoryLayer.SEMANTIC.value,)
+        found = recall(self.memory, query, most, self.limits.window // MEMORY_SHARE, self.counter.count)
+        failed = found.missing or {}
+        self.missing = tuple(failed)
+        for layer, why in failed.items():
             if self.events:
-                self.events.emit("layer_failed", layer=MemoryLayer.SEMANTIC.value, error=str(error))
-            return ""
-        room = self.limits.window // MEMORY_SHARE
-        kept: list[str] = []
-        for number, one in enumerate(found[:most], 1):
-            line = f"{number}. {one['content']} (source: {one['source']}, relevance {float(one['relevance']):.2f})"
-            room -= self.counter.count(line)
-            if room < 0:
-                break
-            kept.append(line)
-        self.memories = len(kept)
-        return self.fence("## Related memories\n\n" + "\n".join(kept)) + "\n\n" if kept else ""
+                self.events.emit("layer_failed", layer=layer, error=why)
+        self.memories = len(found.lines)
+        return self.fence("## Related memories\n\n" + "\n".join(found.lines)) + "\n\n" if found.lines else ""

@@ -9,7 +9,6 @@ the conversation but a few numbers a group.  `context.MessageStore.compact` keep
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +16,22 @@ from agent.config import settings_of
 from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
 from agent.store.jsonl import records
 from agent.tokens import counter_for
-from agent.tokens.counters import PER_MESSAGE
 from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
 from agent.window.carried import asked, carried_of, open_question, recorded
 from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
 from agent.window.limits import Limits
-from agent.window.summary import BadSummary, Pieces
+from agent.window.summary import BadSummary
+from agent.window.writer import SummaryWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
-    from agent.values import Json
+    from agent.values import Counter, Json
     from agent.window.assembler import Announce
 
 PROGRESS = 0.10
@@ -51,8 +50,8 @@ WHOLE_RESULTS = 0.4
 REST = 20
 """One part in so many of the mark: how much a conversation grows before what did not help is tried again."""
 
-LONG_SUMMARY = 0.35
-"""Of the mark: a summary that has grown beyond is summarised itself."""
+MOST_WEAK = 2
+"""Compactions in a row that freed less; after them the task ends."""
 
 AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
 """What says nothing about the text that was to be summarised."""
@@ -86,8 +85,8 @@ class ContextCompressor:
     """Compacts one task's conversation.
 
     `llm_client` writes the summaries (`get_summary`); it may be another, cheaper model than the conversation's, whose
-    limits are then `summary_limits`.  `config` is the seeds' mapping or Settings.  Without an `assembler` the
-    compressor makes its own.
+    limits and counter are then `summary_limits` and `summary_counter`.  `config` is the seeds' mapping or Settings.
+    Without an `assembler` the compressor makes its own.
     """
 
     def __init__(
@@ -99,6 +98,7 @@ class ContextCompressor:
         *,
         assembler: ContextAssembler | None = None,
         summary_limits: Limits | None = None,
+        summary_counter: Counter | None = None,
         events: Announce | None = None,
     ) -> None:
         settings = settings_of(config)
@@ -115,9 +115,17 @@ class ContextCompressor:
         self.context_length = self.assembler.limits.window
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
-        self.failures = 0  # compactions in a row that freed too little although something had to be done
+        self.failures = self._weak()  # compactions in a row that freed too little although something had to be done
         self.rest_until = 0  # tokens in use before which it is not worth another try
-        self._tidy()
+        self.writer = SummaryWriter(
+            message_store,
+            summary_store,
+            llm_client,
+            storage.summary_prompt,
+            summary_counter or self.assembler.counter,
+            told=lambda why: self._failed("summary", why),
+        )
+        self.writer.tidy()
         self.unreachable = 0  # summaries in a row that the server did not give
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
@@ -197,10 +205,10 @@ class ContextCompressor:
                 continue
             masked = masked or (name == "mask" and made is not None)
             if made is not None and name != "mask":
-                self.failures = self.rest_until = 0
+                self.rest_until = 0
                 return made or None
         if masked:
-            self.failures = self.rest_until = 0
+            self.rest_until = 0
         else:
             self._without_progress(force=force)
         return None
@@ -214,7 +222,7 @@ class ContextCompressor:
         cut = store.survey.cut
         used = self.assembler.tokens_in_use()
         return Need(
-            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.counter.count),
+            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.plain.count),
             used=used,
             estimate=self.assembler.estimate(),
             view=store.get_current_token_count(),
@@ -228,7 +236,7 @@ class ContextCompressor:
         if not force and used <= self.limits.input_limit:
             return
         self.failures += 1
-        if self.failures >= 2:
+        if self.failures >= MOST_WEAK:
             raise CompactionStuck(
                 f"Two compactions in a row freed less than {PROGRESS:.0%} of the conversation, so no further one is "
                 f"tried: {used:,} tokens are in use, of {self.limits.input_limit:,}. Use a model with a larger window, "
@@ -278,9 +286,9 @@ class ContextCompressor:
         if not old:
             raise BadSummary("all messages belong to the newest turn")
         end = old[-1].end
-        text = self._summarise(end)
+        text = self.writer.write(end, self.summary_limits or self.limits, self.limits.compress_at)
         self.unreachable = 0
-        tokens = self.assembler.counter.count(text)
+        tokens = self.assembler.plain.count(text)
         brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried()}
         if not self._frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
@@ -310,6 +318,11 @@ class ContextCompressor:
             if self._frees(need, strategy, end, carried=carried, keep_summary=keep_summary):
                 self._commit(strategy, need, end, carried=carried, keep_summary=keep_summary)
                 return 0
+        # The last means, at most twice in a row: what it frees is little, but then the request can be sent.
+        last = strategy == "reset" and need.must and self.failures < MOST_WEAK
+        if last and self._frees(need, strategy, end, least=0.0, carried=carried):
+            self._commit(strategy, need, end, carried=carried)
+            return 0
         self._failed(strategy, f"it would free less than {PROGRESS:.0%}")
         return None
 
@@ -329,15 +342,19 @@ class ContextCompressor:
         """Tokens (of the counter) that the kept groups may have."""
         return self._level(need, WINDOW_WATER) - self._head()
 
-    def _frees(self, need: Need, strategy: str, end_seq: int, **more: Any) -> bool:
-        """Whether the view would be a tenth smaller, or the request would fit that does not now."""
+    def _frees(self, need: Need, strategy: str, end_seq: int, *, least: float = PROGRESS, **more: Any) -> bool:
+        """Whether the view would be a tenth smaller.  With `least` 0: whether the request would fit that does not."""
         freed = need.view - self.message_store.forecast(strategy=strategy, end_seq=end_seq, **more)
-        limit = self.limits.input_limit
-        return freed >= PROGRESS * need.view or need.used > limit >= (need.estimate - freed) * need.scale
+        if least:
+            return freed >= least * need.view
+        return freed > 0 and need.used > self.limits.input_limit >= (need.estimate - freed) * need.scale
 
     def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
         """Record it; the view is derived again."""
-        self.message_store.compact(strategy=strategy, end_seq=end_seq, **more)
+        store = self.message_store
+        store.compact(strategy=strategy, end_seq=end_seq, **more)
+        weak = need.view - store.get_current_token_count() < PROGRESS * need.view
+        self.failures = self.failures + 1 if weak else 0
         if self.events:
             self.events.emit(
                 "compaction",
@@ -348,6 +365,14 @@ class ContextCompressor:
                 tokens_after=self.assembler.tokens_in_use(),
             )
 
+    def _weak(self) -> int:
+        """How many of the newest compactions on disk freed less than a tenth: a restart forgets none."""
+        number = 0
+        for record in self.message_store.compactions.all():
+            before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
+            number = number + 1 if before - after < PROGRESS * before else 0
+        return number
+
     def _carried(self) -> Json:
         """What is said again behind the cut, from the whole history."""
         store = self.message_store
@@ -355,46 +380,3 @@ class ContextCompressor:
         kept = tools.exists() and tools.stat().st_size > 0
         calls = recorded(record for _, record in records(tools)) if kept else asked(store.records())
         return carried_of(calls, open_question(store.records()))
-
-    def _upto(self, start: int, end: int) -> Iterator[Json]:
-        for record in self.message_store.records(start):
-            if record["seq"] > end:
-                return
-            yield record
-
-    def _summarise(self, end_seq: int) -> str:
-        """The seed's files, the requests, the text; the files are removed however it ends."""
-        store = self.message_store
-        folder = store.context_dir
-        cut = store.survey.cut
-        previous = self._previous(cut.summary_id)
-        limits = self.summary_limits or self.limits
-        pieces = Pieces(
-            folder,
-            self.llm_client,
-            self.assembler.counter,
-            self.summary_prompt,
-            limits.input_limit - PER_MESSAGE,
-            told=lambda why: self._failed("summary", why),
-        )
-        try:
-            request.write_lines(folder / "unsummarized.jsonl", store.records(end_seq + 1), cut.mask_end)
-            source = folder / "to_summarize.jsonl"
-            request.write_lines(source, self._upto(cut.end_seq + 1, end_seq), cut.mask_end)
-            text = pieces.summarise(source, previous)
-            if self.assembler.counter.count(text) > self.limits.compress_at * LONG_SUMMARY:
-                text = pieces.shorten(text)
-            return text
-        finally:
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove the intermediate files, also those that a killed process left."""
-        for name in request.FILES:
-            with suppress(FileNotFoundError):
-                (self.message_store.context_dir / name).unlink()
-
-    def _previous(self, summary_id: int | None) -> str:
-        """The summary in force, which is input of the next."""
-        latest = self.summary_store.get_latest_summary() if summary_id is not None else None
-        return str(latest["summary"]) if latest and latest.get("id") == summary_id else ""

@@ -68,7 +68,10 @@ class AssemblyOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContextMetadata:
-    """What a plan is made of.  Counts are messages or memories, `layer_tokens` are tokens by `MemoryLayer`.
+    """What a plan is made of.  Counts are messages or memories, `layer_tokens` and `layer_counts` by `MemoryLayer`.
+
+    `cut` says what compactions keep back: by which means, messages up to which seq are left out, tool results up to
+    which are pointers; None for nothing.
 
     `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names layers that could
     not be had; the task goes on without them.
@@ -85,6 +88,8 @@ class ContextMetadata:
     estimated: bool = True
     layer_tokens: Mapping[str, int] | None = None
     missing: tuple[str, ...] = ()
+    layer_counts: Mapping[str, int] | None = None
+    cut: Mapping[str, Any] | None = None
 
     def to_dict(self) -> Json:
         """For `Plan.metadata` and the log."""

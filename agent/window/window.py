@@ -19,7 +19,7 @@ from agent.window.layers import ContextConfig
 from agent.window.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
@@ -34,17 +34,25 @@ SMALLEST = 1024
 
 
 class Window:
-    """What `loop.Window` asks for.  `client` is the conversation's model client; its `last` answer teaches."""
+    """What `loop.Window` asks for.  `client` is the conversation's model client; its `last` answer teaches.  What an
+    error taught about the window of `client.model` goes to `remember`, so that the task keeps it when its process ends.
+    """
 
     def __init__(
-        self, settings: Settings, assembler: ContextAssembler, compressor: ContextCompressor, client: Any
+        self,
+        settings: Settings,
+        assembler: ContextAssembler,
+        compressor: ContextCompressor,
+        client: Any,
+        remember: Callable[[str, int], None] | None = None,
     ) -> None:
         self.settings = settings
         self.assembler = assembler
         self.compressor = compressor
         self.client = client
+        self.remember = remember
         self.learnt: int | None = None
-        self.planned = 0  # what the newest plan would have by the counter alone
+        self.planned = 0  # what the newest plan has by the counter alone, without any ratio
         self.asked = 0  # tokens of the newest plan
         self._seen: Answer | None = None
         self._overflowed_at = -1
@@ -116,6 +124,8 @@ class Window:
         found = max(SMALLEST, min(found, self.limits.window))
         if found < self.limits.window:
             self.learnt = found
+            if self.remember is not None:
+                self.remember(self.client.model, found)
             self.assembler.limits = Limits.from_window(
                 [("learnt from an error", found), *self.limits.sources],
                 max_output_tokens=self.settings.provider().max_output_tokens,
@@ -133,9 +143,9 @@ class Window:
         self._seen = last
         if last.usage is None or not self.planned:
             return
-        estimated, reported = self.planned, last.usage.prompt
+        estimated, reported = self.assembler.scaled(self.planned), last.usage.prompt
         counter = self.assembler.counter
-        ratio = counter.learn(estimated, reported) if isinstance(counter, EstimatedCounter) else 1.0
+        ratio = counter.learn(self.planned, reported) if isinstance(counter, EstimatedCounter) else 1.0
         if abs(drift(estimated, reported)) > DRIFT:
             self._emit("token_drift", model=self.client.model, estimated=estimated, reported=reported, ratio=ratio)
 
@@ -180,15 +190,24 @@ def make_window(
     `client` is the conversation's model client; it is asked for the window that its server has loaded, and for its
     tools where `tools` is None.  `summariser` writes the summaries: by default a client for
     `context_storage.summary_model`, or where that is not set the conversation's.  Tokens are counted by the store's
-    counter, so that all of a task are counted alike; `ratios` serve where the store has none.
+    counter, so that all of a task are counted alike; `ratios` serve where the store has none.  A `context` with
+    `learnt_window(model)` and `learn_window(model, tokens)` keeps what errors teach.
     """
     store = context.get_message_store()
     counter = store.counter or counter_for(client.model, ratios)
     marker = getattr(context, "fence", "") or new_marker()
     other = summariser or _summariser(settings, store, client, events)
+    known = getattr(context, "learnt_window", None)
     assembler = ContextAssembler(
         store,
-        Limits.of(settings, client.loaded_window(), provider=client.provider, model=client.model, exact=counter.exact),
+        Limits.of(
+            settings,
+            client.loaded_window(),
+            known(client.model) if known else None,
+            provider=client.provider,
+            model=client.model,
+            exact=counter.exact,
+        ),
         counter,
         tools=client.tools if tools is None else tools.schemas(),
         summary_store=context.get_summary_store(),
@@ -206,9 +225,10 @@ def make_window(
         summary_limits=Limits.of(settings, other.loaded_window(), provider=other.provider, model=other.model)
         if other
         else None,
+        summary_counter=counter_for(other.model, ratios) if other else None,
         events=events,
     )
-    return Window(settings, assembler, compressor, client)
+    return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))
 
 
 def _summariser(settings: Settings, store: MessageStore, client: Any, events: Announce | None) -> Any:

@@ -81,7 +81,8 @@ UPDATE tasks SET title = COALESCE(:title, title), branch = COALESCE(:branch, bra
     outcome = COALESCE(:outcome, outcome), parent_uuid = COALESCE(:parent_uuid, parent_uuid),
     error_code = COALESCE(:error_code, error_code), error_message = COALESCE(:error_message, error_message),
     comment_cursor = COALESCE(:comment_cursor, comment_cursor), priority = COALESCE(:priority, priority),
-    model = COALESCE(:model, model), context_length = COALESCE(:context_length, context_length)
+    model = COALESCE(:model, model), context_length = COALESCE(:context_length, context_length),
+    learnt_window = COALESCE(:learnt_window, learnt_window), learnt_model = COALESCE(:learnt_model, learnt_model)
 WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
 

@@ -242,9 +242,11 @@ def _parameters(statement):
 def test_a_ratio_is_learnt_kept_and_bounded(tmp_path, tasks):
     ratios = TokenRatios(tasks)
     assert ratios.get("m") == 1.0
-    assert ratios.learn("m", 1000, 1500) == 1.15
-    assert ratios.learn("m", 1000, 1500) == 1.255
-    assert TokenRatios(tasks).get("m") == ratios.get("m") == 1.255
+    assert ratios.learn("m", 1000, 1500) == 1.5
+    assert ratios.learn("m", 1000, 1100) == 1.3
+    assert ratios.learn("m", 1000, 1300) == 1.3
+    assert ratios.learn("m", 1000, 2300) == 1.6
+    assert TokenRatios(tasks).get("m") == ratios.get("m") == 1.6
     for _ in range(40):
         ratios.learn("other", 200, 1_000_000)
     assert ratios.get("other") == pytest.approx(3.0, abs=0.001)

@@ -13,7 +13,9 @@ from agent.tokens import (
     count_tools,
     counter_for,
     drift,
+    plain,
     preload,
+    ratio_of,
 )
 from agent.tokens.base import FAMILIES, family_of
 
@@ -87,11 +89,11 @@ def test_single_digit_vocabularies_pay_for_each_digit():
 
 def test_a_learnt_ratio_moves_the_estimate():
     ratios = MemoryRatios()
-    plain = counter_for("phi4")
+    before = counter_for("phi4")
     text = "The quick brown fox jumps over the lazy dog. " * 100
     for _ in range(20):
         ratios.learn("phi4", 1000, 1500)
-    assert counter_for("phi4", ratios).count(text) == pytest.approx(1.5 * plain.count(text), rel=0.02)
+    assert counter_for("phi4", ratios).count(text) == pytest.approx(1.5 * before.count(text), rel=0.02)
 
 
 def test_a_counter_learns_against_its_own_estimate_not_against_the_corrected_one():
@@ -99,7 +101,7 @@ def test_a_counter_learns_against_its_own_estimate_not_against_the_corrected_one
     for _ in range(30):
         counter = counter_for("phi4", ratios)
         assert isinstance(counter, EstimatedCounter)
-        counter.learn(round(1000 * counter.ratio), 1200)
+        counter.learn(1000, 1200)
     assert ratios.get("phi4") == pytest.approx(1.2, rel=0.01)
 
 
@@ -108,6 +110,20 @@ def test_a_small_or_mad_report_teaches_nothing_much():
     assert blend(1.0, 1000, 0) == 1.0
     assert blend(1.0, 1000, 10**9) <= 1.6
     assert blend(1.0, 10**6, 1) >= 0.85
+
+
+def test_what_is_learnt_serves_the_next_count_and_three_pairs_are_enough():
+    ratios = MemoryRatios()
+    counter = counter_for("phi4", ratios)
+    text = "def add(left, right):\n    return left + right\n" * 40
+    before = counter.count(text)
+    for noise in (0.95, 1.05, 1.0):
+        counter.learn(1000, round(1500 * noise))
+    assert counter.ratio == pytest.approx(1.5, rel=0.01)
+    assert counter.count(text) == pytest.approx(1.5 * before, rel=0.02)
+    assert plain(counter).count(text) == before
+    assert ratio_of(counter) == counter.ratio
+    assert ratio_of(counter_for("gpt-4o")) == 1.0
 
 
 def test_drift_is_a_signed_share():

@@ -155,3 +155,97 @@ def test_no_plan_is_ever_over_the_limit(new_task, window, strategy, groups, answ
             return
         assert plan.tokens <= plan.limit == task.window.limits.input_limit
         assert plan.tokens + task.window.limits.reserve <= window
+
+
+# --- what is learnt within a task, and kept for it -----------------------------------------------------------------
+
+
+def test_what_a_report_taught_is_in_the_next_estimate_of_the_same_task(new_task):
+    task = new_task(GOOD, strategy="sliding_window").begin()
+    ratios = MemoryRatios()
+    task.store.counter = counter_for("phi4", ratios)
+    task.window = make_window(task.settings, task, task.writer, events=task)
+    for _ in range(3):
+        plan = task.window.plan()
+        task.group(300)
+        task.writer.last = Answer("x", usage=Usage(round(1.5 * task.window.planned), 5))
+        task.window.past_the_mark()
+    assert ratios.get("phi4") == pytest.approx(1.5, rel=0.01)
+    assert task.window.plan().tokens == pytest.approx(1.5 * task.window.planned, rel=0.01)
+    assert plan.tokens > task.window.limits.window * 0.05
+    layers = task.window.plan().metadata["layer_tokens"]
+    assert sum(layers.values()) == pytest.approx(task.window.plan().tokens, abs=3)
+
+
+def test_a_learnt_ratio_moves_the_mark_and_what_a_compaction_leaves(new_task):
+    ratios = MemoryRatios()
+    ratios.learn("phi4", 1000, 2000)
+    task = new_task(GOOD, strategy="sliding_window")
+    task.store.counter = counter_for("phi4", ratios)
+    task.window = make_window(task.settings, task, task.writer, events=task)
+    task.begin()
+    while not task.window.past_the_mark():
+        task.group(300)
+    assert 2 * task.window.assembler.estimate() > task.window.limits.compress_at
+    task.window.make_room()
+    assert 2 * task.window.assembler.estimate() < 0.7 * task.window.limits.compress_at
+
+
+class Row:
+    """The part of a TaskContextManager that keeps what was learnt."""
+
+    def __init__(self, task):
+        self.kept = {}
+        self.get_message_store = task.get_message_store
+        self.get_summary_store = task.get_summary_store
+
+    def learnt_window(self, model):
+        return self.kept.get(model)
+
+    def learn_window(self, model, tokens):
+        self.kept[model] = tokens
+
+
+def test_a_window_that_an_error_taught_is_kept_for_the_task(new_task):
+    task = new_task(GOOD, context_length=32_768).begin().fill(20)
+    row = Row(task)
+    window = make_window(task.settings, row, task.writer, events=task)
+    window.plan()
+    window.make_room(ContextOverflow("too long", limit=8192, requested=9000))
+    assert row.kept == {"phi4": 8192}
+    again = make_window(task.settings, row, task.writer, events=task)
+    assert again.limits.window == 8192
+    assert again.limits.sources[0] == ("learnt from an error", 8192)
+
+
+# --- a tenth, or another means -------------------------------------------------------------------------------------
+
+
+def weak(task):
+    return [one for one in task.store.compactions.all() if one["tokens_after"] > 0.9 * one["tokens_before"]]
+
+
+def until_the_end(task, *, restarts=False):
+    for _ in range(60):
+        task.group(40)
+        if restarts:
+            task.window = make_window(task.settings, task, task.writer, events=task)
+        task.window.plan()
+
+
+def test_only_the_last_means_may_free_less_than_a_tenth_and_at_most_twice_in_a_row(new_task):
+    task = new_task(GOOD, context_length=4096, strategy="hybrid", keep_recent_messages=1)
+    task.begin(task="word " * 2430)
+    with pytest.raises((DoesNotFit, CompactionStuck)):
+        until_the_end(task)
+    found = weak(task)
+    assert 0 < len(found) <= 2
+    assert {one["strategy"] for one in found} == {"reset"}
+
+
+def test_a_restart_does_not_forget_compactions_without_progress(new_task):
+    task = new_task(GOOD, context_length=4096, strategy="sliding_window", keep_recent_messages=1)
+    task.begin(task="word " * 2430)
+    with pytest.raises((DoesNotFit, CompactionStuck)):
+        until_the_end(task, restarts=True)
+    assert 0 < len(weak(task)) <= 2
