@@ -16,9 +16,19 @@ from contextlib import suppress
 from json import dumps as json_dumps
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from agent import clock
+
+# structlog takes in rich where it is installed, to draw tracebacks with the values of variables: 8 MB in each worker
+# for something that is never used here, and that must not be (a value may be a secret).
+_RICH = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]
+try:
+    import structlog
+finally:
+    if _RICH is None:
+        del sys.modules["rich"]
+    else:
+        sys.modules["rich"] = _RICH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping

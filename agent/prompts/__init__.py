@@ -5,6 +5,6 @@ docs/prompts.md is made from those comments.  Templates are ours and sandboxed a
 so text from outside cannot become a template.  Fencing and cleaning are `security`'s and happen before.
 """
 
-from agent.prompts.rendering import describe, markdown, names, render, version, versions
+from agent.prompts.rendering import describe, markdown, names, preload, render, version, versions
 
-__all__ = ["describe", "markdown", "names", "render", "version", "versions"]
+__all__ = ["describe", "markdown", "names", "preload", "render", "version", "versions"]

@@ -118,6 +118,12 @@ def render(name: str, /, **values: object) -> str:
     return text.strip()
 
 
+def preload() -> None:
+    """Compile every template now, so that processes forked from this one share them."""
+    for name in names():
+        _environment().get_template(f"{name}{_END}")
+
+
 @cache
 def version(name: str) -> str:
     """Twelve hexadecimal digits that change when the template does."""

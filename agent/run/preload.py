@@ -1,12 +1,38 @@
 """What every worker needs, imported once in the forkserver, so that a worker costs a fork and a few pages.
 
-Imported by name (`set_forkserver_preload`); nothing here may open a file descriptor, a thread or a database.
+Imported by name (`set_forkserver_preload`); nothing here may open a file descriptor, a thread or a database.  What a
+task loads on its way counts as much as what is imported at the top: modules behind registries, libraries that are
+imported where they are used, templates.  `tests/unit/run` checks that a task imports nothing more.
 """
 
+import encodings.ascii
+import encodings.idna  # noqa: F401 - the first connection of `requests` asks for it
 import gc
+import importlib.resources.readers  # noqa: F401 - jsonschema's own schemas
+import pprint  # noqa: F401 - jsonschema's errors
 import ssl  # noqa: F401 - certificates' code is shared between workers
 
-import agent.run.worker  # noqa: F401 - pulls in everything that a task uses
+import jsonschema
+
+import agent.forge.local
+import agent.llm.retry
+import agent.llm.transport
+import agent.run.producer
+import agent.run.worker
+import agent.store.migrate  # noqa: F401
+from agent import prompts
+from agent.llm.base import CLIENTS
+from agent.sandbox.base import SANDBOXES
+from agent.store import db
+from agent.tools.base import TOOLS
+from agent.window.base import STRATEGIES
+
+for plug_ins in (CLIENTS, SANDBOXES, TOOLS, STRATEGIES):
+    for name in plug_ins.names():
+        plug_ins.load(name)
+db.module()
+prompts.preload()
+jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the meta-schemas
 
 gc.collect()
 gc.freeze()

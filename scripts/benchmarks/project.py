@@ -1,0 +1,51 @@
+"""A place with a repository, a local tracker with issues, and a recording: what a real task needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make(place: Path, issues: int = 1) -> dict[str, Any]:
+    """The `local` section of the settings.  `place` gets `repo/` (one commit, data.txt in it) and `tracker/`."""
+    repo, tracker = place / "repo", place / "tracker"
+    (tracker / "issues").mkdir(parents=True)
+    for number in range(1, issues + 1):
+        head = "---\ntitle: Totals are off\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\n"
+        body = f"`total()` in part {number} rounds each price; it must round the sum.\n"
+        (tracker / "issues" / f"{number}.md").write_text(head + body, encoding="utf-8")
+    repo.mkdir()
+    (repo / "data.txt").write_text(texts.source(), encoding="utf-8")
+    (repo / "calc.py").write_text("def total(prices):\n    return sum(round(p) for p in prices)\n", encoding="utf-8")
+    who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
+    for command in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "-m", "Start")):
+        subprocess.run(["git", *command], cwd=repo, check=True, capture_output=True)
+    return {"tracker": str(tracker), "repos": {"default": str(repo)}}
+
+
+def record(path: Path, calls: list[tuple[str, dict[str, Any]]], turn_tokens: int = 2_700) -> Path:
+    """A recording whose answers are these calls, one each, with the usage that a provider would report."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, (name, arguments) in enumerate(calls):
+            call = {
+                "id": f"call_{number:06d}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments)},
+            }
+            prompt = 2_000 + number * turn_tokens
+            line = {
+                "seq": number + 1,
+                "role": "assistant",
+                "content": "I look at the next part of the data.",
+                "tool_calls": [call],
+                "finish_reason": "tool_calls",
+                "usage": {"prompt_tokens": prompt, "completion_tokens": 60, "cached_tokens": prompt // 2},
+            }
+            file.write(json.dumps(line) + "\n")
+    return path

@@ -1,0 +1,69 @@
+"""What the forkserver has, a worker need not load: a whole task imports nothing after the preload."""
+
+import json
+import subprocess
+import sys
+
+from agent.llm.replay_server import ReplayServer
+
+ISSUE = "---\ntitle: Totals\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nRound once.\n"
+
+CHILD = """
+import json, os, sys, threading
+from pathlib import Path
+import agent.run.preload
+from agent.config import load
+from agent.observe.events import Events
+from agent.run.wiring import Wiring
+files, threads = os.listdir("/proc/self/fd"), threading.active_count()
+settings = load(Path("config.yaml"), environ={})  # the parent hands it down
+loaded = set(sys.modules)
+wiring = Wiring(settings, events=Events([]))
+(uuid,) = agent.run.producer.fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
+wiring.close()
+code = agent.run.worker.process_task(settings, uuid)
+print(json.dumps([code, sorted(set(sys.modules) - loaded), "rich" in loaded, len(files), threads]))
+"""
+
+
+def call(number, name, **arguments):
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    calls = [{"id": f"c{number}", "type": "function", "function": function}]
+    return {"seq": number, "role": "assistant", "content": "", "tool_calls": calls}
+
+
+def test_a_task_imports_nothing_that_the_forkserver_does_not_have(tmp_path):
+    repo, tracker = tmp_path / "repo", tmp_path / "tracker"
+    (tracker / "issues").mkdir(parents=True)
+    (tracker / "issues" / "1.md").write_text(ISSUE)
+    repo.mkdir()
+    (repo / "calc.py").write_text("total = 1\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "Start"]):
+        subprocess.run(["git", *command], cwd=repo, check=True, capture_output=True)
+    records = [
+        call(1, "list_files"),
+        call(2, "read_file", path="calc.py"),
+        call(3, "search_text", pattern="total"),
+        call(4, "edit_file", path="calc.py", old_text="1", new_text="2"),
+        call(5, "run_command", command="cat calc.py"),
+        call(6, "update_plan", items=[{"text": "fix", "status": "done"}]),
+        call(7, "finish", title="Two", summary="It is two now."),
+    ]
+    with ReplayServer(records) as server:
+        config = {
+            "task_sources": ["local"],
+            "local": {"tracker": "tracker", "repos": {"default": "repo"}},
+            "llm": {"provider": "openai", "openai": {"model": "m", "base_url": server.url, "context_length": 50_000}},
+            "sandbox": {"kind": "none"},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(config))
+        command = [sys.executable, "-c", CHILD]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    code, imported, rich, files, threads = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    assert imported == []
+    assert not rich
+    assert threads == 1
+    assert files <= 4  # the standard ones, and the folder that is just being read
