@@ -10,6 +10,7 @@ import typer
 
 from agent.cli import tables
 from agent.cli.app import app
+from agent.cli.running import Uuid  # noqa: TC001 - typer evaluates the annotations
 from agent.cli.state import write
 from agent.security.terminal import plain
 
@@ -130,6 +131,40 @@ def finished_line(name: str, fields: Mapping[str, Any]) -> str | None:
     if name == "compaction":
         return tables.cell(f"compacted    {fields['tokens_before']:,} to {fields['tokens_after']:,} tokens")
     return None
+
+
+@app.command()
+def replay(context: typer.Context, uuid: Uuid) -> int:
+    """Play a recorded task again with its recorded answers, on a copy, publishing nothing; say whether it comes out
+    the same.
+    """
+    from agent.run.replay import replay as again
+    from agent.run.wiring import Wiring
+
+    state: State = context.obj
+    wiring = Wiring(state.looking)
+    try:
+        with watching(state) as listeners:
+            played = again(state.looking, wiring.ledger, uuid, listeners)
+    finally:
+        wiring.close()
+    state.data(played)
+    if played.error:
+        write(sys.stderr, f"error: {plain(played.error)}\n")
+    word = "the same tree" if played.same else "ANOTHER tree" if played.came_to and played.recorded else "no tree"
+    state.say(f"{played.uuid}: {played.used} of {played.answers} recorded answers played; it came to {word}")
+    for path in played.changed:
+        state.say(f"  differs: {path}")
+    state.say()
+    tables.facts(
+        state,
+        {
+            "recorded": f"{played.status_recorded}, tree {played.recorded[:12] or 'gone'}",
+            "replayed": f"{played.status}, tree {played.came_to[:12] or 'none'}",
+            "copy": played.task,
+        },
+    )
+    return 0 if played.same else 1
 
 
 @app.command()

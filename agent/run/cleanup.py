@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from agent.taskqueue.ledger import Ledger
 
 
+REPLAYS = "replays"
+"""Below base_dir: one folder for each copy that `replay` made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One task that was (or, dry, would be) removed; `size` in bytes of its folder."""
+    """One task that was (or, dry, would be) removed; `size` in bytes of its folder.  A copy of `replay` has the name of
+    its folder as `uuid` and `replay` as status."""
 
     uuid: str
     status: str
@@ -50,6 +55,21 @@ def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dr
             if whole is not None:
                 solo.forget(settings, whole.instance)
         removed.append(Removed(row["uuid"], row["status"], row["completed_at"] or "", size))
+    return removed + old_replays(settings, before, dry_run=dry_run)
+
+
+def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Removed]:
+    """Copies that `replay` made, last written before then; one that is being played stays."""
+    removed = []
+    top = settings.base_dir / REPLAYS
+    for folder in sorted(top.iterdir()) if top.is_dir() else ():
+        changed = clock.stamp(datetime.fromtimestamp(folder.lstat().st_mtime, UTC))
+        if folder.is_symlink() or changed >= before or any(map(disk.is_locked, folder.glob("running/*/lock"))):
+            continue
+        size = tree_size(folder)
+        if not dry_run:
+            shutil.rmtree(folder)
+        removed.append(Removed(folder.name, "replay", changed, size))
     return removed
 
 
