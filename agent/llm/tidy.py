@@ -62,24 +62,26 @@ def _begun(messages: Iterable[Json]) -> Iterator[Json]:
 
 
 def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
-    held: Json | None = None
+    run: list[Json] = []  # neighbours of one side
     for message in messages:
-        if held is None:
-            held = message
-        elif held["role"] == message["role"] and message["role"] != "tool":
-            held = _joined(held, message)
-        else:
-            yield held
-            if alternate and held["role"] == "tool" and message["role"] == "user":
+        if run and (run[-1]["role"] != message["role"] or message["role"] == "tool"):
+            yield _joined(run)
+            if alternate and run[-1]["role"] == "tool" and message["role"] == "user":
                 yield {"role": "assistant", "content": UNDERSTOOD}
-            held = message
-    if held is not None:
-        yield held
+            run = []
+        run.append(message)
+    if run:
+        yield _joined(run)
 
 
-def _joined(first: Json, second: Json) -> Json:
-    texts = [text for text in (first.get("content"), second.get("content")) if text]
-    return {**first, **second, "content": "\n\n".join(texts)}
+def _joined(run: Sequence[Json]) -> Json:
+    """One message of several, joined once: a piece at a time would copy the whole for each."""
+    if len(run) == 1:
+        return run[0]
+    joined: Json = {}
+    for message in run:
+        joined |= message
+    return joined | {"content": "\n\n".join(text for message in run if (text := message.get("content")))}
 
 
 def _is_empty(message: Json) -> bool:

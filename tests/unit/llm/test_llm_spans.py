@@ -211,6 +211,14 @@ def test_a_tidied_list_is_what_strict_templates_want(tmp_path_factory, kinds):
     assert again.tidy
 
 
+def test_thousands_of_neighbours_become_one_message_in_their_order(path):
+    said = [{"role": "user", "content": f"{number} " + "word " * 200} for number in range(5000)]
+    write(path, SYSTEM, *said)
+    shape = Lines().check((Span(path),))
+    _, made = tidied((Span(path),), shape)
+    assert made == {"role": "user", "content": "\n\n".join(one["content"] for one in said)}
+
+
 def test_a_tidy_list_is_known_as_one(path):
     write(path, SYSTEM, USER, calling("a"), result("a"), DONE, USER)
     shape = Lines().check((Span(path),))
