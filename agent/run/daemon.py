@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
 
 TICK = 0.1
+PATIENCE = 3
 
 
 class Daemon:
@@ -79,10 +80,14 @@ class Daemon:
         signal.signal(signal.SIGINT, heard)
 
     def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
-        """One poll, then everything that is due."""
+        """One poll, then everything that is due.  3 when a source could not be asked and nothing else failed."""
+        unasked: list[str] = []
+        self.events.on(lambda name, fields: unasked.append(str(fields)) if name == "poll_failed" else None)
         fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
+        asked = not unasked
         supervisor.sweep()
-        return self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable())
+        code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
+        return code or (0 if asked or self.drain else SurroundingsError.exit_code)
 
     def _forever(self, supervisor: Supervisor) -> int:
         poller = threading.Thread(target=self._poll, name="poller", daemon=True)
@@ -104,9 +109,10 @@ class Daemon:
         finally:
             wiring.close()
 
-    def _work(self, supervisor: Supervisor, done: Callable[[], bool]) -> int:
+    def _work(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
         """Step the supervisor until `done`, drained or killed."""
         draining = False
+        failures = 0
         while True:
             if self.drain and not draining:
                 draining = True
@@ -115,7 +121,10 @@ class Daemon:
             if self.kill:
                 supervisor.kill()
                 return 130
-            self._step(supervisor)
+            error = self._step(supervisor)
+            failures = 0 if supervisor.busy() else failures + (error is not None)
+            if error is not None and failures >= PATIENCE and (once or draining):
+                raise error  # nobody works, and nothing can be written: there is no end to wait for
             if draining and not supervisor.busy():
                 return 0
             if not draining and done():
@@ -123,10 +132,12 @@ class Daemon:
             self.wake.wait(TICK)
             self.wake.clear()
 
-    def _step(self, supervisor: Supervisor) -> None:
-        """Supervisor loop: a database that is busy or a disk that is full must not end the daemon."""
+    def _step(self, supervisor: Supervisor) -> MakimonoError | None:
+        """Supervisor loop: a database that is busy or a disk that is full must not end the daemon; the error."""
         try:
             supervisor.step()
         except MakimonoError as error:
             self.events.emit("poll_failed", source="supervisor", instance=str(self.settings.base_dir), error=str(error))
             clock.sleep(1.0)
+            return error
+        return None

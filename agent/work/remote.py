@@ -29,7 +29,7 @@ Login = tuple[str, str]
 
 _MISSING = re.compile(
     r"does not appear to be a git repository|repository .*not found|project .*could not be found"
-    r"|returned error: 404|not a git repository",
+    r"|returned error: 404|not a git repository|invalid gitfile format",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(
@@ -164,6 +164,8 @@ class Remote:
             return ", or the token may not see it; check the address and the token's rights"
         if not self.path.exists():
             return ": the folder does not exist"
+        if not self.path.is_dir():
+            return ": that is a file; give the repository's folder"
         for parent in self.path.parents:
             if (parent / ".git").exists():
                 return f": the folder is a part of the repository {parent}; give that one"
