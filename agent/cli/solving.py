@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agent.cli import tables
-from agent.cli.app import app
+from agent.cli.app import INTERRUPTED, app
 from agent.cli.running import Uuid  # noqa: TC001 - typer evaluates the annotations
 from agent.cli.state import write
 from agent.security.terminal import plain
@@ -187,8 +187,9 @@ def demo(
     finally:
         if keep:
             state.say(f"\nEverything lies in {shown.folder}; look on with")
-            for words in ("tasks", f"show {_first_uuid(shown)}", "config show"):
-                state.say(f"    main.py {words} --config {shown.config}")
+            program = Path(sys.argv[0]).resolve()
+            for words in ("tasks", f"show {_first_uuid(shown)}", f"replay {_first_uuid(shown)}"):
+                state.say(f"    python3 {program} {words} --config {shown.config}")
         else:
             shown.remove()
             state.say(f"\nThe folder {shown.folder} was removed; --keep leaves it.")
@@ -201,7 +202,7 @@ def _first_uuid(shown: Demo) -> str:
 
 def _demo(state: State, shown: Demo) -> int:
     """From the failing test to the one that passes; 0 when it does."""
-    from agent.values import Status
+    from agent.values import OPEN_STATUSES, Status
 
     mind = shown.mind
     tables.facts(state, {"folder": shown.folder, "model": _who(mind)})
@@ -224,6 +225,8 @@ def _demo(state: State, shown: Demo) -> int:
     _heading(state, f"Task {row.uuid}: {row.status}")
     if row.error_message:
         state.say(row.error_message)
+    if row.status in OPEN_STATUSES:
+        return INTERRUPTED
     if row.branch is None:
         return code or 1
 

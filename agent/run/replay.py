@@ -53,8 +53,12 @@ NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it.  `recorded` and `came_to` are git trees, "" where a work tree is gone; `changed` names the
-    paths that differ.  `folder` is the copy's base_dir, `task` its task's folder."""
+    """What came of it.
+
+    `same`: every recorded answer was played, and the trees are equal.  `recorded` and `came_to` are git trees, "" where
+    a work tree is gone; `changed` names the paths that differ.  `folder` is the copy's base_dir, `task` its task's
+    folder.
+    """
 
     uuid: str
     copy: str
@@ -295,20 +299,23 @@ def compare(settings: Settings, original: Recorded, uuid: str, error: str) -> Re
             env = borrowing(objects, original.folder, folder)
             done = git("diff-tree", "-r", "-z", "--name-only", was, now, git_dir=folder / "git", env=env)
             changed = tuple(name for name in done.output.decode("utf-8", "replace").split("\0") if name)
+    answers, used = original.answers(), answers_in(settings, uuid)
     why = error or (row.error_message or "" if row.status is Status.FAILED else "")
+    if used >= answers and original.row.status is not Status.COMPLETED:
+        why = ""  # the recording ends in the middle, and so does the copy
     if not was:
         why = why or f"the work tree of {original.uuid} is gone; there is nothing to compare with"
     return Replayed(
         uuid=original.uuid,
         copy=uuid,
-        same=bool(was) and was == now,
+        same=bool(was) and was == now and used >= answers,
         recorded=was,
         came_to=now,
         changed=changed,
         status_recorded=str(original.row.status),
         status=str(row.status),
-        answers=original.answers(),
-        used=answers_in(settings, uuid),
+        answers=answers,
+        used=used,
         error=why,
         folder=settings.base_dir,
         task=folder,

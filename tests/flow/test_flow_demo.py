@@ -1,0 +1,187 @@
+"""`demo`: a clean folder, a real bug, the daemon, and a model that is live or a recording that says so."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from flow_home import Parts
+from llm_servers import Reply, Script, call
+
+from agent.errors import UsageError
+from agent.run.demo import Demo, liked
+
+ROOT = Path(__file__).resolve().parents[2]
+NOWHERE = "http://127.0.0.1:9"
+"""The discard port: nothing listens there, whatever runs on this machine."""
+
+
+def demo(folder, *args, code=0, **environment):
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TZ", "TMPDIR")}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "demo", *map(str, args)],
+        cwd=folder,
+        env=kept | {"HOME": str(folder), "OLLAMA_ENDPOINT": NOWHERE, "LMSTUDIO_BASE_URL": NOWHERE} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def recorded_steps():
+    """The recording as the parts of a scripted model: (text, calls)."""
+    lines = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    said = [one for one in records if one["role"] == "assistant"]
+    return [
+        (
+            one["content"],
+            [call(each["function"]["name"], each["function"]["arguments"], each["id"]) for each in one["tool_calls"]],
+        )
+        for one in said
+    ]
+
+
+def test_without_any_model_a_recording_is_replayed_and_it_says_so(tmp_path):
+    done = demo(tmp_path)
+    text = done.stdout
+    order = [
+        "a REPLAY of a recorded conversation",
+        "OPENAI_API_KEY is not set",
+        f"nothing answers at {NOWHERE} (ollama)",
+        "== The issue",
+        "on main ends with exit code 1",
+        "AssertionError: {19: 711} != {19: 710}",
+        "run_command  python3 -m unittest",
+        ": completed",
+        "draft: false",
+        "+++ b/billing/invoice.py",
+        "ends with exit code 0",
+        "== The files",
+        "The model was a recording",
+        "was removed",
+    ]
+    places = [text.find(words) for words in order]
+    assert -1 not in places, order[places.index(-1)]
+    assert places == sorted(places)
+    assert done.stderr == ""
+    assert "\x1b" not in text
+    folder = Path(text.split()[1])
+    assert folder.name.startswith("makimono-demo-")
+    assert not folder.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_kept_in_a_folder_that_is_named_it_can_be_looked_at(tmp_path):
+    done = demo(tmp_path, "--keep", "--json", "here")
+    result = json.loads(done.stdout)
+    here = tmp_path / "here"
+    assert (result["worked"], result["replay"], result["status"]) == (True, True, "completed")
+    assert (result["before"]["exit_code"], result["after"]["exit_code"]) == (1, 0)
+    assert "Ran 6 tests" in result["after"]["output"]
+    assert result["folder"] == str(here)
+    shown = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "tasks", "--json", "--config", str(here / "config.yaml")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )
+    assert [row["uuid"] for row in json.loads(shown.stdout)] == [result["uuid"]]
+    assert (here / "tracker" / "pulls" / "1.md").is_file()
+    assert list((here / "contexts").glob("checkout-*")) == []
+
+
+def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    assert "not empty" in demo(tmp_path, "full", code=2).stderr
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
+
+
+def test_a_live_model_is_used_where_one_answers_and_the_environments_other_words_do_not_count(tmp_path):
+    models = Reply({"object": "list", "data": [{"id": "text-embed-1"}, {"id": "some-talker"}]})
+    script = Script(Parts({"one cent": recorded_steps()}), routes={("GET", "/v1/models"): models})
+    try:
+        done = demo(
+            tmp_path,
+            "--json",
+            "--keep",
+            "here",
+            OPENAI_API_KEY="key-of-the-test",
+            OPENAI_BASE_URL=f"{script.url}/v1",
+            TASK_SOURCE="github",
+            CONTEXT_STORAGE_ENABLED="false",
+        )
+    finally:
+        script.close()
+    result = json.loads(done.stdout)
+    assert (result["provider"], result["model"], result["replay"]) == ("openai", "some-talker", False)
+    assert result["worked"] is True
+    asked = [request.json["model"] for request in script.journal if request.path.endswith("/chat/completions")]
+    assert len(asked) == len(recorded_steps())
+    assert set(asked) == {"some-talker"}
+    assert b"key-of-the-test" not in b"".join(
+        one.read_bytes() for one in (tmp_path / "here").rglob("*") if one.is_file()
+    )
+
+
+def test_a_model_that_does_not_solve_it_is_a_failure(tmp_path):
+    models = Reply({"object": "list", "data": [{"id": "some-talker"}]})
+    script = Script(Parts({"one cent": [("I do not know.", [])]}), routes={("GET", "/v1/models"): models})
+    try:
+        done = demo(tmp_path, code=1, OPENAI_API_KEY="key-of-the-test", OPENAI_BASE_URL=f"{script.url}/v1")
+    finally:
+        script.close()
+    assert "some-talker by openai" in done.stdout
+    assert "was removed" in done.stdout
+
+
+def test_ollama_is_asked_where_there_is_no_key(tmp_path, monkeypatch):
+    tags = Reply({"models": [{"name": "bge-m3:latest"}, {"name": "qwen3:4b"}, {"name": "llama3.2:3b"}]})
+    script = Script(Reply({}, 404), routes={("GET", "/api/tags"): tags})
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("OLLAMA_ENDPOINT", script.url)
+    try:
+        shown = Demo.prepare(tmp_path / "demo")
+        mind = shown.mind
+    finally:
+        script.close()
+    if mind.is_replay:
+        assert "cannot be isolated" in mind.passed_over[-1]
+        return
+    assert (mind.provider, mind.model) == ("ollama", "qwen3:4b")
+    assert shown.settings.provider().context_length == 16_384
+    assert shown.settings.llm.provider == "ollama"
+
+
+@pytest.mark.parametrize(
+    ("listed", "chosen"),
+    [
+        ([], "wanted"),
+        (["other", "wanted:latest"], "wanted"),
+        (["nomic-embed-text", "mistral:7b", "qwen2.5-coder:7b"], "qwen2.5-coder:7b"),
+        (["whatever:1b"], "whatever:1b"),
+        (["nomic-embed-text"], ""),
+    ],
+)
+def test_the_model_is_one_that_the_server_lists_and_that_talks(listed, chosen):
+    assert liked(listed, "wanted") == chosen
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="not empty"):
+        Demo.prepare(tmp_path / "file")
+
+
+def test_the_recording_names_no_place_of_the_machine_it_was_made_on():
+    text = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8")
+    assert str(Path.home()) not in text
+    assert "/tmp/" not in text
