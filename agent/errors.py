@@ -19,7 +19,11 @@
     │   ├── PushRejected         the other side refused the branch
     │   └── PolicyViolation      a secret or a guarded path in what would be published
     ├── ForgeError               the place where tasks come from refused
-    │   └── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
+    │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
+    │   ├── ForgeUnreachable     no connection, 5xx after all retries; says whether it may have happened
+    │   ├── ForgeLimited         slow down; carries `retry_after`
+    │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
+    │   └── ForgeRefused         any other 4xx; carries `status`
     ├── ToolError                a tool call that cannot be done; its text goes to the model
     └── ModelError               the model's server refused or failed
         ├── ModelUnreachable     no connection, 5xx after all retries                    exit 3
@@ -172,6 +176,44 @@ class IssueUnreadable(ForgeError):
     """This one issue cannot be read; the others go on."""
 
     code = "issue_unreadable"
+
+
+class ForgeUnreachable(ForgeError):
+    """No connection, a cut one, or 5xx after every retry.  `maybe`: a change was sent and may have happened, so look
+    before it is made again."""
+
+    code = "forge_unreachable"
+
+    def __init__(self, message: str, *, maybe: bool = False) -> None:
+        super().__init__(message)
+        self.maybe = maybe
+
+
+class ForgeLimited(ForgeError):
+    """The forge asks to slow down, or the budget of requests is used up.  `retry_after` is in seconds."""
+
+    code = "forge_limited"
+
+    def __init__(self, message: str, *, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ForgeAccessRefused(ForgeError):
+    """401 or 403: the token is missing, wrong, expired, or lacks a right."""
+
+    code = "forge_access"
+
+
+class ForgeRefused(ForgeError):
+    """Any other 4xx.  `status` is HTTP's, `reasons` what the forge said of each field."""
+
+    code = "forge_refused"
+
+    def __init__(self, message: str, *, status: int, reasons: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reasons = reasons
 
 
 class ToolError(MakimonoError):

@@ -21,11 +21,12 @@ from agent.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from agent.forge.task import TaskGetter
     from agent.values import TaskKey
 
-FORGES = Registry("task source", {"local": "agent.forge.local:LocalForge"})
+FORGES = Registry("task source", {"github": "agent.forge.github:GitHubForge", "local": "agent.forge.local:LocalForge"})
 """Name in `task_sources` → adapter class."""
 
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]
@@ -93,7 +94,9 @@ class Repository:
     """Where the code is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may hold `/`).
 
     `url` is what git is given: an absolute path or an address, never with a credential in it.  `default_branch` None:
-    the forge does not say, git's own HEAD is meant.
+    the forge does not say, git's own HEAD is meant.  `ca_file`: certificates that git has to trust for `url`.
+    `head_ref`: where the work starts when it is not the base branch (`refs/pull/7/head`: a pull request, perhaps of a
+    fork, that is read and never pushed to).
     """
 
     host: str
@@ -101,6 +104,8 @@ class Repository:
     repo: str
     url: str
     default_branch: str | None = None
+    ca_file: Path | None = None
+    head_ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +154,22 @@ class Forge(Protocol):
 
     Attributes: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path, which
     with `source` names this adapter in every `TaskKey`; `labels`, our six; `max_comment`, the most characters of one
-    comment.
+    comment; `news_interval`, the seconds between two looks at the comments of a running task that are polite here.
     """
 
     source: str
     instance: str
     labels: Labels
     max_comment: int
+    news_interval: float
 
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
         """One adapter per configured instance of this source.  ConfigError when its section is not usable."""
+        ...
+
+    def covers(self, key: TaskKey) -> bool:
+        """Whether the key is of this adapter.  Two adapters of one instance (two tokens) share the projects out."""
         ...
 
     def getter(self) -> TaskGetter:
@@ -238,6 +248,10 @@ class Forge(Protocol):
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
         """The repository to work on.  IssueUnreadable when it is not known here."""
+        ...
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:
+        """(user, token) for git over HTTPS, asked for at each git call; None: git needs none, or has its own."""
         ...
 
     def close(self) -> None:

@@ -39,6 +39,7 @@ class LocalForge:
 
     source = "local"
     max_comment = 1_000_000
+    news_interval = 5.0
 
     def __init__(self, settings: Any) -> None:
         section = settings.local
@@ -59,6 +60,9 @@ class LocalForge:
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
         return (cls(settings),)
+
+    def covers(self, key: TaskKey) -> bool:
+        return (key.task_source, key.instance) == (self.source, self.instance)
 
     def getter(self) -> LocalTaskGetter:
         return LocalTaskGetter(self)
@@ -163,6 +167,9 @@ class LocalForge:
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
         return Repository("local", OWNER, key.repo, self.address(key.repo, self._name(_relative(issue.key))))
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - the contract has it
+        return None
 
     def close(self) -> None:
         """Nothing is held open."""

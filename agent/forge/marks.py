@@ -12,6 +12,7 @@ import re
 PREFIX = "makimono"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
+_MARK = re.compile(r"<!-- (makimono:[A-Za-z0-9._:-]+) -->")
 _BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
 
 
@@ -36,6 +37,12 @@ def marked(body: str, mark: str) -> str:
 def carries(body: str, mark: str) -> bool:
     """Whether `body` holds exactly this marker (`…:final` is not in `…:final2`)."""
     return hidden(mark) in body
+
+
+def hidden_in(body: str) -> str | None:
+    """The last marker that `body` holds, None when there is none."""
+    found = _MARK.findall(body)
+    return str(found[-1]) if found else None
 
 
 def without_markers(text: str) -> str:

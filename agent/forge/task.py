@@ -90,7 +90,7 @@ class TaskFactory:
         key = TaskKey.of(task_dict)
         of_source = [forge for forge in forges if forge.source == key.task_source]
         if key.instance:
-            of_source = [forge for forge in of_source if forge.instance == key.instance]
+            of_source = [forge for forge in of_source if forge.covers(key)]
         task = Task(key, of_source[0] if len(of_source) == 1 else None)
         task.uuid = task_dict.get("uuid")
         task.user = task_dict.get("user")

@@ -86,7 +86,7 @@ def wake_paused(ledger: Ledger, forge: Forge, events: Events) -> None:
     """A task that asked a question goes back to the queue when a person wrote something since; one whose issue is
     closed or gone, or whose label was taken away, is stopped."""
     for row in ledger.list(status="paused"):
-        if row.key.task_source != forge.source or row.key.instance != forge.instance:
+        if not forge.covers(row.key):
             continue
         try:
             word = _word(forge, row)

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.values import Finished
 
-NEWS_SECONDS = 5.0
-
 
 class TaskRun:
     """One run of one task.  `publishing` False: nothing leaves the task's folder (replay)."""
@@ -62,7 +60,7 @@ class TaskRun:
         self.control = TaskControl(lambda: wiring.ledger.requested(self.uuid), lambda: self.forge.control(self.key))
         self.effects = context.get_effect_store()
         self.progress = Progress(self)
-        self.news_at = -NEWS_SECONDS
+        self.news_at = -self.forge.news_interval
         self.cursor: str | None = None
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
@@ -82,7 +80,13 @@ class TaskRun:
         self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
         self.isolation = {"sandbox": self.sandbox.kind, "sandbox_reason": self.sandbox.reason}
         network = network_environment()
-        self.mirror = Mirror(base_dir, repository.host, repository.owner, repository.repo, repository.url, env=network)
+        login: dict[str, Any] = {}
+        if self.forge.git_login(self.key) is not None:  # asked anew at every git call: tokens expire
+            login["credentials"] = lambda: self.forge.git_login(self.key)
+        if repository.ca_file is not None:
+            login["ca_file"] = repository.ca_file
+        where = (repository.host, repository.owner, repository.repo, repository.url)
+        self.mirror = Mirror(base_dir, *where, env=network, **login)
         self.mirror.fetch()
         self.workspace = Workspace(
             self.context.context_dir,
@@ -102,6 +106,7 @@ class TaskRun:
             guarded=guarded,
             url=repository.url,
             env=network,
+            **login,
         )
         self.delivery = Delivery(
             settings,
@@ -234,7 +239,7 @@ class TaskRun:
     def news(self) -> Sequence[str]:
         """What people wrote since the last look, fenced; the cursor moves once the loop has taken it in."""
         now = clock.monotonic()
-        if now - self.news_at < NEWS_SECONDS:
+        if now - self.news_at < self.forge.news_interval:
             return ()
         self.news_at = now
         try:

@@ -58,10 +58,10 @@ class Wiring:
         return self.forges if own is None else (FORGES.load("local")(own),)
 
     def forge_of(self, key: TaskKey) -> Forge:
-        """The adapter of the instance that the key names."""
+        """The adapter that serves the key's project on the instance that it names."""
         forges = self.forges_for(key)
         for forge in forges:
-            if forge.source == key.task_source and forge.instance == key.instance:
+            if forge.covers(key):
                 return forge
         known = ", ".join(f"{forge.source} {forge.instance}" for forge in forges) or "none"
         raise ConfigError(

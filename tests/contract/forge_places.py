@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+from forges.github_place import GitHubPlace
+
 from agent.forge.local import LocalForge
 from agent.values import TaskKey
 
@@ -108,6 +110,12 @@ class LocalPlace:
         lines = path.read_text().splitlines() if path.exists() else []
         return [(record["author"], record["body"]) for record in map(json.loads, lines)]
 
+    def branch(self, name):
+        """Branches are pushed to the repository; the tracker does not look."""
+
+    def close(self):
+        """Nothing runs."""
+
     def close_pull(self, pull):
         path = self.tracker / f"pulls/{pull.id}.md"
         path.write_text(path.read_text().replace("state: open", "state: closed"))
@@ -119,4 +127,4 @@ class LocalPlace:
         return len(list((self.tracker / "pulls").glob("*.md"))) if (self.tracker / "pulls").exists() else 0
 
 
-PLACES = {"local": LocalPlace}
+PLACES = {"local": LocalPlace, "github": GitHubPlace}

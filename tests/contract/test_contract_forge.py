@@ -16,12 +16,17 @@ from agent.forge.marks import marked, marker
 MARK = marker("0badcafe-0000-4000-8000-000000000001", "progress")
 
 
-@pytest.fixture(params=FORGES.names())
+@pytest.fixture(params=sorted(PLACES))
 def place(request, tmp_path):
-    assert request.param in PLACES, f"add a place for {request.param!r} to forge_places.py"
     place = PLACES[request.param](tmp_path)
     yield place
     place.forge.close()
+    place.close()
+
+
+def test_every_forge_has_a_place_here():
+    missing = [name for name in FORGES.names() if name not in PLACES]
+    assert missing == [], "add a place to forge_places.py"
 
 
 def test_an_adapter_names_itself_by_source_and_instance(place):
@@ -30,6 +35,22 @@ def test_an_adapter_names_itself_by_source_and_instance(place):
     assert forge.instance == place.again().instance != ""
     assert forge.max_comment >= 1000
     assert {forge.labels.name(state) for state in LABEL_STATES} == forge.labels.all()
+
+
+def test_an_adapter_covers_the_keys_of_its_own_projects(place):
+    key = place.issue()
+    assert place.forge.covers(key)
+    assert place.again().covers(key)
+    assert not place.forge.covers(replace(key, instance="elsewhere.example"))
+    assert not place.forge.covers(replace(key, task_source="another"))
+
+
+def test_a_login_for_git_never_stands_in_the_address(place):
+    key = place.issue()
+    login = place.forge.git_login(key)
+    assert login is None or (len(login) == 2 and all(login))
+    repository = place.forge.repository(key, place.forge.read(key))
+    assert login is None or login[1] not in repository.url
 
 
 def test_an_issue_reads_as_people_wrote_it(place):
@@ -289,6 +310,7 @@ def test_a_comment_over_the_limit_is_refused_before_anything_is_written(place):
 
 
 def open_pull(place, key, head="makimono/1-0badcafe", title="Fix", body="What was done.", draft=True):
+    place.branch(head)
     return place.forge.open_pull(key, title=title, body=body, head=head, base="main", draft=draft)
 
 

@@ -1,0 +1,385 @@
+"""GitHub and GitHub Enterprise: the contract of `base.py` over the REST API.
+
+This page says what each call of the contract means on GitHub; the parts are in `github_*.py`: one polite request
+(`wire`), repositories and people (`places`), comments (`talk`), pull requests (`pulls`), what waits (`getter`).
+Facts: docs/forges.md; field facts rows 8, 9, 16, 17, 19, 21, 25.  Built by `run/wiring.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote, urlsplit
+
+from agent.errors import ConfigError, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
+from agent.forge.github_getter import GitHubTaskGetter
+from agent.forge.github_places import Places, login
+from agent.forge.github_pulls import MAX_BODY, Pulls
+from agent.forge.github_talk import Cursor, Talk, number_of
+from agent.forge.github_wire import QUICK, GitHubWire
+from agent.forge.marks import hidden_in
+
+if TYPE_CHECKING:
+    from agent.forge.base import Comment
+    from agent.forge.github_places import Project
+    from agent.values import TaskKey
+
+PUBLIC = "https://api.github.com"
+GIT_USER = "x-access-token"
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_PROJECT = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
+_BASE = re.compile(r"[ \t]*base:[ \t]*`?([^\s`:~^?*\[\\]+)`?[ \t]*", re.IGNORECASE)
+_COLOURS = {
+    "queued": "5319e7",
+    "processing": "fbca04",
+    "done": "0e8a16",
+    "paused": "c5def5",
+    "stopped": "cccccc",
+    "failed": "b60205",
+}
+_MEANINGS = {
+    "queued": "Give this to the agent",
+    "processing": "The agent works on it",
+    "done": "The agent has finished",
+    "paused": "The agent waits",
+    "stopped": "Somebody stopped the agent",
+    "failed": "The agent could not do it",
+}
+
+
+class GitHubForge:
+    """One section `github` of the settings: a host, an account, and the projects that it serves."""
+
+    source = "github"
+    max_comment = MAX_BODY
+    news_interval = 20.0
+
+    def __init__(self, settings: Any, section: Any) -> None:
+        self.section = section
+        self.instance = _instance(str(section.base_url))
+        self.labels = Labels.of(section)
+        self.projects = _projects(section)
+        self.qualifiers = _qualifiers(section, self.projects)
+        self.searches = bool(self.qualifiers)
+        names = tuple("/".join(project) for project in self.projects)
+        self.wire = GitHubWire(section, settings.base_dir / "limits", self.instance, names)
+        self.places = Places(self.wire, section)
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self._spelling = {name.casefold(): name for name in self.labels.all()}
+        self._labels_there: set[tuple[str, str]] = set()
+        self._pulls_of: dict[TaskKey, set[int]] = {}
+        self._own_comments: set[str] = set()
+
+    @classmethod
+    def all(cls, settings: Any) -> tuple[Self, ...]:
+        return tuple(cls(settings, section) for section in settings.github)
+
+    def covers(self, key: TaskKey) -> bool:
+        return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
+
+    def serves(self, owner: str, repo: str) -> bool:
+        """Whether a repository is among those of this section."""
+        known = {f"{one}/{name}".casefold() for one, name in self.projects}
+        of_owner = self.section.owner is None or self.section.owner.casefold() == owner.casefold()
+        return of_owner and (not known or f"{owner}/{repo}".casefold() in known)
+
+    def getter(self) -> GitHubTaskGetter:
+        return GitHubTaskGetter(self)
+
+    # --- issues -----------------------------------------------------------------------------------------------
+
+    def read(self, key: TaskKey) -> IssueText:
+        project, item = self._issue(key)
+        body, base = _base_of(str(item.get("body") or ""))
+        labels = self.label_names(item)
+        base = base or next((name[5:].strip() for name in labels if name.lower().startswith("base:")), None)
+        if item.get("pull_request"):
+            base = str(self.wire.get(f"{project.path}/pulls/{key.task_id}")["head"]["ref"])
+        comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key)))
+        problems = (f"{left_out} comments of people who may not write here are left out",) if left_out else ()
+        return IssueText(
+            key=key,
+            title=str(item.get("title") or ""),
+            body=body,
+            author=login(item.get("user")) or "ghost",
+            labels=tuple(sorted(labels)),
+            state="open" if item.get("state") == "open" else "closed",
+            base=base,
+            comments=comments,
+            url=str(item.get("html_url") or ""),
+            created_at=str(item.get("created_at") or ""),
+            updated_at=str(item.get("updated_at") or ""),
+            cursor=cursor.text(),
+            problems=problems,
+        )
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        known = Cursor.of(cursor)
+        pulls = tuple(dict.fromkeys((*known.pulls, *self._listened(key))))
+        before = Cursor(known.since, known.digests, pulls)
+        news, after, _ = self._talk(key, self.places.of(key)).since(before)
+        unchanged = cursor and after is before and pulls == known.pulls
+        return news, str(cursor) if unchanged else after.text()
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        target = self.labels.name(to)
+        with self.wire.limiter.exclusive():
+            project = self.places.of(key)
+            path = f"{project.path}/issues/{_number(key)}/labels"
+            if target:
+                self._make_label(project, to)
+                present = self._of_issue(key, "POST", path, {"labels": [target]})
+            else:
+                present = self._of_issue(key, "GET", path)
+            for name in [str(label["name"]) for label in present]:
+                if self.own_name(name) in self.labels.all() - {target}:
+                    self._take_label_off(path, name)
+
+    def control(self, key: TaskKey) -> Literal["stop"] | None:
+        try:
+            project, item = self._issue(key, patience=QUICK)
+        except IssueUnreadable:
+            return "stop"  # deleted or moved away
+        wish = self.labels.wish(self.label_names(item), str(item.get("state")))
+        return wish or ("stop" if self._was_unassigned(project, key) else None)
+
+    # --- comments ---------------------------------------------------------------------------------------------
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        self._check(key)
+        return self._talk(key, self.places.of(key)).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        text = self._fit(body)
+        path = f"{self.places.of(key).path}/issues/{_number(key)}/comments"
+        marker = hidden_in(text)
+        for attempt in (1, 2):
+            try:
+                made = self._of_issue(key, "POST", path, {"body": text}, again=False)
+                self._own_comments.add(str(made["id"]))
+                return str(made["id"])
+            except ForgeUnreachable as error:
+                if not error.maybe or marker is None:
+                    raise
+                if (there := self.find_comment(key, marker)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+        raise AssertionError  # the second try returns or raises
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        text = self._fit(body)
+        path = f"{self.places.of(key).path}/issues/comments/{number_of(comment_id)}"
+        try:
+            if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
+                raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is not edited")
+            self.wire.call("PATCH", path, body={"body": text})
+        except ForgeRefused as error:
+            if error.status in (404, 410):
+                raise ForgeError(f"comment {comment_id} of {key} is gone and cannot be edited") from error
+            raise
+        self._own_comments.add(comment_id)
+
+    # --- pull requests ----------------------------------------------------------------------------------------
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
+        return self._seen(key, self._pulls(key).find(head))
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        with self.wire.limiter.exclusive():
+            pulls = self._pulls(key)
+            there = pulls.find(head)
+            if there is None or there.state != "open":
+                there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
+        self._seen(key, there)
+        return there
+
+    def update_pull(
+        self,
+        key: TaskKey,
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        changed = self._pulls(key).update(pull.id, title=title, body=body, draft=draft, state=state)
+        self._seen(key, changed)
+        return changed
+
+    # --- the repository ---------------------------------------------------------------------------------------
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key says it all
+        project = self.places.of(key)
+        if project.archived:
+            raise IssueUnreadable(f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it")
+        owner, _, name = project.full_name.partition("/")
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
+        url = self.places.check_host(project.clone_url)
+        head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
+        return Repository(host, owner, name, url, project.default_branch, self.section.ca_file, head)
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
+        return GIT_USER, self.wire.tokens.current()
+
+    def close(self) -> None:
+        self.wire.close()
+
+    # --- shared by the parts ----------------------------------------------------------------------------------
+
+    def own_name(self, name: Any) -> str:
+        """A label as we spell it: GitHub takes `Coding Agent` and `coding agent` for the same."""
+        text = str(name or "")
+        return self._spelling.get(text.casefold(), text)
+
+    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
+        """The labels of an issue, ours as the settings spell them."""
+        labels = (label if isinstance(label, str) else label.get("name") for label in item.get("labels") or ())
+        return frozenset(self.own_name(name) for name in labels if name)
+
+    def _issue(self, key: TaskKey, **more: float) -> tuple[Project, dict[str, Any]]:
+        """The issue, in the repository that the key names.  IssueUnreadable when it was moved to another one."""
+        number = _number(key)
+        for attempt in (1, 2):
+            project = self.places.of(key)
+            item = self._of_issue(key, "GET", f"{project.path}/issues/{number}", **more)
+            found = str(item.get("repository_url") or "").rpartition("/repos/")[2]
+            if found.casefold() == project.full_name.casefold():
+                return project, item
+            if attempt == 1:
+                self.places.forget(key)  # perhaps the repository was renamed since
+        raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
+
+    def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
+        """One call about an issue; adding a label is repeated like a PUT, since twice is once."""
+        try:
+            return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
+        except ForgeRefused as error:
+            if error.status == 404:
+                raise IssueUnreadable(f"{key}: there is no such issue; it was deleted or never there") from error
+            if error.status == 410:
+                why = "; ".join(error.reasons) or "it was deleted, or issues are switched off in this repository"
+                raise IssueUnreadable(f"{key} is gone: {why}") from error
+            raise
+
+    def _check(self, key: TaskKey) -> None:
+        _number(key)
+
+    def _talk(self, key: TaskKey, project: Project) -> Talk:
+        return Talk(self.wire, self.places, project, _number(key))
+
+    def _pulls(self, key: TaskKey) -> Pulls:
+        return Pulls(self.wire, self.places.of(key))
+
+    def _listened(self, key: TaskKey) -> tuple[int, ...]:
+        """The pull requests whose talk belongs to the task: itself when it is one, and those opened for it."""
+        own = {int(_number(key))} if key.task_type == "pull_request" else set()
+        return tuple(sorted(own | self._pulls_of.get(key, set())))
+
+    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
+        if pull is not None:
+            self._pulls_of.setdefault(key, set()).add(int(pull.id))
+        return pull
+
+    def _make_label(self, project: Project, state: LabelState) -> None:
+        """A label that the repository does not have yet is made, with a colour."""
+        name = self.labels.name(state)
+        if (project.full_name, name) in self._labels_there:
+            return
+        try:
+            self.wire.get(f"{project.path}/labels/{quote(name, safe='')}")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            body = {"name": name, "color": _COLOURS[state], "description": _MEANINGS[state]}
+            try:
+                self.wire.call("POST", f"{project.path}/labels", body=body, again=True)
+            except ForgeRefused as second:
+                if second.status != 422:  # 422: another process was quicker
+                    raise
+        self._labels_there.add((project.full_name, name))
+
+    def _take_label_off(self, path: str, name: str) -> bool:
+        """Whether this call took it off; False when somebody else was quicker."""
+        try:
+            self.wire.call("DELETE", f"{path}/{quote(name, safe='')}")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+    def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
+        """Whether a person took the issue away from the bot since the run began."""
+        began = taken = ""
+        for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events", patience=QUICK):
+            when = str(event.get("created_at") or "")
+            label = self.own_name((event.get("label") or {}).get("name"))
+            if event.get("event") == "labeled" and label == self.labels.processing:
+                began = when
+            elif event.get("event") in ("assigned", "unassigned") and self.places.is_own(event.get("assignee")):
+                taken = when if event["event"] == "unassigned" else ""
+        return bool(began and taken) and taken >= began
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; GitHub takes {self.max_comment}, shorten it")
+        return body.encode("utf-8", "replace").decode()
+
+
+def _instance(base_url: str) -> str:
+    """`github.com`, else the host (with port and path) of a GitHub Enterprise server."""
+    if base_url.rstrip("/") == PUBLIC:
+        return "github.com"
+    parts = urlsplit(base_url)
+    path = re.sub(r"/api(/v3)?$", "", parts.path.rstrip("/"))
+    return f"{parts.netloc.rpartition('@')[2]}{path}"
+
+
+def _projects(section: Any) -> tuple[tuple[str, str], ...]:
+    if section.token is None and section.app is None:
+        raise ConfigError(
+            "github.token is not set: set it, or GITHUB_TOKEN in the environment, or github.app for a GitHub App"
+        )
+    if not (section.projects or section.owner or section.query):
+        raise ConfigError(
+            "github needs projects (a list of owner/name), owner or query: without one the label would be "
+            "looked for in all of GitHub"
+        )
+    projects = []
+    for name in section.projects:
+        full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
+        if not _PROJECT.fullmatch(full):
+            raise ConfigError(f"github.projects: {name!r} is no repository; write owner/name")
+        owner, _, repo = full.partition("/")
+        projects.append((owner, repo))
+    return tuple(projects)
+
+
+def _qualifiers(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """The words of the search; none when the projects are listed one by one."""
+    if projects and not section.query:
+        return ()
+    words = [f"repo:{owner}/{repo}" for owner, repo in projects]
+    if section.owner and not projects:
+        words.append(f"user:{section.owner}")
+    return (*words, *(str(section.query).split() if section.query else ()))
+
+
+def _number(key: TaskKey) -> str:
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitHub; they are called 1, 2, 3 …")
+    return key.task_id
+
+
+def _base_of(body: str) -> tuple[str, str | None]:
+    """(body without it, branch) of a line `base: NAME` that is the first or the last of the text."""
+    lines = body.split("\n")
+    full = [number for number, line in enumerate(lines) if line.strip()]
+    for number in (full[0], full[-1]) if full else ():
+        if match := _BASE.fullmatch(lines[number].rstrip("\r")):
+            rest = lines[:number] + lines[number + 1 :]
+            return "\n".join(rest).strip("\r\n"), match[1]
+    return body, None

@@ -1,0 +1,150 @@
+"""Which issues and pull requests of GitHub wait for the agent (see `task.TaskGetter`).
+
+By label or by assignment to the bot, asked for by somebody who may write.  Per project two conditional lists; with
+`owner` or `query` two searches for all of it.  An idle look costs nothing of the core budget: every list is a 304.
+Called by the poller through `GitHubForge.getter`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ForgeRefused, IssueUnreadable
+from agent.forge.github_auth import AppToken
+from agent.forge.github_places import login
+from agent.forge.github_wire import QUICK
+from agent.forge.task import Task
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.github import GitHubForge
+    from agent.forge.github_places import Project
+
+RESERVE = 0.1  # the last tenth of the budget belongs to running tasks
+LOOK_UPS = 50  # issues per look whose label's author is looked up; the rest waits for the next look
+
+
+class GitHubTaskGetter:
+    """One look at everything that the section covers."""
+
+    def __init__(self, forge: GitHubForge) -> None:
+        self.forge = forge
+        self.problems: tuple[IssueUnreadable, ...] = ()
+        self._problems: list[IssueUnreadable] = []
+        self._look_ups = 0
+
+    def get_task_list(self) -> list[Task]:
+        self._problems, self._look_ups = [], 0
+        found: dict[tuple[str, int], Task] = {}
+        for owner, repo, item in self._candidates():
+            number = int(item["number"])
+            if (f"{owner}/{repo}", number) in found:
+                continue
+            try:
+                task = self._task(owner, repo, item)
+            except IssueUnreadable as error:
+                self._problems.append(error)
+                continue
+            if task is not None:
+                found[f"{owner}/{repo}", number] = task
+        self.problems = tuple(self._problems)
+        return [found[place] for place in sorted(found)]
+
+    # --- what is listed ---------------------------------------------------------------------------------------
+
+    def _candidates(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """(owner, repository as keys name it, item) of all that might wait."""
+        if self.forge.searches:
+            yield from self._searched()
+            return
+        for owner, repo in self.forge.projects:
+            try:
+                project = self.forge.places.project(owner, repo)
+                if project.archived or not project.has_issues:
+                    why = "it is archived" if project.archived else "its issues are switched off"
+                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")  # noqa: TRY301
+                for query in self._queries():
+                    for item in self.forge.wire.pages(
+                        f"{project.path}/issues", query=query, patience=QUICK, reserve=RESERVE
+                    ):
+                        yield owner, repo, item
+            except IssueUnreadable as error:
+                self._tell(error, f"{owner}/{repo}")
+            except ForgeRefused as error:
+                if error.status not in (404, 410):
+                    raise
+                self._tell(IssueUnreadable(f"{owner}/{repo}: its issues cannot be listed: {error}"), f"{owner}/{repo}")
+
+    def _queries(self) -> Iterator[dict[str, Any]]:
+        common = {"state": "open", "sort": "created", "direction": "asc"}
+        yield common | {"labels": self.forge.labels.queued}
+        if not isinstance(self.forge.wire.tokens, AppToken):  # an app cannot be assigned
+            yield common | {"assignee": self.forge.places.own()}
+
+    def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        words = ["state:open", "archived:false", *self.forge.qualifiers]
+        asked = [f'label:"{self.forge.labels.queued}"']
+        if not isinstance(self.forge.wire.tokens, AppToken):
+            asked.append(f"assignee:{self.forge.places.own()}")
+        for one in asked:
+            query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
+            for item in self.forge.wire.pages("/search/issues", query=query, patience=QUICK, reserve=RESERVE):
+                owner, _, repo = str(item["repository_url"]).rpartition("/repos/")[2].partition("/")
+                if self.forge.serves(owner, repo):
+                    yield owner, repo, item
+
+    # --- what is taken ----------------------------------------------------------------------------------------
+
+    def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
+        """The task of an item, None when it does not wait (any more)."""
+        present = self.forge.label_names(item)
+        ours = present & self.forge.labels.all()
+        labelled = self.forge.labels.queued in present
+        assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
+        if item.get("state") != "open" or not (labelled or (assigned and not ours)):
+            return None
+        kind = "pull_request" if item.get("pull_request") else "issue"
+        key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
+        project = self.forge.places.project(owner, repo)
+        user = self._asker(project, item, labelled=labelled)
+        return None if user is None else Task(key, self.forge, user=user, title=str(item.get("title") or ""))
+
+    def _asker(self, project: Project, item: dict[str, Any], *, labelled: bool) -> str | None:
+        """Who asks: the author when that person may, else who set the label or assigned the bot.  None: nobody yet."""
+        places = self.forge.places
+        author = item.get("user")
+        if places.may_ask(project, author):
+            return login(author)
+        where = f"{project.full_name}#{item['number']}"
+        if self._look_ups >= LOOK_UPS:
+            return None
+        self._look_ups += 1
+        actor = self._last_actor(f"{project.path}/issues/{item['number']}/events", labelled=labelled)
+        if actor is not None and places.may_ask(project, actor):
+            return login(actor)
+        who = login(actor) or login(author) or "a deleted account"
+        problem = IssueUnreadable(
+            f"{where}: asked for by {who}, who may not write to {project.full_name} or is not in allowed_users; "
+            f"somebody who may has to set the label"
+        )
+        self._tell(problem, f"{where} {item.get('updated_at')}")
+        return None
+
+    def _last_actor(self, path: str, *, labelled: bool) -> Any:
+        """Who did the newest of what started it."""
+        actor = None
+        for event in self.forge.wire.pages(path, patience=QUICK, reserve=RESERVE):
+            if labelled and event.get("event") == "labeled":
+                if self.forge.own_name((event.get("label") or {}).get("name")) == self.forge.labels.queued:
+                    actor = event.get("actor")
+            elif not labelled and event.get("event") == "assigned" and self.forge.places.is_own(event.get("assignee")):
+                actor = event.get("assigner") or event.get("actor")
+        return actor
+
+    def _tell(self, problem: IssueUnreadable, once: str) -> None:
+        """Report a problem at the first look that sees it, not at every one."""
+        if once not in self.forge.told:
+            self.forge.told.add(once)
+            self._problems.append(problem)

@@ -1,0 +1,131 @@
+"""Pull requests of one repository: found by branch, opened once, changed in what is named.
+
+Ready and draft go through GraphQL: REST can make a draft, and cannot turn one into the other.  Called by `github.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
+from agent.forge.base import PullRef
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from agent.forge.github_places import Project
+    from agent.forge.github_wire import GitHubWire
+
+MAX_BODY = 65_536
+MAX_TITLE = 256
+CUT = "\n\n… cut: GitHub takes no more. The whole text is in the task's folder."
+
+
+class Pulls:
+    """The pull requests of `project`."""
+
+    def __init__(self, wire: GitHubWire, project: Project) -> None:
+        self.wire = wire
+        self.project = project
+        self.path = f"{project.path}/pulls"
+
+    def find(self, head: str) -> PullRef | None:
+        """The open one of the branch, else the newest."""
+        query = {
+            "head": f"{self.project.owner}:{head}",
+            "state": "all",
+            "sort": "created",
+            "direction": "desc",
+        }
+        found = [pull for item in self.wire.pages(self.path, query=query) if self._is_of(item, head, pull := ref(item))]
+        found.sort(key=lambda pull: int(pull.id), reverse=True)
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        """POST, once: an unknown end is looked up before the second try, "already exists" gives the one there is."""
+        wanted = {"title": fit_title(title), "body": fit_body(body), "head": head, "base": base, "draft": draft}
+        for attempt in (1, 2):
+            try:
+                return ref(self.wire.call("POST", self.path, body=wanted).data)
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                there = self.find(head)
+                if there is not None and there.state == "open":
+                    return there
+                if attempt == 2:
+                    raise
+            except ForgeRefused as error:
+                said = " ".join(error.reasons).lower()
+                if error.status != 422:
+                    raise
+                if "already exists" in said:
+                    there = self.find(head)
+                    if there is not None and there.state == "open":
+                        return there
+                if "draft pull requests are not supported" in said and wanted["draft"]:
+                    log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
+                    wanted["draft"] = False
+                    continue
+                raise ForgeError(f"the pull request of {head} onto {base} cannot be opened: {error}") from error
+        raise ForgeError(f"the pull request of {head} onto {base} cannot be opened")
+
+    def update(
+        self,
+        number: str,
+        *,
+        title: str | None,
+        body: str | None,
+        draft: bool | None,
+        state: Literal["open", "closed"] | None,
+    ) -> PullRef:
+        """Send only what differs."""
+        if not number.isascii() or not number.isdigit():
+            raise ForgeError(f"{number!r} is no number of a pull request")
+        path = f"{self.path}/{number}"
+        item = self.wire.get(path)
+        wanted: dict[str, Any] = {
+            "title": None if title is None else fit_title(title),
+            "body": None if body is None else fit_body(body),
+            "state": None if item.get("merged_at") else state,
+        }
+        changes = {key: value for key, value in wanted.items() if value is not None and value != (item.get(key) or "")}
+        if changes:
+            item = self.wire.call("PATCH", path, body=changes).data
+        if draft is not None and draft != bool(item.get("draft")) and not item.get("merged_at"):
+            name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
+            answer = self.wire.mutation(name, {"pullRequestId": item["node_id"]}, "pullRequest { isDraft }")
+            item = item | {"draft": answer["pullRequest"]["isDraft"]}
+        return ref(item)
+
+    def _is_of(self, item: dict[str, Any], head: str, pull: PullRef) -> bool:
+        """The branch of this name in this repository, not in a fork."""
+        source = (item.get("head") or {}).get("repo") or {}
+        same = str(source.get("full_name") or "").casefold() == self.project.full_name.casefold()
+        return pull.head == head and same
+
+
+def ref(item: dict[str, Any]) -> PullRef:
+    """A pull request as the contract has it."""
+    state: Literal["open", "closed", "merged"] = "open" if item["state"] == "open" else "closed"
+    if item.get("merged_at") or item.get("merged"):
+        state = "merged"
+    return PullRef(
+        str(item["number"]),
+        str(item["html_url"]),
+        str(item["title"]),
+        state,
+        bool(item.get("draft")),
+        str(item["head"]["ref"]),
+        str(item["base"]["ref"]),
+    )
+
+
+def fit_title(text: str) -> str:
+    """One line of at most 256 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+
+
+def fit_body(text: str) -> str:
+    """At most what GitHub takes, with a word about the cut."""
+    return text if len(text) <= MAX_BODY else text[: MAX_BODY - len(CUT)] + CUT

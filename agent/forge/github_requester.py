@@ -1,0 +1,104 @@
+"""PyGithub's Requester with the two things it lacks: redirects that keep their query, and a token that is read anew.
+
+The only module that imports PyGithub, and itself imported at the first request (0.2 s, 17 MB), so that a process
+without a GitHub task never pays for it.  PyGithub 2.10 follows a 301 by its path alone, which loses `labels=…` and
+`page=…` of a renamed repository, and does not follow 307; `requests` does both.  Called by `github_wire.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+from github.Auth import AppAuth, Auth
+from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester, RequestsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TIMEOUT = 30
+_sessions = threading.local()
+
+
+def _session(connection: Any) -> requests.Session:
+    """One kept session a thread and address: a TLS handshake less per request."""
+    known: dict[tuple[Any, ...], requests.Session] = _sessions.__dict__.setdefault("of", {})
+    kept: requests.Session = known.setdefault(
+        (connection.protocol, connection.host, connection.port, connection.verify), connection.session
+    )
+    return kept
+
+
+def _send(connection: Any) -> RequestsResponse:
+    answer = _session(connection).request(
+        connection.verb,
+        f"{connection.protocol}://{connection.host}:{connection.port}{connection.url}",
+        headers=connection.headers,
+        data=connection.input,
+        timeout=connection.timeout,
+        verify=connection.verify,
+        allow_redirects=True,
+    )
+    if urlsplit(answer.url).hostname != connection.host:
+        raise requests.exceptions.InvalidURL(f"redirected to another host, {urlsplit(answer.url).hostname}")
+    return RequestsResponse(answer)
+
+
+class _Http(HTTPRequestsConnectionClass):
+    def getresponse(self) -> RequestsResponse:
+        return _send(self)
+
+    def close(self) -> None:
+        """The session is kept."""
+
+
+class _Https(HTTPSRequestsConnectionClass):
+    def getresponse(self) -> RequestsResponse:
+        return _send(self)
+
+    def close(self) -> None:
+        """The session is kept."""
+
+
+class _LiveToken(Auth):
+    """Asks for the token at each request."""
+
+    def __init__(self, current: Callable[[], str]) -> None:
+        self._current = current
+
+    @property
+    def token_type(self) -> str:
+        return "Bearer"
+
+    @property
+    def token(self) -> str:
+        return self._current()
+
+
+def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent: str) -> Requester:
+    """A Requester that never waits and never tries again by itself."""
+    Requester.injectConnectionClasses(_Http, _Https)
+    return Requester(
+        auth=_LiveToken(current),
+        base_url=base_url,
+        timeout=TIMEOUT,
+        user_agent=agent,
+        per_page=100,
+        verify=str(ca_file) if ca_file else True,
+        retry=None,
+        pool_size=None,
+    )
+
+
+def app_token(app_id: int, private_key: str) -> str:
+    """The app's own short-lived JWT (at most 10 minutes)."""
+    return AppAuth(app_id, private_key).create_jwt()
+
+
+def close_sessions() -> None:
+    """Give the connections of this thread back."""
+    for session in _sessions.__dict__.pop("of", {}).values():
+        session.close()

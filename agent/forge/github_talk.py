@@ -1,0 +1,142 @@
+"""What people say on an issue and on the pull requests that belong to it: comments, reviews, and where each left off.
+
+A cursor is JSON text: `t` the newest change seen, `d` id → digest of what was seen, `p` the pull requests that are
+listened to beside the issue.  So the adapter keeps nothing, and the caller's row does.  An id is GitHub's number; `r`
+before it: a comment on a line of a pull request; `v`: the text of a review.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.errors import ForgeError
+from agent.forge.base import Comment
+from agent.forge.github_places import is_bot, login
+from agent.forge.github_wire import PATIENT, QUICK
+from agent.forge.marks import carries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.forge.github_places import Places, Project
+    from agent.forge.github_wire import GitHubWire
+
+REMEMBERED = 1000  # digests in a cursor; an edit of an older comment is news even when it changed nothing
+OVERLAP = timedelta(seconds=2)  # `since` counts whole seconds, and is not said to include its own
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a reader left off.  `since` is "" before the first comment."""
+
+    since: str = ""
+    digests: dict[str, str] = field(default_factory=dict)
+    pulls: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None) -> Cursor:
+        """From what `text()` wrote; anything else counts as the beginning."""
+        try:
+            found = orjson.loads(text or "")
+            since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])
+            if since:
+                clock.parse(since)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls)
+
+    def text(self) -> str:
+        """One line of JSON."""
+        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls)}).decode()
+
+
+class Talk:
+    """Reads what was said on one issue or pull request of `project`; writes nothing."""
+
+    def __init__(self, wire: GitHubWire, places: Places, project: Project, number: str) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.number = int(number)
+
+    def since(self, cursor: Cursor) -> tuple[tuple[Comment, ...], Cursor, int]:
+        """(new and edited comments of people whose word counts, the next cursor, how many others were left out)."""
+        query = {}
+        if cursor.since:
+            query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        newest, digests, news, left_out = cursor.since, dict(cursor.digests), [], 0
+        for comment, user in self._all(query, cursor.pulls):
+            newest = max(newest, comment.updated_at)
+            digest = blake2b(comment.body.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+            if digests.pop(comment.id, None) == digest:
+                digests[comment.id] = digest
+                continue
+            digests[comment.id] = digest
+            if self.places.is_own(user):
+                continue
+            if self.places.may_ask(self.project, user):
+                news.append(comment)
+            else:
+                left_out += 1
+        kept = dict(list(digests.items())[-REMEMBERED:])
+        news.sort(key=lambda comment: (comment.created_at, len(comment.id), comment.id))
+        if newest == cursor.since and kept == cursor.digests:
+            return tuple(news), cursor, left_out
+        return tuple(news), replace(cursor, since=newest, digests=kept), left_out
+
+    def find(self, marker: str) -> str | None:
+        """The oldest own comment with the marker."""
+        for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments", patience=PATIENT):
+            if self.places.is_own(item.get("user")) and carries(item.get("body") or "", marker):
+                return str(item["id"])
+        return None
+
+    def _all(self, query: dict[str, Any], pulls: Iterable[int]) -> Iterator[tuple[Comment, Any]]:
+        """Every comment that changed; `pulls` are read beside the issue, with their reviews."""
+        path = self.project.path
+        for number in dict.fromkeys((self.number, *pulls)):
+            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query, patience=QUICK):
+                yield _comment(item, ""), item.get("user")
+        for number in pulls:
+            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query, patience=QUICK):
+                yield _comment(item, "r", _place(item)), item.get("user")
+            for item in self.wire.pages(f"{path}/pulls/{number}/reviews", patience=QUICK):
+                if item.get("body"):
+                    state = str(item.get("state") or "").lower().replace("_", " ")
+                    yield _comment(item, "v", f"Review of pull request #{number}: {state}"), item.get("user")
+
+
+def number_of(comment_id: str) -> str:
+    """The number of an issue comment.  ForgeError for another kind, which is never ours to edit."""
+    if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
+        raise ForgeError(f"{comment_id!r} is no comment of an issue that could be edited")
+    return comment_id
+
+
+def _comment(item: dict[str, Any], kind: str, heading: str = "") -> Comment:
+    body = str(item.get("body") or "")
+    created = str(item.get("created_at") or item.get("submitted_at") or "")
+    return Comment(
+        f"{kind}{item['id']}",
+        login(item.get("user")) or "ghost",
+        f"[{heading}]\n\n{body}" if heading else body,
+        created,
+        str(item.get("updated_at") or created),
+        is_bot(item.get("user")),
+    )
+
+
+def _place(item: dict[str, Any]) -> str:
+    """File and line of a review comment, and the thread it belongs to."""
+    line = item.get("line") or item.get("original_line")
+    outdated = "" if item.get("line") else " (outdated)"
+    where = f"{item.get('path')}:{line}{outdated}" if line else f"{item.get('path')}"
+    thread = item.get("in_reply_to_id") or item["id"]
+    return f"On {where}, review thread {thread}"

@@ -1,0 +1,289 @@
+"""One polite request to GitHub: limiter, token, condition, retry, and every foreign error as one of ours.
+
+Everything the adapter sends goes through `GitHubWire.call`.  PyGithub puts it on the wire (`github_requester.py`);
+here is what is done around it.  It knows HTTP's and GitHub's manners and no issue, label or pull request.
+
+Conditional requests: the answer of each GET is kept, compressed, with its ETag, and asked for with `If-None-Match`; a
+304 costs nothing of the budget and gives the kept one.  That is no cache: GitHub is asked each time.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+
+from agent import __version__, clock
+from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
+from agent.forge import github_answers as answers
+from agent.forge.github_auth import AppToken, SettingsToken, private_key
+from agent.forge.limiter import EVERYTHING, Limiter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agent.forge.github_auth import Tokens
+
+TRIES = 3
+LIMITED_TRIES = 5
+QUICK = 5.0  # the patience of what is asked again soon anyway
+PATIENT = 900.0  # … and of what must not be lost
+KEPT_BYTES = 8 << 20
+AGENT = f"makimono/{__version__}"
+API = "application/vnd.github+json"
+VERSION = "2022-11-28"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A good answer: status, headers with lower-case names, decoded JSON (None for no body)."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    data: Any = None
+
+
+class GitHubWire:
+    """The API at `section.base_url` as the account of the section.  `projects` help to find an app's installation."""
+
+    def __init__(self, section: Any, limits: Path, host: str, projects: tuple[str, ...] = ()) -> None:
+        self.section = section
+        self.host = host
+        self.limiter = Limiter(limits, host)
+        self.base_url = str(section.base_url).rstrip("/")
+        self.prefix = urlsplit(self.base_url).path
+        self.tokens: Tokens = (
+            SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects)
+        )
+        self.kept: OrderedDict[str, tuple[str, dict[str, str], bytes]] = OrderedDict()
+        self.kept_bytes = 0
+        self._requesters: dict[str, Any] = {}
+
+    def call(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        again: bool | None = None,
+        patience: float = PATIENT,
+        reserve: float = 0.0,
+    ) -> Answer:
+        """One request, repeated where that is right.
+
+        `again`: it may be sent a second time although the first may have been carried out (all but POST by default);
+        else ForgeUnreachable with `maybe`.  Raises the errors of `agent.errors` only: ForgeLimited, ForgeUnreachable,
+        ForgeAccessRefused, ForgeRefused.
+        """
+        again = verb != "POST" if again is None else again
+        bucket = _bucket(path)
+        what = f"{self.host}: {verb} {path}"
+        refreshed = False
+        for attempt in count(1):
+            patience -= self.limiter.wait(bucket, change=verb != "GET", patience=patience, reserve=reserve)
+            try:
+                status, headers, text = self._send("user", verb, path, query, body)
+            except requests.exceptions.RequestException as error:
+                unsent = answers.unsent(error)
+                if attempt < TRIES and (again or unsent) and not isinstance(error, requests.exceptions.SSLError):
+                    clock.sleep(4.0 ** (attempt - 1))
+                    continue
+                raise ForgeUnreachable(f"{what}: {answers.why(error)}", maybe=not unsent and verb != "GET") from error
+            self._note(bucket, headers)
+            if status < 400:
+                self.limiter.went_well()
+                return self._good(verb, path, query, status, headers, text, what)
+            message, reasons = answers.said(text)
+            if status == 401 and not refreshed and self.tokens.refresh():
+                refreshed = True
+                continue
+            if (pause := self._limited(bucket, status, headers, message)) is not None:
+                if pause > patience or attempt > LIMITED_TRIES:
+                    raise ForgeLimited(f"{what}: {status} {message}", retry_after=pause)
+                continue
+            if status >= 500 and attempt < TRIES and again:
+                clock.sleep(4.0 ** (attempt - 1))
+                continue
+            raise answers.refusal(what, verb, status, message, reasons)
+        raise AssertionError  # the loop never ends by itself
+
+    def get(self, path: str, *, query: Mapping[str, Any] | None = None, patience: float = PATIENT) -> Any:
+        """The JSON of one GET."""
+        return self.call("GET", path, query=query, patience=patience).data
+
+    def pages(
+        self, path: str, *, query: Mapping[str, Any] | None = None, patience: float = PATIENT, reserve: float = 0.0
+    ) -> Iterator[dict[str, Any]]:
+        """Every item of a list, following `Link: rel="next"` to the end (its paths may be `/repositories/{id}/…`)."""
+        following: str | None = path
+        params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
+        seen = set()
+        while following is not None and following not in seen:
+            seen.add(following)
+            answer = self.call("GET", following, query=params, patience=patience, reserve=reserve)
+            params = None
+            items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
+            if not isinstance(items, list):
+                raise ForgeUnreachable(f"{self.host}: GET {following}: a list was expected, got {type(items).__name__}")
+            yield from items
+            following = self._next(answer.headers.get("link", ""))
+
+    def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
+        """A named GraphQL mutation; all we use are idempotent, so it is repeated like a PUT.  ForgeRefused (422) with
+        the message when GraphQL answers with errors."""
+        query = f"mutation Do($input: {name[0].upper()}{name[1:]}Input!) {{ {name}(input: $input) {{ {schema} }} }}"
+        body = {"query": query, "variables": {"input": dict(variables)}}
+        data = self.call("POST", self._requester("user").graphql_url, body=body, again=True).data
+        if errors := data.get("errors"):
+            if any(error.get("type") == "RATE_LIMITED" for error in errors):
+                pause = self.limiter.slow_down("graphql", None, "its budget of GraphQL is used up")
+                raise ForgeLimited(f"{self.host}: {name}: rate limit", retry_after=pause)
+            reasons = tuple(str(error.get("message")) for error in errors)
+            raise ForgeRefused(f"{self.host}: {name}: {'; '.join(reasons)}", status=422, reasons=reasons)
+        return data["data"][name]
+
+    def close(self) -> None:
+        """Give connections and kept answers back."""
+        if self._requesters:
+            from agent.forge import github_requester
+
+            github_requester.close_sessions()
+        self._requesters.clear()
+        self.kept.clear()
+        self.kept_bytes = 0
+
+    # --- one request ------------------------------------------------------------------------------------------
+
+    def _requester(self, kind: str) -> Any:
+        if kind not in self._requesters:
+            from agent.forge import github_requester
+
+            def as_app() -> str:
+                return github_requester.app_token(self.section.app.id, private_key(self.section))
+
+            current = self.tokens.current if kind == "user" else as_app
+            self._requesters[kind] = github_requester.make(self.base_url, current, self.section.ca_file, AGENT)
+        return self._requesters[kind]
+
+    def _send(
+        self, kind: str, verb: str, path: str, query: Mapping[str, Any] | None, body: Any
+    ) -> tuple[int, dict[str, str], str]:
+        headers = {"Accept": API, "X-GitHub-Api-Version": VERSION}
+        if verb == "GET" and (kept := self.kept.get(_name(path, query))):
+            headers["If-None-Match"] = kept[0]
+        status, answered, text = self._requester(kind).requestJson(verb, path, dict(query or {}), headers, body)
+        return status, answered, text
+
+    def _as_app(self, verb: str, path: str) -> Any:
+        """Ask as the app itself (to make a token, to learn its name)."""
+        what = f"{self.host}: {verb} {path}"
+        for attempt in count(1):
+            try:
+                status, _, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
+            except requests.exceptions.RequestException as error:
+                if attempt == TRIES:
+                    raise ForgeUnreachable(f"{what}: {answers.why(error)}") from error
+                status, text = 599, ""
+            if status < 400:
+                return json.loads(text)
+            if status >= 500 and attempt < TRIES:
+                clock.sleep(4.0 ** (attempt - 1))
+                continue
+            message, reasons = answers.said(text)
+            raise answers.refusal(what, verb, status, message, reasons)
+        raise AssertionError  # the loop never ends by itself
+
+    def _good(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        status: int,
+        headers: dict[str, str],
+        text: str,
+        what: str,
+    ) -> Answer:
+        name = _name(path, query)
+        if status == 304:
+            kept = self.kept.get(name)
+            if kept is None:
+                raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
+            self.kept.move_to_end(name)
+            return Answer(304, kept[1], json.loads(zlib.decompress(kept[2])))
+        try:
+            data = json.loads(text) if text else None
+        except ValueError as error:
+            raise ForgeUnreachable(f"{what}: {status}, and the body is no JSON: {text[:100]!r}", maybe=True) from error
+        if verb == "GET" and (etag := headers.get("etag")):
+            self._keep(name, etag, {key: headers[key] for key in ("link",) if key in headers}, text)
+        return Answer(status, headers, data)
+
+    def _keep(self, name: str, etag: str, headers: dict[str, str], text: str) -> None:
+        if (old := self.kept.pop(name, None)) is not None:
+            self.kept_bytes -= len(old[2])
+        packed = zlib.compress(text.encode(), 1)
+        self.kept[name] = (etag, headers, packed)
+        self.kept_bytes += len(packed)
+        while self.kept_bytes > KEPT_BYTES:
+            _, (_, _, oldest) = self.kept.popitem(last=False)
+            self.kept_bytes -= len(oldest)
+
+    def _next(self, link: str) -> str | None:
+        """The path of the next page, without the API's own prefix; the host in it is not trusted."""
+        for one in requests.utils.parse_header_links(link) if link else ():
+            if one.get("rel") == "next":
+                parts = urlsplit(one["url"])
+                return f"{parts.path.removeprefix(self.prefix)}?{parts.query}"
+        return None
+
+    # --- limits -----------------------------------------------------------------------------------------------
+
+    def _note(self, bucket: str, headers: Mapping[str, str]) -> None:
+        try:
+            remaining, limit = int(headers["x-ratelimit-remaining"]), int(headers["x-ratelimit-limit"])
+            reset = float(headers["x-ratelimit-reset"])
+        except (KeyError, ValueError):
+            return
+        named = headers.get("x-ratelimit-resource") or bucket
+        self.limiter.heard(named, remaining=remaining, limit=limit, reset_in=reset - answers.server_now(headers))
+
+    def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
+        """Seconds to wait when the answer is a rate limit, None when it is something else.
+
+        Primary: `remaining: 0`, until the reset, for this bucket alone.  Secondary: Retry-After or GitHub's words, for
+        everything.  A 403 that is neither is a matter of permission.
+        """
+        if status not in (403, 429):
+            return None
+        wait = answers.retry_after(headers)
+        if headers.get("x-ratelimit-remaining") == "0" and wait is None:
+            try:
+                wait = max(1.0, float(headers["x-ratelimit-reset"]) - answers.server_now(headers) + 1.0)
+            except (KeyError, ValueError):
+                wait = 60.0
+            named = headers.get("x-ratelimit-resource") or bucket
+            return self.limiter.slow_down(named, wait, "its budget of requests is used up")
+        words = message.lower()
+        if status == 429 or wait is not None or "secondary rate limit" in words or "abuse detection" in words:
+            return self.limiter.slow_down(EVERYTHING, wait, "it asks to slow down (secondary rate limit)")
+        if "rate limit exceeded" in words:
+            return self.limiter.slow_down(bucket, wait, "its budget of requests is used up")
+        return None
+
+
+def _bucket(path: str) -> str:
+    if path.endswith("/graphql"):
+        return "graphql"
+    return "search" if path.startswith("/search/") else "core"
+
+
+def _name(path: str, query: Mapping[str, Any] | None) -> str:
+    return f"{path} {json.dumps(dict(query or {}), sort_keys=True)}"

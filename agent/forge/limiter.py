@@ -1,0 +1,150 @@
+"""One limiter per host, shared by the daemon and all workers of this machine through a small file.
+
+It keeps what the forge said (how many requests are left until when, whom to leave alone until when) and paces changes,
+so that ten workers together behave as one polite client (field facts: row 8).  It knows no forge: an adapter tells it
+what an answer meant.  `{base_dir}/limits/{host}.json`, changed under the flock on the `.lock` beside it; a file that
+cannot be read counts as empty.  Times in the file are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, disk
+from agent.errors import ForgeLimited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+EVERYTHING = "*"
+BURST = 20  # changes that may follow each other at once …
+PER_SECOND = 1.0  # … and how many a second after that (GitHub: "at least one second between each", 80 a minute)
+FIRST_PAUSE = 60.0  # when the forge says "slow down" without saying how long
+LONGEST_PAUSE = 900.0
+LOOK_AGAIN = 30.0
+
+
+class Limiter:
+    """The limits of one host.  `folder` is made when it is needed."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.host = host
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
+        self.folder = folder
+        self.path = folder / f"{name}.json"
+
+    def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
+        """Return when one request may be sent; sleeps for it, at most `patience` seconds, else ForgeLimited.  Returns
+        the seconds slept.
+
+        `bucket` is the forge's name for a budget ("core", "search").  `change`: the request changes something and is
+        paced.  `reserve`: the share of the budget that is left to others (a poll leaves some to running tasks).
+        """
+        waited = 0.0
+        while True:
+            seconds, why = self._take(bucket, change, reserve)
+            if seconds <= 0:
+                return waited
+            if waited + seconds > patience:
+                raise ForgeLimited(f"{self.host}: {why}; asked again in {seconds:.0f} s", retry_after=seconds)
+            pause = min(seconds, LOOK_AGAIN)
+            clock.sleep(pause)
+            waited += pause
+
+    def heard(self, bucket: str, *, remaining: int, limit: int, reset_in: float) -> None:
+        """What an answer said about the budget: `remaining` of `limit` requests until `reset_in` seconds from now."""
+
+        def change(state: dict[str, Any]) -> None:
+            state.setdefault("buckets", {})[bucket] = {
+                "remaining": remaining,
+                "limit": limit,
+                "reset": _now() + max(0.0, reset_in),
+            }
+
+        self._change(change)
+
+    def went_well(self) -> None:
+        """An answer that was no "slow down": the next one counts as the first again."""
+        if self._read().get("strikes"):
+            self._change(lambda state: state.pop("strikes", None))
+
+    def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
+        """Nobody asks `bucket` (or `EVERYTHING`) for `seconds`; None: 60 s, doubled each time in a row up to 15 min.
+        Returns the seconds."""
+        pause = 0.0
+
+        def change(state: dict[str, Any]) -> None:
+            nonlocal pause
+            strikes = int(state.get("strikes") or 0)
+            pause = seconds if seconds is not None else min(FIRST_PAUSE * 2**strikes, LONGEST_PAUSE)
+            state["strikes"] = strikes + 1
+            blocks = state.setdefault("blocked", {})
+            until = _now() + pause
+            if until > (blocks.get(bucket) or {}).get("until", 0.0):
+                blocks[bucket] = {"until": until, "why": why}
+
+        self._change(change)
+        return pause
+
+    def budgets(self) -> dict[str, dict[str, float]]:
+        """bucket → `remaining`, `limit`, `reset` as last heard (for `doctor`)."""
+        return dict(self._read().get("buckets") or {})
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold what lets one process of this machine change labels or open a pull request at a time."""
+        disk.make_dir(self.folder)
+        with disk.locked(self.path.with_suffix(".changes.lock")):
+            yield
+
+    # --- the file ---------------------------------------------------------------------------------------------
+
+    def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
+        """(seconds to wait, why); with 0 a change has taken its token."""
+        now = _now()
+        state = self._read()
+        for name in (bucket, EVERYTHING):
+            block = (state.get("blocked") or {}).get(name) or {}
+            if block.get("until", 0.0) > now:
+                return block["until"] - now, str(block.get("why") or "asked to slow down")
+        known = (state.get("buckets") or {}).get(bucket)
+        if known and known["reset"] > now and known["remaining"] <= known["limit"] * reserve:
+            left = f"{known['remaining']} of {known['limit']} requests are left"
+            return known["reset"] - now + 1.0, f"{left} until the reset"
+        if not change:
+            return 0.0, ""
+        missing = 0.0
+
+        def pace(state: dict[str, Any]) -> None:
+            nonlocal missing
+            passed = max(0.0, _now() - float(state.get("paced_at") or 0.0))
+            tokens = min(float(BURST), float(state.get("tokens", BURST)) + passed * PER_SECOND)
+            missing = 0.0 if tokens >= 1.0 else (1.0 - tokens) / PER_SECOND
+            state["tokens"] = tokens if missing else tokens - 1.0
+            state["paced_at"] = _now()
+
+        self._change(pace)
+        return missing, "changes are paced"
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            state = orjson.loads(self.path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
+    def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        disk.make_dir(self.folder)
+        with disk.locked(self.path.with_suffix(".lock")):
+            state = self._read()
+            change(state)
+            disk.write_file(self.path, orjson.dumps(state), sync=False)
+
+
+def _now() -> float:
+    return clock.now().timestamp()

@@ -1,0 +1,98 @@
+"""A repository on our loopback GitHub, and people who work in it (see `contract/forge_places.py`)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from pydantic import SecretStr
+
+from agent.config.hosts import GitHub
+from agent.forge.github import GitHubForge
+from agent.values import TaskKey
+from forges.github_server import GitHubServer
+from forges.github_state import now
+
+TOKEN = "ghp_" + "t" * 36
+
+
+def github_settings(root, base_url, **changes):
+    """What the adapter reads of the settings: one section `github`."""
+    section = {"base_url": base_url, "token": SecretStr(TOKEN), "projects": ("acme/web",)} | changes
+    return SimpleNamespace(root=root, base_dir=root / "contexts", github=(GitHub.model_validate(section),))
+
+
+class GitHubPlace:
+    """People with a browser."""
+
+    def __init__(self, root, **changes):
+        self.root = root
+        self.changes = changes
+        self.server = GitHubServer().__enter__()
+        self.repo = self.server.state.repo("acme", "web")
+        self.forge = self.again()
+
+    def again(self, **changes):
+        """The adapter of another process."""
+        settings = github_settings(self.root, self.server.base, **(self.changes | changes))
+        return GitHubForge.all(settings)[0]
+
+    def close(self):
+        self.forge.close()
+        self.server.__exit__()
+
+    def person(self, name):
+        self.repo.people.setdefault(name, "write")
+        return name
+
+    def issue(
+        self, title="Fix it", body="It is broken.\n", labels=("coding agent",), author="alice", state="open", base=None
+    ):
+        text = (body or None) if base is None else f"{body}\nbase: {base}\n"
+        with self.server.state.lock:
+            made = self.repo.issue(title, text, self.person(author), labels, state=state)
+        return TaskKey("github", "acme", "web", "issue", str(made["number"]), self.forge.instance)
+
+    def _issue(self, key):
+        return self.repo.issues[int(key.task_id)]
+
+    def put_labels(self, key, *labels):
+        issue = self._issue(key)
+        for name in [one for one in issue["labels"] if one not in labels]:
+            self.repo.drop_label(issue, name, "alice")
+        for name in labels:
+            self.repo.put_label(issue, name, "alice")
+
+    def labels(self, key):
+        return sorted(self._issue(key)["labels"])
+
+    def close_issue(self, key):
+        self._issue(key).update(state="closed", updated_at=now())
+
+    def remove_issue(self, key):
+        self.repo.deleted.add(int(key.task_id))
+
+    def comment(self, key, body, author="alice"):
+        return str(self.repo.comment(int(key.task_id), body, self.person(author))["id"])
+
+    def edit_comment(self, key, number, body):
+        self.repo.comments[int(number)].update(body=body, updated_at=now())
+
+    def remove_comment(self, key, number):
+        del self.repo.comments[int(number)]
+
+    def comments(self, key):
+        """(author, body) of every comment, oldest first."""
+        return [(one["user"], one["body"]) for one in self.repo.comments.values() if one["issue"] == int(key.task_id)]
+
+    def branch(self, name):
+        """Push a branch."""
+        self.repo.branches.add(name)
+
+    def close_pull(self, pull):
+        self.repo.issues[int(pull.id)].update(state="closed", updated_at=now())
+
+    def pull_body(self, pull):
+        return self.repo.issues[int(pull.id)]["body"]
+
+    def pulls(self):
+        return sum(issue["pull"] is not None for issue in self.repo.issues.values())

@@ -1,0 +1,315 @@
+"""What our loopback GitHub knows: repositories, issues, comments, pull requests, people; and how it shows them.
+
+Time comes from `agent.clock`, in whole seconds as GitHub's does.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from itertools import count
+
+from agent import clock
+from forges.github_shapes import make
+
+
+def now():
+    return clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Repo:
+    id: int
+    owner: str
+    name: str
+    base: str
+    clone_url: str
+    ids: count
+    people: dict = field(default_factory=dict)  # login → permission
+    labels: dict = field(default_factory=dict)  # folded name → label
+    issues: dict = field(default_factory=dict)  # number → issue, pull requests among them
+    branches: set = field(default_factory=lambda: {"main"})
+    comments: dict = field(default_factory=dict)  # id → comment (of issues)
+    review_comments: dict = field(default_factory=dict)
+    reviews: dict = field(default_factory=dict)
+    moved: dict = field(default_factory=dict)  # number → (repo, number): transferred issues
+    deleted: set = field(default_factory=set)
+    archived: bool = False
+    has_issues: bool = True
+    drafts: bool = True
+    number: int = 0
+
+    @property
+    def full_name(self):
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def url(self):
+        return f"{self.base}/repos/{self.full_name}"
+
+    # --- what people and the API do ---------------------------------------------------------------------------
+
+    def label(self, name, color="ededed", description=None):
+        return self.labels.setdefault(
+            name.casefold(), {"id": next(self.ids), "name": name, "color": color, "description": description}
+        )
+
+    def issue(self, title, body, user, labels=(), assignees=(), state="open", pull=None):
+        self.number += 1
+        issue = {
+            "id": next(self.ids),
+            "number": self.number,
+            "title": title,
+            "body": body,
+            "user": user,
+            "labels": [],
+            "assignees": list(assignees),
+            "state": state,
+            "created_at": now(),
+            "updated_at": now(),
+            "events": [],
+            "pull": pull,
+        }
+        self.issues[self.number] = issue
+        for name in labels:
+            self.put_label(issue, name, user)
+        for login in assignees:
+            self.event(issue, "assigned", user, assignee=login, assigner=user)
+        return issue
+
+    def event(self, issue, name, actor, **more):
+        issue["events"].append({"id": next(self.ids), "event": name, "actor": actor, "created_at": now(), **more})
+        issue["updated_at"] = now()
+
+    def put_label(self, issue, name, actor):
+        label = self.label(name)
+        if label["name"] not in issue["labels"]:
+            issue["labels"].append(label["name"])
+            self.event(issue, "labeled", actor, label=label["name"])
+
+    def drop_label(self, issue, name, actor):
+        found = next((one for one in issue["labels"] if one.casefold() == name.casefold()), None)
+        if found is None:
+            return False
+        issue["labels"].remove(found)
+        self.event(issue, "unlabeled", actor, label=found)
+        return True
+
+    def comment(self, number, body, user):
+        made = {
+            "id": next(self.ids),
+            "issue": number,
+            "body": body,
+            "user": user,
+            "created_at": now(),
+            "updated_at": now(),
+        }
+        self.comments[made["id"]] = made
+        self.issues[number]["updated_at"] = now()
+        return made
+
+    def review_comment(self, number, body, user, path, line, reply_to=None):
+        made = {
+            "id": next(self.ids),
+            "pull": number,
+            "body": body,
+            "user": user,
+            "path": path,
+            "line": line,
+            "reply_to": reply_to,
+            "created_at": now(),
+            "updated_at": now(),
+        }
+        self.review_comments[made["id"]] = made
+        return made
+
+    def review(self, number, body, user, state="COMMENTED"):
+        made = {"id": next(self.ids), "pull": number, "body": body, "user": user, "state": state, "created_at": now()}
+        self.reviews[made["id"]] = made
+        return made
+
+    def pull(self, title, body, user, head, base, draft, fork=None):
+        pull = {"head": head, "base": base, "draft": draft, "merged_at": None, "fork": fork}
+        return self.issue(title, body, user, pull=pull)
+
+
+class State:
+    """Everything.  `lock` is held while a request is handled and while a test changes something in passing."""
+
+    def __init__(self, base):
+        self.base = base
+        self.lock = threading.RLock()
+        self.ids = count(1000)
+        self.repos = {}  # folded full name → Repo
+        self.old_names = {}  # folded old full name → Repo
+        self.bots = set()
+
+    def repo(self, owner, name, clone_url=None):
+        made = Repo(next(self.ids), owner, name, self.base, clone_url or f"{self.base}/{owner}/{name}.git", self.ids)
+        self.repos[made.full_name.casefold()] = made
+        return made
+
+    def rename(self, repo, owner, name):
+        self.old_names[repo.full_name.casefold()] = repo
+        del self.repos[repo.full_name.casefold()]
+        repo.owner, repo.name = owner, name
+        self.repos[repo.full_name.casefold()] = repo
+
+    # --- how it is shown --------------------------------------------------------------------------------------
+
+    def user(self, login, schema="simple-user"):
+        if login is None:
+            return None
+        kind = "Bot" if login in self.bots or login.endswith("[bot]") else "User"
+        address = f"{self.base}/users/{login}"
+        return make(schema, login=login, id=abs(hash(login)) % 10**9, type=kind, url=address, site_admin=False)
+
+    def show_label(self, repo, name):
+        label = repo.label(name)
+        return make("label", **label, url=f"{repo.url}/labels/x", default=False, node_id=f"LA_{label['id']}")
+
+    def show_repo(self, repo):
+        return make(
+            "full-repository",
+            id=repo.id,
+            name=repo.name,
+            full_name=repo.full_name,
+            owner=self.user(repo.owner),
+            private=True,
+            url=repo.url,
+            html_url=f"{self.base}/{repo.full_name}",
+            clone_url=repo.clone_url,
+            default_branch="main",
+            archived=repo.archived,
+            has_issues=repo.has_issues,
+            permissions={"admin": False, "maintain": False, "push": True, "triage": True, "pull": True},
+        )
+
+    def show_issue(self, repo, issue, schema="issue"):
+        url = f"{repo.url}/issues/{issue['number']}"
+        more = {}
+        if issue["pull"]:
+            address = f"{repo.url}/pulls/{issue['number']}"
+            more["pull_request"] = {"url": address, "html_url": address, "diff_url": address, "patch_url": address}
+        if schema != "issue":
+            more["score"] = 1.0
+        people = [self.user(login) for login in issue["assignees"]]
+        return make(
+            schema,
+            id=issue["id"],
+            node_id=f"I_{issue['id']}",
+            number=issue["number"],
+            title=issue["title"],
+            body=issue["body"],
+            user=self.user(issue["user"]),
+            labels=[self.show_label(repo, name) for name in issue["labels"]],
+            assignee=people[0] if people else None,
+            assignees=people,
+            state=issue["state"],
+            locked=False,
+            comments=sum(one["issue"] == issue["number"] for one in repo.comments.values()),
+            created_at=issue["created_at"],
+            updated_at=issue["updated_at"],
+            closed_at=None,
+            author_association="NONE",
+            url=url,
+            repository_url=repo.url,
+            html_url=f"{self.base}/{repo.full_name}/issues/{issue['number']}",
+            **more,
+        )
+
+    def show_comment(self, repo, one):
+        return make(
+            "issue-comment",
+            id=one["id"],
+            body=one["body"],
+            user=self.user(one["user"]),
+            created_at=one["created_at"],
+            updated_at=one["updated_at"],
+            url=f"{repo.url}/issues/comments/{one['id']}",
+            issue_url=f"{repo.url}/issues/{one['issue']}",
+            html_url=f"{self.base}/{repo.full_name}/issues/{one['issue']}#issuecomment-{one['id']}",
+        )
+
+    def show_review_comment(self, repo, one):
+        more = {"in_reply_to_id": one["reply_to"]} if one["reply_to"] else {}
+        return make(
+            "pull-request-review-comment",
+            id=one["id"],
+            body=one["body"],
+            user=self.user(one["user"]),
+            path=one["path"],
+            line=one["line"],
+            original_line=12,
+            created_at=one["created_at"],
+            updated_at=one["updated_at"],
+            pull_request_url=f"{repo.url}/pulls/{one['pull']}",
+            **more,
+        )
+
+    def show_review(self, repo, one):
+        return make(
+            "pull-request-review",
+            id=one["id"],
+            body=one["body"],
+            user=self.user(one["user"]),
+            state=one["state"],
+            submitted_at=one["created_at"],
+            pull_request_url=f"{repo.url}/pulls/{one['pull']}",
+        )
+
+    def show_event(self, repo, one):
+        name = {"labeled": "labeled-issue-event", "unlabeled": "unlabeled-issue-event"}.get(one["event"])
+        more = {}
+        if name:
+            more["label"] = {"name": one["label"], "color": repo.label(one["label"])["color"]}
+        else:
+            name = f"{one['event']}-issue-event"
+            more = {"assignee": self.user(one["assignee"]), "assigner": self.user(one["assigner"])}
+        return make(
+            name,
+            id=one["id"],
+            event=one["event"],
+            actor=self.user(one["actor"]),
+            created_at=one["created_at"],
+            url=f"{repo.url}/issues/events/{one['id']}",
+            performed_via_github_app=None,
+            **more,
+        )
+
+    def show_pull(self, repo, issue, schema="pull-request"):
+        pull, number = issue["pull"], issue["number"]
+        fork = pull["fork"]
+
+        def side(ref, of):
+            made = make(schema)["head"] if of is None else make(schema)["base"]
+            shown = None if of is None else self.show_repo(of)
+            owner = of.owner if of is not None else None
+            return made | {
+                "label": f"{owner}:{ref}",
+                "ref": ref,
+                "sha": "0" * 40,
+                "repo": shown,
+                "user": self.user(owner) if owner else None,
+            }
+
+        return make(
+            schema,
+            id=issue["id"],
+            node_id=f"PR_{issue['id']}",
+            number=number,
+            title=issue["title"],
+            body=issue["body"],
+            user=self.user(issue["user"]),
+            labels=[self.show_label(repo, name) for name in issue["labels"]],
+            state=issue["state"],
+            draft=pull["draft"],
+            head=side(pull["head"], fork if fork is not None else repo),
+            base=side(pull["base"], repo),
+            merged_at=pull["merged_at"],
+            created_at=issue["created_at"],
+            updated_at=issue["updated_at"],
+            url=f"{repo.url}/pulls/{number}",
+            html_url=f"{self.base}/{repo.full_name}/pull/{number}",
+            **({"merged": pull["merged_at"] is not None} if schema == "pull-request" else {}),
+        )
