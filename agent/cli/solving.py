@@ -86,8 +86,8 @@ def _told(state: State, solved: Solved) -> None:
 
 
 @contextmanager
-def watching(state: State) -> Iterator[list[Listener]]:
-    """A listener that shows on a terminal what the task does; none in a pipe."""
+def watching(state: State, *, lines: bool = True) -> Iterator[list[Listener]]:
+    """A listener that shows on a terminal what the task does, with a line for each step; none in a pipe."""
     if not state.watched:
         yield []
         return
@@ -99,7 +99,7 @@ def watching(state: State) -> Iterator[list[Listener]]:
             nonlocal turns
             if name == "turn_started":
                 turns += 1
-            if (line := finished_line(name, fields)) is not None:
+            if lines and (line := finished_line(name, fields)) is not None:
                 console.print(f"{turns:>4}  {line}", style="dim")
             if (words := step_words(name, fields)) is not None:
                 status.update(f"turn {turns}: {words}" if turns else words)
@@ -125,11 +125,11 @@ def step_words(name: str, fields: Mapping[str, Any]) -> str | None:
 def finished_line(name: str, fields: Mapping[str, Any]) -> str | None:
     """A line for what has happened, after an event."""
     if name == "tool_finished":
-        return tables.cell(f"{fields['tool']:<12} {fields['status']} ({fields['duration_ms']:,} ms)")
+        return f"{tables.cell(fields['tool']):<12} {fields['status']} ({fields['duration_ms']:,} ms)"
     if name == "verify_finished":
-        return tables.cell(f"check        exit code {fields['exit_code']}: {fields['command']}")
+        return f"{'check':<12} exit code {fields['exit_code']}: {tables.cell(fields['command'])}"
     if name == "compaction":
-        return tables.cell(f"compacted    {fields['tokens_before']:,} to {fields['tokens_after']:,} tokens")
+        return f"{'compaction':<12} {fields['tokens_before']:,} to {fields['tokens_after']:,} tokens"
     return None
 
 
@@ -289,7 +289,7 @@ def _work(state: State, shown: Demo) -> int:
 
     log.setup(shown.folder / "daemon.log", redact=Redactor(shown.settings.secrets()), stderr=False)
     try:
-        with watching(state) as listeners:
+        with watching(state, lines=False) as listeners:
             return shown.work(Events([to_log]), Events(listeners))
     finally:
         log.close()

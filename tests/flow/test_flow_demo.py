@@ -38,14 +38,13 @@ def recorded_steps():
     """The recording as the parts of a scripted model: (text, calls)."""
     lines = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
-    said = [one for one in records if one["role"] == "assistant"]
-    return [
-        (
-            one["content"],
-            [call(each["function"]["name"], each["function"]["arguments"], each["id"]) for each in one["tool_calls"]],
-        )
-        for one in said
-    ]
+    steps = []
+    for record in records:
+        if record["role"] == "assistant":
+            made = [(one["id"], one["function"]) for one in record["tool_calls"]]
+            calls = [call(function["name"], function["arguments"], identifier) for identifier, function in made]
+            steps.append((record["content"] or "", calls))
+    return steps
 
 
 def test_without_any_model_a_recording_is_replayed_and_it_says_so(tmp_path):
