@@ -6,7 +6,9 @@ at, and a folder whose lock is held stays.  A `uuid` that is not one is never ma
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -49,7 +51,7 @@ def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dr
         size = 0 if folder is None else tree_size(folder)
         if not dry_run:
             if folder is not None:
-                shutil.rmtree(folder)
+                _remove(folder)
             whole = ledger.get(row["uuid"])
             ledger.delete(row["uuid"])
             if whole is not None:
@@ -71,6 +73,17 @@ def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Remov
             shutil.rmtree(folder)
         removed.append(Removed(folder.name, "replay", changed, size))
     return removed
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with folders in it that were made read-only (Go's module cache); no symlink is followed."""
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - names that are no text stay as they are
+            if not os.path.islink(path):  # noqa: PTH114
+                with suppress(OSError):
+                    os.chmod(path, 0o700)  # noqa: PTH101
+    shutil.rmtree(folder)
 
 
 def folder_of(settings: Settings, uuid: str) -> Path | None:

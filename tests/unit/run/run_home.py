@@ -1,0 +1,71 @@
+"""Settings, a tracker and a ledger in a folder, for tests of the rooms around a run."""
+
+import json
+
+from agent.config import load
+from agent.observe.events import Events
+from agent.run.wiring import Wiring
+
+UUID = "0d000000-0000-4000-8000-00000000000%d"
+
+
+class Place:
+    """`folder` with a tracker and a base_dir; `said` are the events."""
+
+    def __init__(self, folder, extra=""):
+        self.folder = folder
+        (folder / "tracker" / "issues").mkdir(parents=True)
+        (folder / "config.yaml").write_text(
+            "llm: {provider: openai, openai: {model: m, context_length: 32000, base_url: 'http://127.0.0.1:9/v1', api_key: key-of-the-test}}\n"
+            "local: {tracker: tracker, repos: {default: repo.git}}\n"
+            "context_storage: {durability: none}\n"
+            "sandbox: {kind: none}\n" + extra
+        )
+        self.settings = load(folder / "config.yaml", environ={})
+        self.said = []
+        self.events = Events([lambda name, fields: self.said.append((name, dict(fields)))])
+        self.wiring = Wiring(self.settings, events=self.events)
+
+    def named(self, name):
+        return [fields for said, fields in self.said if said == name]
+
+    @property
+    def ledger(self):
+        return self.wiring.ledger
+
+    @property
+    def forge(self):
+        return self.wiring.forges[0]
+
+    def issue(self, number, title="An issue", label="coding agent", state="open", body="Please."):
+        path = self.folder / "tracker" / "issues" / f"{number}.md"
+        path.write_text(f"---\ntitle: {title}\nlabels: [{label}]\nauthor: alice\nstate: {state}\n---\n{body}\n")
+        return path
+
+    def comment(self, number, body, author="alice", ident=100):
+        path = self.folder / "tracker" / "issues" / f"{number}.comments.jsonl"
+        at = "2026-01-31T09:15:00.000000Z"
+        line = {"id": ident, "author": author, "body": body, "created_at": at, "updated_at": at}
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def key(self, number):
+        return {
+            "task_source": "local",
+            "instance": self.forge.instance,
+            "owner": "local",
+            "repo": "default",
+            "task_type": "issue",
+            "task_id": str(number),
+        }
+
+    def row(self, number):
+        """A queued row; its uuid."""
+        return self.ledger.put(self.key(number), uuid=UUID % number, user="alice", title=f"Issue {number}")
+
+    def claim(self, number):
+        uuid = self.row(number)
+        return self.ledger.claim(uuid, self.wiring.owner, 60)
+
+    def close(self):
+        self.wiring.close()

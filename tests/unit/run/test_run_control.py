@@ -1,0 +1,104 @@
+"""How the outside reaches a running task, and how often it is looked for."""
+
+import threading
+
+import pytest
+
+from agent import clock
+from agent.errors import ForgeError, LedgerError
+from agent.run.control import FORGE_SECONDS, ROW_SECONDS, TaskControl
+from agent.values import End
+
+
+class Outside:
+    """What the row and the forge say; how often they were asked."""
+
+    def __init__(self, row=None, forge=None):
+        self.row, self.forge = row, forge
+        self.rows = self.forges = 0
+
+    def requested(self):
+        self.rows += 1
+        if isinstance(self.row, Exception):
+            raise self.row
+        return self.row
+
+    def wanted(self):
+        self.forges += 1
+        if isinstance(self.forge, Exception):
+            raise self.forge
+        return self.forge
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as now:
+        yield now
+
+
+def control(outside):
+    return TaskControl(outside.requested, outside.wanted)
+
+
+@pytest.mark.parametrize(
+    ("row", "forge", "end"),
+    [("stop", None, End.STOPPED), ("pause", None, End.PAUSED), (None, "stop", End.STOPPED), (None, None, None)],
+)
+def test_the_row_and_the_forge_are_obeyed(time, row, forge, end):
+    outcome = control(Outside(row, forge)).poll()
+    assert (outcome and outcome.end) == end
+
+
+def test_a_drain_is_seen_at_once_and_a_stop_comes_first(time):
+    told = control(Outside())
+    assert told.poll() is None
+    told.drain()
+    assert told.poll().end is End.DRAINED
+    other = control(Outside("stop"))
+    other.drain()
+    assert other.poll().end is End.STOPPED
+
+
+def test_looking_is_throttled(time):
+    outside = Outside()
+    told = control(outside)
+    for _ in range(5):
+        told.poll()
+    assert (outside.rows, outside.forges) == (1, 1)
+    time.move(ROW_SECONDS)
+    told.poll()
+    assert (outside.rows, outside.forges) == (2, 1)
+    time.move(FORGE_SECONDS)
+    told.poll()
+    assert (outside.rows, outside.forges) == (3, 2)
+
+
+def test_a_database_or_a_forge_that_is_away_stops_nothing(time):
+    outside = Outside(LedgerError("busy"), ForgeError("away"))
+    told = control(outside)
+    assert told.poll() is None
+    outside.row = "stop"
+    time.move(ROW_SECONDS)
+    assert told.poll().end is End.STOPPED
+
+
+def test_the_first_answer_stays(time):
+    outside = Outside("pause")
+    told = control(outside)
+    first = told.poll()
+    outside.row = "stop"
+    time.move(60)
+    assert told.poll() is first
+    assert outside.rows == 1
+
+
+def test_many_threads_may_look_at_once():
+    outside = Outside("stop")
+    told = control(outside)
+    threads = [threading.Thread(target=told.poll) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told.poll().end is End.STOPPED
+    assert outside.rows == 1

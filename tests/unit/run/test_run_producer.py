@@ -1,0 +1,153 @@
+"""From issues to rows: once, in the right order, and whatever single issues do."""
+
+import pytest
+from run_home import UUID
+
+from agent.run.producer import budget_spent, fetch_and_enqueue_tasks
+from agent.values import Status
+
+
+def poll(place):
+    return fetch_and_enqueue_tasks(place.settings, place.ledger, place.wiring.forges, place.events)
+
+
+def test_an_issue_becomes_one_row_and_the_label_moves(place):
+    here = place()
+    path = here.issue(1, title="Totals")
+    (uuid,) = poll(here)
+    row = here.ledger.get(uuid)
+    assert (row.status, row.user, row.title, row.model) == (Status.QUEUED, "alice", "Totals", "m")
+    assert "labels: [coding agent processing]" in path.read_text()
+    assert poll(here) == []
+    assert len(here.ledger.list()) == 1
+    assert here.named("task_queued") == [{"uuid": uuid, "task": "local:local/default#1"}]
+
+
+def test_a_crash_between_row_and_label_is_mended_by_the_next_poll(place):
+    here = place()
+    path = here.issue(1)
+    here.row(1)
+    assert poll(here) == []
+    assert "coding agent processing" in path.read_text()
+    assert len(here.ledger.list()) == 1
+
+
+def test_one_broken_issue_is_named_and_the_others_go_on(place):
+    here = place()
+    here.issue(1).write_text("---\nno: front\n---\n")
+    here.issue(2)
+    assert len(poll(here)) == 1
+    (skipped,) = here.named("issue_skipped")
+    assert "1.md" in skipped["why"]
+    assert here.named("poll_finished")[0]["found"] == 1
+
+
+def test_a_tracker_that_cannot_be_read_is_an_event(place):
+    here = place()
+    here.forge.files.root.rename(here.folder / "elsewhere")
+    assert poll(here) == []
+    assert str(here.folder / "tracker") in here.named("poll_failed")[0]["error"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "spend", "limit"),
+    [
+        ("limits: {runs: 2}\n", 0.0, "limits.runs"),
+        ("limits: {repository_cost: 1}\n", 0.6, "limits.repository_cost"),
+        ("limits: {runs: 3, repository_cost: 2}\n", 0.6, None),
+        ("", 100.0, None),
+    ],
+)
+def test_a_daily_limit_holds_the_issue_back_and_its_label_stays(place, extra, spend, limit):
+    here = place(extra)
+    for number in (1, 2):
+        claim = here.claim(number)
+        here.wiring.db.run("task_beat", **counters(claim.uuid, spend))
+        here.ledger.end(claim.uuid, claim.attempt, "completed")
+    path = here.issue(3)
+    assert budget_spent(here.settings, here.ledger, "local", "default", here.forge.instance) == limit
+    new = poll(here)
+    assert len(new) == (0 if limit else 1)
+    assert ("coding agent processing" in path.read_text()) == (limit is None)
+    assert [fields["limit"] for fields in here.named("budget_spent")] == ([limit] if limit else [])
+
+
+def counters(uuid, cost):
+    names = ("last_seq", "llm_call_count", "tool_call_count", "compression_count", "total_tokens")
+    names += ("prompt_tokens", "completion_tokens", "cached_tokens")
+    from agent import clock
+
+    return dict.fromkeys(names, 1) | {
+        "uuid": uuid,
+        "attempt": 1,
+        "cost": cost,
+        "now": clock.stamp(),
+        "lease_until": clock.stamp(),
+    }
+
+
+# --- paused tasks -----------------------------------------------------------------------------------------------
+
+
+def paused(here, number, reason="asked", label="coding agent paused"):
+    here.issue(number, label=label)
+    claim = here.claim(number)
+    here.wiring.db.run("ledger_pause", outcome=reason, uuid=claim.uuid, was="running", attempt=claim.attempt)
+    return claim.uuid
+
+
+def test_a_question_waits_until_a_person_answers(place):
+    here = place()
+    uuid = paused(here, 1)
+    poll(here)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+    here.comment(1, "my own words", author="makimono")
+    poll(here)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+    here.comment(1, "Blue.", ident=101)
+    poll(here)
+    assert here.ledger.get(uuid).status is Status.QUEUED
+    assert here.named("task_resumed") == [{"uuid": uuid}]
+
+
+def test_a_task_that_a_person_paused_does_not_wake_from_a_comment(place):
+    here = place()
+    uuid = paused(here, 1, reason="paused")
+    here.comment(1, "Hm.")
+    poll(here)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+
+
+def test_the_bot_label_on_a_paused_task_means_go_on(place):
+    here = place()
+    uuid = paused(here, 1, reason="paused", label="coding agent")
+    assert poll(here) == []
+    assert here.ledger.get(uuid).status is Status.QUEUED
+    assert len(here.ledger.list()) == 1
+
+
+@pytest.mark.parametrize("how", ["closed", "unlabelled", "removed"])
+def test_a_paused_task_whose_issue_is_closed_is_stopped_and_the_next_one_wakes(place, how):
+    here = place()
+    first, second = paused(here, 1), paused(here, 2)
+    if how == "removed":
+        (here.folder / "tracker" / "issues" / "1.md").unlink()
+    else:
+        here.issue(
+            1, label="" if how == "unlabelled" else "coding agent paused", state="closed" if how == "closed" else "open"
+        )
+    here.comment(2, "Go on.")
+    poll(here)
+    assert here.ledger.get(first).status is Status.STOPPED
+    assert here.ledger.get(second).status is Status.QUEUED
+
+
+def test_a_paused_task_whose_issue_is_broken_does_not_keep_the_others_asleep(place):
+    here = place()
+    first, second = paused(here, 1), paused(here, 2)
+    (here.folder / "tracker" / "issues" / "1.md").write_text("broken")
+    here.comment(2, "Go on.")
+    poll(here)
+    assert here.ledger.get(first).status is Status.PAUSED
+    assert here.ledger.get(second).status is Status.QUEUED
+    assert first == UUID % 1

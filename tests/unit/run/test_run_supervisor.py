@@ -1,0 +1,104 @@
+"""What the supervisor decides: how many, whom not yet, who is dead, and the exit code."""
+
+import pytest
+from run_home import UUID
+
+from agent import clock, disk
+from agent.run import worker
+from agent.run.supervisor import Supervisor
+from agent.values import Status
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as now:
+        yield now
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, worker.EXIT_DRAINED], 0),
+        ([0, 1], 1),
+        ([3, 3], 3),
+        ([3, 1], 1),
+        ([-9, 3], 1),
+        ([2], 1),
+    ],
+)
+def test_the_exit_code_is_the_worst_and_3_only_for_the_surroundings(place, codes, expected):
+    supervisor = Supervisor(place().wiring)
+    supervisor.exit_codes = {str(number): code for number, code in enumerate(codes)}
+    assert supervisor.worst_exit() == expected
+
+
+def test_a_task_whose_worker_could_not_claim_waits_longer_each_time(place, time):
+    here = place()
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
+    assert supervisor.startable() == [uuid]
+    supervisor.refusals[uuid] = (1, clock.monotonic() + 2)
+    assert supervisor.startable() == []
+    time.move(2)
+    assert supervisor.startable() == [uuid]
+
+
+def test_hindered_tasks_do_not_hide_the_ones_behind_them(place, time):
+    here = place("scheduling: {max_workers: 1}\n")
+    first = here.row(1)
+    time.move(1)
+    second = here.row(2)
+    supervisor = Supervisor(here.wiring)
+    supervisor.refusals[first] = (1, clock.monotonic() + 100)
+    assert supervisor.startable() == [second]
+
+
+def test_workers_of_an_earlier_daemon_count(place):
+    here = place()
+    here.claim(1)
+    here.row(2)
+    assert Supervisor(here.wiring).running() == 1
+
+
+def test_a_row_whose_lock_is_held_lives_and_goes_back_when_it_is_not(place):
+    here = place()
+    claim = here.claim(1)
+    folder = worker.folder_of(here.settings, claim.uuid)
+    supervisor = Supervisor(here.wiring)
+    lock = disk.lock(folder / "lock")
+    supervisor.sweep()
+    assert here.ledger.get(claim.uuid).status is Status.RUNNING
+    disk.unlock(lock)
+    supervisor.sweep()
+    assert here.ledger.get(claim.uuid).status is Status.QUEUED
+    assert here.named("task_requeued")[0]["uuid"] == claim.uuid
+
+
+def test_a_task_whose_workers_die_before_they_get_anywhere_is_given_up_and_told(place):
+    here = place()
+    path = here.issue(1, label="coding agent processing")
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
+    for _ in range(3):
+        here.ledger.claim(uuid, here.wiring.owner, 60)
+        worker.folder_of(here.settings, uuid)
+        supervisor.sweep()
+    row = here.ledger.get(uuid)
+    assert (row.status, row.error_code) == (Status.FAILED, "poison")
+    assert "coding agent failed" in path.read_text()
+    comments = (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text()
+    assert comments.count("died 3 times in a row") == 1
+    supervisor.sweep()
+    assert (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text() == comments
+    assert uuid == UUID % 1
+
+
+def test_nothing_is_started_while_draining(place):
+    here = place()
+    here.row(1)
+    supervisor = Supervisor(here.wiring)
+    supervisor.drain()
+    supervisor.step()
+    assert supervisor.children == {}
