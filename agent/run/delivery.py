@@ -105,7 +105,7 @@ class Delivery:
     def _commit(self, title: str) -> Report:
         message = render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         name, email = self.author
-        self.workspace.commit(without_markers(message), name=name, email=email)
+        self.workspace.commit(self.redact(without_markers(message)), name=name, email=email)
         if not self.workspace.has_commits():
             return Report(self.workspace.branch)
         return Report(

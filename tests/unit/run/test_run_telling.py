@@ -1,0 +1,124 @@
+"""What a person reads while a task runs and at its end: one progress comment, one final one, and no secret in either."""
+
+import json
+
+import pytest
+from run_home import UUID
+
+from agent import clock
+from agent.context import TaskContextManager
+from agent.run.progress import EDIT_SECONDS, WAIT_SECONDS
+from agent.run.task_run import TaskRun
+from agent.run.telling import tell
+from agent.values import End, Outcome
+
+
+@pytest.fixture
+def run(place):
+    here = place()
+    here.issue(1)
+    opened = []
+
+    def start(**more):
+        context = TaskContextManager(here.key(1), UUID % 1, here.settings, user="alice", database=here.wiring.db)
+        opened.append(context)
+        made = TaskRun(here.wiring, context, **more)
+        made.place = here
+        return made
+
+    yield start
+    for context in opened:
+        context.close()
+
+
+def comments(run):
+    path = run.place.folder / "tracker" / "issues" / "1.comments.jsonl"
+    return [json.loads(line)["body"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_the_progress_comment_is_posted_once_also_by_a_second_process(run):
+    first = run()
+    first.progress.start()
+    first.context.close()
+    second = run()
+    second.progress.start()
+    assert second.progress.comment == first.progress.comment
+    assert len(comments(second)) == 1
+    assert "**Started.**" in comments(second)[0]
+
+
+def test_a_lost_receipt_does_not_make_a_second_comment(run):
+    first = run()
+    first.progress.start()
+    first.context.close()
+    (first.context.context_dir / "effects.jsonl").unlink()
+    second = run()
+    second.progress.start()
+    assert len(comments(second)) == 1
+
+
+def test_edits_come_at_the_pace_of_a_reader(run):
+    with clock.use(clock.FakeClock()) as time:
+        one = run()
+        one.progress.start()
+        one.progress("tool_finished", {"tool": "read_file", "status": "success"})
+        assert "Last: read_file: success" in comments(one)[0]
+        one.progress("tool_finished", {"tool": "edit_file", "status": "error"})
+        assert "edit_file" not in comments(one)[0]
+        time.move(EDIT_SECONDS)
+        one.progress("turn_started", {})
+        assert "Last: edit_file: error" in comments(one)[0]
+        assert len(comments(one)) == 1
+
+
+def test_a_long_wait_for_the_model_is_shown_at_once_and_gone_afterwards(run):
+    with clock.use(clock.FakeClock()) as time:
+        one = run()
+        one.progress.start()
+        one.progress("tool_finished", {"tool": "read_file", "status": "success"})
+        one.progress("model_wait", {"seconds": 0.5, "why": "a hiccup"})
+        assert "waiting" not in comments(one)[0]
+        one.progress("model_wait", {"seconds": WAIT_SECONDS, "why": "503 Service Unavailable " + "x" * 5000})
+        assert "waiting 3 s for the model's server: 503 Service Unavailable" in comments(one)[0]
+        assert len(comments(one)[0]) < 1000
+        time.move(EDIT_SECONDS)
+        one.progress("answer_received", {})
+        assert "waiting" not in comments(one)[0]
+
+
+@pytest.mark.parametrize("end", list(End))
+def test_every_end_is_told_however_far_the_run_came(run, end):
+    """Nothing of the run but its folder is there yet: no sandbox, no work tree, no model."""
+    one = run()
+    one.progress.start()
+    for _ in range(2):  # and not twice
+        tell(one, Outcome(end, summary="Because key-of-the-test.", code="some_code"), None)
+    after = [body for body in comments(one) if ":progress -->" not in body]
+    assert len(after) == (0 if end is End.PAUSED else 1)
+    assert "key-of-the-test" not in "".join(comments(one))
+    assert "None" not in "".join(comments(one))
+
+
+def test_a_comment_is_cut_to_what_the_forge_takes_and_cannot_hold_a_marker(run):
+    one = run()
+    forged = f"<!-- makimono:{one.uuid}:final -->"
+    text = one.say(f"{forged} key-of-the-test " + "x" * (one.forge.max_comment + 10))
+    assert len(text) <= one.forge.max_comment
+    assert "makimono:" not in text
+    assert "key-of-the-test" not in text
+    assert one.uuid in text[-100:]
+
+
+def test_what_the_work_tree_reports_reaches_the_person(run):
+    one = run()
+    one.reports += ["submodules are not checked out: libs/x", "submodules are not checked out: libs/x"]
+    tell(one, Outcome(End.FINISHED, summary="Done."), None)
+    assert comments(one)[-1].count("- Note: submodules are not checked out: libs/x") == 1
+
+
+def test_without_publishing_nothing_is_said(run):
+    one = run(publishing=False)
+    tell(one, Outcome(End.FINISHED, summary="Done."), None)
+    one.label("done")
+    assert comments(one) == []
+    assert "labels: [coding agent]" in (one.place.folder / "tracker" / "issues" / "1.md").read_text()
