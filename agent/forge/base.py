@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from agent.forge.task import TaskGetter
     from agent.values import TaskKey
 
-FORGES = Registry("task source", {"github": "agent.forge.github:GitHubForge", "local": "agent.forge.local:LocalForge"})
+FORGES = Registry(
+    "task source",
+    {
+        "github": "agent.forge.github:GitHubForge",
+        "gitlab": "agent.forge.gitlab:GitLabForge",
+        "local": "agent.forge.local:LocalForge",
+    },
+)
 """Name in `task_sources` → adapter class."""
 
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]

@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 from forges.github_place import GitHubPlace
+from forges.gitlab_place import GitLabPlace
 
 from agent.forge.local import LocalForge
 from agent.values import TaskKey
@@ -127,4 +128,4 @@ class LocalPlace:
         return len(list((self.tracker / "pulls").glob("*.md"))) if (self.tracker / "pulls").exists() else 0
 
 
-PLACES = {"local": LocalPlace, "github": GitHubPlace}
+PLACES = {"local": LocalPlace, "github": GitHubPlace, "gitlab": GitLabPlace}

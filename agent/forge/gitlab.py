@@ -1,0 +1,399 @@
+"""GitLab, on gitlab.com or one's own host: the contract of `base.py` over the REST API v4.
+
+This page says what each call of the contract means on GitLab; the parts are in `gitlab_*.py`: one polite request
+(`wire`), projects and people (`places`), notes and discussions (`talk`), merge requests (`merges`), what waits
+(`getter`) and who asked (`asking`), text that GitLab does not carry out (`text`).  Facts: docs/forges.md; field facts
+rows 8, 9, 16, 17, 19, 21, 24, 25.  Built by `run/wiring.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from agent import clock
+from agent.errors import (
+    ConfigError,
+    ForgeAccessRefused,
+    ForgeError,
+    ForgeRefused,
+    ForgeUnreachable,
+    IssueUnreadable,
+)
+from agent.forge import gitlab_text as text
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
+from agent.forge.base_branch import base_of
+from agent.forge.gitlab_asking import taken_away, who_asked
+from agent.forge.gitlab_getter import GitLabTaskGetter
+from agent.forge.gitlab_merges import LOOK_UP_WAIT, Merges
+from agent.forge.gitlab_places import Places, number, username
+from agent.forge.gitlab_talk import Talk, Thing
+from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
+from agent.forge.marks import hidden_in
+from agent.forge.talk import Cursor
+
+if TYPE_CHECKING:
+    from agent.forge.base import Comment
+    from agent.forge.gitlab_places import Project
+    from agent.values import TaskKey
+
+GIT_USER = "oauth2"
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_PROJECT = re.compile(r"[1-9][0-9]*|[\w.-]+(/[\w.-]+)+")
+
+
+class GitLabForge:
+    """One section `gitlab` of the settings: a host, an account, and the projects that it serves.
+
+    `alone`: no other section is of the same host, so that every key of the host is ours.
+    """
+
+    source = "gitlab"
+    max_comment = text.MAX_NOTE
+    news_interval = 20.0
+
+    def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
+        self.section = section
+        self.alone = alone
+        self.base_url, self.instance = _addresses(str(section.base_url))
+        self.labels = Labels.of(section)
+        self.projects = _projects(section)
+        self.wire = GitLabWire(section, self.base_url, settings.base_dir / "limits", self.instance)
+        self.places = Places(self.wire, section)
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.groups: set[str] = set()  # owners that are groups, not people
+        self.members: tuple[float, list[tuple[str, Project]]] | None = None
+        self._problems: list[IssueUnreadable] = []
+        self._merges_of: dict[TaskKey, set[int]] = {}
+        self._states: dict[TaskKey, tuple[str, bool]] = {}
+
+    @classmethod
+    def all(cls, settings: Any) -> tuple[Self, ...]:
+        hosts = [_addresses(str(section.base_url))[1] for section in settings.gitlab]
+        return tuple(
+            cls(settings, section, alone=hosts.count(host) == 1)
+            for section, host in zip(settings.gitlab, hosts, strict=True)
+        )
+
+    def covers(self, key: TaskKey) -> bool:
+        if (key.task_source, key.instance) != (self.source, self.instance):
+            return False
+        if self.alone:
+            return True
+        name = f"{key.owner}/{key.repo}".casefold()
+        if self.projects:
+            return any(name == self._names(one).casefold() for one in self.projects)
+        return self.section.owner is None or name.startswith(f"{self.section.owner}/".casefold())
+
+    def getter(self) -> GitLabTaskGetter:
+        return GitLabTaskGetter(self)
+
+    # --- issues and merge requests that are tasks -------------------------------------------------------------
+
+    def read(self, key: TaskKey) -> IssueText:
+        project, item = self._item(key)
+        labels = self.label_names(item)
+        body, base = base_of(str(item.get("description") or ""), labels)
+        problems = []
+        if _is_merge(key):
+            if item.get("source_project_id") == project.id:
+                base = str(item["source_branch"])
+            else:
+                problems.append(
+                    f"!{key.task_id} comes from a fork: nothing is pushed there, the work starts from its target "
+                    f"branch; its commits are at refs/merge-requests/{key.task_id}/head"
+                )
+                base = str(item["target_branch"])
+        if item.get("moved_to_id"):
+            problems.append("the issue was moved to another project; set the label there")
+        comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key, project)))
+        if left_out:
+            problems.append(f"{left_out} comments of people who may not write here are left out")
+        return IssueText(
+            key=key,
+            title=text.bare(str(item.get("title") or "")) if _is_merge(key) else str(item.get("title") or ""),
+            body=body,
+            author=username(item.get("author")) or "ghost",
+            labels=tuple(sorted(labels)),
+            state=_state(item),
+            base=base,
+            comments=comments,
+            url=str(item.get("web_url") or ""),
+            created_at=str(item.get("created_at") or ""),
+            updated_at=str(item.get("updated_at") or ""),
+            cursor=cursor.text(),
+            problems=tuple(problems),
+        )
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        _number(key)
+        project = self.places.of(key, patience=QUICK)
+        known = Cursor.of(cursor)
+        fresh = known == Cursor() and cursor != known.text()
+        pulls = self._listened(key, project) if fresh else tuple(sorted(self._merges_of.get(key, ())))
+        pulls = tuple(dict.fromkeys((*known.pulls, *pulls)))
+        before = Cursor(known.since, known.digests, pulls)
+        news, after, _ = self._talk(key, project).since(before)
+        unchanged = cursor and after is before and pulls == known.pulls and not fresh
+        return news, str(cursor) if unchanged else after.text()
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        with self.wire.limiter.exclusive():
+            _, item = self._item(key)
+            remove, add = self.labels.change(self.label_names(item), to)
+            # One request adds and takes away: GitLab carries it out whole, and touches no other label.
+            change = {"add_labels": [add] if add else [], "remove_labels": list(remove)}
+            body = {name: value for name, value in change.items() if value}
+            if body:
+                self._of_item(key, "PUT", self._path(key, self.places.of(key)), body)
+
+    def control(self, key: TaskKey) -> Literal["stop"] | None:
+        try:
+            project, item = self._item(key, patience=QUICK)
+        except IssueUnreadable:
+            return "stop"  # deleted, or moved where the account cannot see it
+        if self.labels.wish(self.label_names(item), _state(item)) == "stop":
+            return "stop"
+        if any(self.places.is_own(user) for user in item.get("assignees") or ()):
+            return None
+        seen = str(item.get("updated_at") or "")
+        kept = self._states.get(key)
+        if kept is None or kept[0] != seen:  # its notes tell who took it from whom; read once per change
+            path = self._path(key, project)
+            kept = seen, taken_away(self.wire, self.places, path, self.labels.processing)
+            self._states[key] = kept
+        return "stop" if kept[1] else None
+
+    # --- comments ---------------------------------------------------------------------------------------------
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        _number(key)
+        return self._talk(key, self.places.of(key)).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        note = self._fit(body)
+        path = f"{self._path(key, self.places.of(key))}/notes"
+        for attempt in (1, 2):
+            try:
+                return str(self._of_item(key, "POST", path, {"body": note}, again=False)["id"])
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                clock.sleep(LOOK_UP_WAIT)
+                if (there := self._written(key, note)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+        raise AssertionError  # the second try returns or raises
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        note = self._fit(body)
+        if not comment_id.isascii() or not comment_id.isdigit():
+            raise ForgeError(f"{comment_id!r} is no number of a note")
+        path = f"{self._path(key, self.places.of(key))}/notes/{comment_id}"
+        try:
+            if not self.places.is_own(self.wire.get(path).get("author")):
+                raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is not edited")
+            self.wire.call("PUT", path, body={"body": note})
+        except ForgeRefused as error:
+            if is_missing(error):
+                raise ForgeError(f"note {comment_id} of {key} is gone and cannot be edited") from error
+            raise
+
+    # --- merge requests that are results ----------------------------------------------------------------------
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
+        return self._seen(key, Merges(self.wire, self.places.of(key)).find(head))
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        with self.wire.limiter.exclusive():
+            project = self.places.of(key)
+            merges = Merges(self.wire, project)
+            pull = merges.find(head)
+            if pull is None or pull.state != "open":
+                who = self._reviewer(key, project)
+                pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who)
+        self._seen(key, pull)
+        return pull
+
+    def update_pull(
+        self,
+        key: TaskKey,
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        merges = Merges(self.wire, self.places.of(key))
+        changed = merges.update(pull.id, title=title, body=body, draft=draft, state=state)
+        self._seen(key, changed)
+        return changed
+
+    # --- the repository ---------------------------------------------------------------------------------------
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key says it all
+        project = self.places.of(key)
+        if project.archived:
+            raise IssueUnreadable(f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it")
+        if not project.has_code or not project.has_merges:
+            what = "its repository is" if not project.has_code else "merge requests are"
+            raise IssueUnreadable(f"{project.full_name}: {what} switched off, so no result can be shown; switch it on")
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
+        # By base_url, not by `http_url_to_repo`: what GitLab calls itself may not be reachable from here.
+        url = f"{self.base_url}/{project.full_name}.git"
+        return Repository(host, project.owner, project.name, url, project.default_branch)
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
+        return GIT_USER, self.wire.token()
+
+    def close(self) -> None:
+        self.wire.close()
+
+    # --- shared by the parts ----------------------------------------------------------------------------------
+
+    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
+        """The labels of an issue or merge request."""
+        labels = (label.get("name") if isinstance(label, dict) else label for label in item.get("labels") or ())
+        return frozenset(str(label) for label in labels if label)
+
+    def served(self) -> list[tuple[str, Project]]:
+        """The listed projects that can be worked on: (path as keys name it, project); the others are problems."""
+        found = []
+        for one in self.projects:
+            try:
+                project = self.places.project(one, patience=QUICK)
+                if project.archived or not (project.has_issues or project.has_merges):
+                    why = "it is archived" if project.archived else "its issues and merge requests are switched off"
+                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")  # noqa: TRY301
+            except IssueUnreadable as problem:
+                if one not in self.told:
+                    self.told.add(one)
+                    self._problems.append(problem)
+                continue
+            found.append((project.full_name if one.isdigit() else one, project))
+        return found
+
+    def take_problems(self) -> tuple[IssueUnreadable, ...]:
+        """What `served` found since the last call."""
+        problems, self._problems = tuple(self._problems), []
+        return problems
+
+    def is_group(self, project: Project) -> bool:
+        """Whether the project lies in a group, not under a person's name."""
+        return project.owner in self.groups
+
+    def _names(self, one: str) -> str:
+        """The path of a listed project, which may be listed by number."""
+        if not one.isdigit():
+            return one
+        try:
+            return self.places.project(one, patience=QUICK).full_name
+        except ForgeError:
+            return ""
+
+    def _path(self, key: TaskKey, project: Project) -> str:
+        return f"{project.path}/{'merge_requests' if _is_merge(key) else 'issues'}/{_number(key)}"
+
+    def _item(self, key: TaskKey, *, patience: float = PATIENT) -> tuple[Project, dict[str, Any]]:
+        _number(key)
+        project = self.places.of(key, patience=patience)
+        return project, self._of_item(key, "GET", self._path(key, project), patience=patience)
+
+    def _of_item(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
+        """One call about the issue or merge request of the key."""
+        try:
+            return self.wire.call(verb, path, body=body, **more).data
+        except ForgeRefused as error:
+            if not is_missing(error):
+                raise
+            project = self.places.of(key)
+            self.places.forget(key)
+            if not _is_merge(key) and not project.has_issues:
+                why = f"issues are switched off in {project.full_name}"
+            else:
+                why = "it was deleted or never there, or the account may not see it"
+            raise IssueUnreadable(f"{key}: there is no such {key.task_type.replace('_', ' ')}; {why}") from error
+        except ForgeAccessRefused as error:
+            if verb != "GET" and self.places.of(key).archived:
+                raise ForgeError(f"{key}: the project is archived, nothing can be written there ({error})") from error
+            raise
+
+    def _talk(self, key: TaskKey, project: Project) -> Talk:
+        kind = "merge_requests" if _is_merge(key) else "issues"
+        return Talk(self.wire, self.places, project, Thing(kind, int(_number(key))))
+
+    def _listened(self, key: TaskKey, project: Project) -> tuple[int, ...]:
+        """The merge requests whose talk belongs to an issue's task: those that the bot opened for it."""
+        if not _is_merge(key):
+            path = f"{self._path(key, project)}/related_merge_requests"
+            start = f"makimono/{key.task_id}-"
+            for item in self.wire.pages(path, patience=QUICK):
+                ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
+                if ours and str(item.get("source_branch")).startswith(start):
+                    self._merges_of.setdefault(key, set()).add(int(item["iid"]))
+        return tuple(sorted(self._merges_of.get(key, ())))
+
+    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
+        if pull is not None and not (_is_merge(key) and pull.id == key.task_id):
+            self._merges_of.setdefault(key, set()).add(int(pull.id))
+        return pull
+
+    def _reviewer(self, key: TaskKey, project: Project) -> int | None:
+        """The person who asked, when that is somebody who may; the label that started it is gone by now, its event is
+        not."""
+        _, item = self._item(key)
+        kind = "merge_requests" if _is_merge(key) else "issues"
+        who = who_asked(self.wire, self.places, project, kind, item, self.labels.queued)
+        return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
+
+    def _written(self, key: TaskKey, note: str) -> str | None:
+        """The note that an unanswered POST may have written: by its marker, else by its text."""
+        marker = hidden_in(note)
+        talk = self._talk(key, self.places.of(key))
+        if marker is not None:
+            return talk.find(marker)
+        return next((str(one["id"]) for one in talk.own() if str(one.get("body")).strip() == note.strip()), None)
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
+        return text.fit(body, text.MAX_NOTE)
+
+
+def _addresses(base_url: str) -> tuple[str, str]:
+    """(address of GitLab with its sub-path, instance: host, port and sub-path).  The API's own path may be given."""
+    parts = urlsplit(base_url)
+    path = re.sub(r"/api(/v4)?$", "", parts.path.rstrip("/")).rstrip("/")
+    netloc = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{netloc}{path}", f"{netloc}{path}"
+
+
+def _projects(section: Any) -> tuple[str, ...]:
+    if section.token is None:
+        raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
+    projects = []
+    for one in section.projects:
+        name = one.strip("/")
+        if not name.isdigit() and "/" not in name and section.owner is not None:
+            name = f"{section.owner.strip('/')}/{name}"
+        if not _PROJECT.fullmatch(name):
+            raise ConfigError(f"gitlab.projects: {one!r} is no project; write group/subgroup/name, or its number")
+        projects.append(name)
+    return tuple(dict.fromkeys(projects))
+
+
+def _is_merge(key: TaskKey) -> bool:
+    return key.task_type == "merge_request"
+
+
+def _state(item: dict[str, Any]) -> Literal["open", "closed"]:
+    return "open" if item.get("state") in ("opened", "locked") else "closed"
+
+
+def _number(key: TaskKey) -> str:
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitLab; they are called 1, 2, 3 …")
+    return key.task_id

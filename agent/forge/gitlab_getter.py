@@ -1,0 +1,157 @@
+"""Which issues and merge requests of GitLab wait for the agent (see `task.TaskGetter`).
+
+By label or by assignment to the bot, asked for by somebody with Developer access.  The label is looked for per project
+where projects are listed, else per group of those that the account is a member of, so that nobody's label in a
+stranger's project is ever seen; assignments are two lists for all of it.  Every list is asked for with a condition.
+Called by the poller through `GitLabForge.getter`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.gitlab_asking import who_asked
+from agent.forge.gitlab_places import DEVELOPER, KEPT_SECONDS, username
+from agent.forge.gitlab_wire import QUICK
+from agent.forge.task import Task
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.gitlab import GitLabForge
+    from agent.forge.gitlab_places import Project
+
+RESERVE = 0.1  # the last tenth of the budget belongs to running tasks
+LOOK_UPS = 50  # issues per look whose asker is looked up; the rest waits for the next look
+KINDS = {"issues": "issue", "merge_requests": "merge_request"}
+
+
+class GitLabTaskGetter:
+    """One look at everything that the section covers."""
+
+    def __init__(self, forge: GitLabForge) -> None:
+        self.forge = forge
+        self.problems: tuple[IssueUnreadable, ...] = ()
+        self._problems: list[IssueUnreadable] = []
+        self._look_ups = 0
+
+    def get_task_list(self) -> list[Task]:
+        self._problems, self._look_ups = [], 0
+        served = self.forge.served() if self.forge.projects else Served(self.forge).projects()
+        projects = {project.id: (names, project) for names, project in served}
+        found: dict[tuple[str, str, int], Task] = {}
+        for kind, item in self._candidates(projects):
+            names, project = projects[int(item["project_id"])]
+            place = (names, kind, int(item["iid"]))
+            if place not in found and (task := self._task(names, project, kind, item)) is not None:
+                found[place] = task
+        self.problems = (*self.forge.take_problems(), *self._problems)
+        return [found[place] for place in sorted(found)]
+
+    # --- what is listed ---------------------------------------------------------------------------------------
+
+    def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(kind, item) of all that might wait, of the projects that are served."""
+        for path in self._lists(projects):
+            for kind in KINDS:
+                try:
+                    for item in self._items(f"{path}/{kind}", {"labels": self.forge.labels.queued}):
+                        if int(item["project_id"]) in projects:
+                            yield kind, item
+                except (ForgeRefused, ForgeAccessRefused) as error:
+                    if isinstance(error, ForgeRefused) and error.status != 404:
+                        raise
+                    # 403, 404: this kind is switched off there, or the place went away since it was looked up
+                    self._tell(IssueUnreadable(f"{path}/{kind} cannot be listed: {error}"), f"{path}/{kind}")
+        for kind in KINDS:
+            for item in self._items(f"/{kind}", {"scope": "assigned_to_me"}):
+                if int(item["project_id"]) in projects:
+                    yield kind, item
+
+    def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
+        """Where the label is looked for: `/projects/1`, or `/groups/a%2Fb` (with all below it) where that is less."""
+        if self.forge.projects:
+            return [project.path for _, project in projects.values()]
+        groups = sorted({project.owner for _, project in projects.values() if self.forge.is_group(project)})
+        tops = [one for one in groups if not any(one.startswith(f"{other}/") for other in groups)]
+        alone = [project.path for _, project in projects.values() if not self.forge.is_group(project)]
+        return [f"/groups/{quote(top, safe='')}" for top in tops] + alone
+
+    def _items(self, path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        query |= {"state": "opened", "order_by": "created_at", "sort": "asc"}
+        if self.forge.section.query:
+            query["search"] = self.forge.section.query
+        return self.forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE)
+
+    # --- what is taken ----------------------------------------------------------------------------------------
+
+    def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
+        """The task of an item, None when it does not wait (any more)."""
+        places = self.forge.places
+        present = self.forge.label_names(item)
+        labelled = self.forge.labels.queued in present
+        assigned = any(places.is_own(user) for user in item.get("assignees") or ())
+        if item.get("state") != "opened" or not (labelled or (assigned and not present & self.forge.labels.all())):
+            return None
+        where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
+        if project.archived:
+            self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
+            return None
+        if self._look_ups >= LOOK_UPS:
+            return None
+        self._look_ups += 1
+        user = who_asked(self.forge.wire, places, project, kind, item, self.forge.labels.queued if labelled else None)
+        if not places.may_ask(project, user):
+            why = "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
+            self._tell(
+                IssueUnreadable(
+                    f"{where}: asked for by {username(user) or 'nobody'}, whose word does not count here ({why}); "
+                    f"somebody with Developer access has to set the label"
+                ),
+                f"{where} {item.get('updated_at')}",
+            )
+            return None
+        owner, _, repo = names.rpartition("/")
+        key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
+        return Task(key, self.forge, user=username(user), title=str(item.get("title") or ""))
+
+    def _tell(self, problem: IssueUnreadable, once: str) -> None:
+        """Report a problem at the first look that sees it, not at every one."""
+        if once not in self.forge.told:
+            self.forge.told.add(once)
+            self._problems.append(problem)
+
+
+class Served:
+    """The projects that the account is a member of (Developer or more), below `owner` when that is set."""
+
+    def __init__(self, forge: GitLabForge) -> None:
+        self.forge = forge
+
+    def projects(self) -> list[tuple[str, Project]]:
+        """(path as keys name it, project); read anew every ten minutes, by keyset, however many there are."""
+        forge = self.forge
+        if forge.members is not None and clock.monotonic() - forge.members[0] < KEPT_SECONDS:
+            return forge.members[1]
+        query = {
+            "membership": "true",
+            "min_access_level": DEVELOPER,
+            "archived": "false",
+            "pagination": "keyset",
+            "order_by": "id",
+            "sort": "asc",
+        }
+        below = f"{forge.section.owner}/".casefold() if forge.section.owner else ""
+        found = []
+        for item in forge.wire.pages("/projects", query=query, patience=QUICK, reserve=RESERVE):
+            project = forge.places.learn(item)
+            if (item.get("namespace") or {}).get("kind") == "group":
+                forge.groups.add(project.owner)
+            if project.full_name.casefold().startswith(below):
+                found.append((project.full_name, project))
+        forge.members = clock.monotonic(), found
+        return found

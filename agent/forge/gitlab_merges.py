@@ -1,0 +1,149 @@
+"""Merge requests of one project: found by branch, opened once, changed in what is named.
+
+GitLab's own ways: a draft is a title, a branch that was just pushed may not be known for some seconds, and a second
+one of the same branch and target is a 409.  Called by `gitlab.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable
+from agent.forge import gitlab_text as text
+from agent.forge.base import PullRef
+from agent.forge.gitlab_wire import is_missing
+
+if TYPE_CHECKING:
+    from agent.forge.gitlab_places import Project
+    from agent.forge.gitlab_wire import GitLabWire
+
+BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
+LOOK_UP_WAIT = 2.0
+_STATES: dict[str, Literal["open", "closed", "merged"]] = {
+    "opened": "open",
+    "locked": "open",  # in the middle of being merged
+    "closed": "closed",
+    "merged": "merged",
+}
+
+
+class Merges:
+    """The merge requests of `project`."""
+
+    def __init__(self, wire: GitLabWire, project: Project) -> None:
+        self.wire = wire
+        self.project = project
+        self.path = f"{project.path}/merge_requests"
+
+    def find(self, head: str) -> PullRef | None:
+        """The open one of the branch, else the newest.  One from a fork with a branch of the same name is another."""
+        query = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
+        found = [
+            ref(item)
+            for item in self.wire.pages(self.path, query=query)
+            if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
+        ]
+        found.sort(key=lambda pull: int(pull.id), reverse=True)
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool, reviewer: int | None) -> PullRef:
+        """POST, once: an unknown end is looked up before the second try, "already exists" gives the one there is."""
+        wanted: dict[str, Any] = {
+            "source_branch": head,
+            "target_branch": base,
+            "title": text.title(title, draft=draft),
+            "description": text.fit(body, text.MAX_DESCRIPTION),
+        }
+        if reviewer is not None:
+            wanted["reviewer_ids"] = [reviewer]
+        waits = iter(BRANCH_WAITS)
+        unknown = False
+        while True:
+            try:
+                return ref(self.wire.call("POST", self.path, body=wanted).data)
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                clock.sleep(LOOK_UP_WAIT)
+                if (there := self._open_one(head)) is not None:
+                    return there
+                if unknown:
+                    raise
+                unknown = True
+            except ForgeAccessRefused as error:
+                raise ForgeAccessRefused(
+                    f"the merge request of {head} onto {base} cannot be opened: {error}. Merge requests may be "
+                    f"switched off in {self.project.full_name}, or the account is less than Developer there"
+                ) from error
+            except ForgeRefused as error:
+                there = self._open_one(head) if error.status == 409 else None
+                if there is not None:
+                    return there
+                pause = next(waits, None) if error.status in (400, 404, 409, 422) and not self._knows(head) else None
+                if pause is None:
+                    raise ForgeError(f"the merge request of {head} onto {base} cannot be opened: {error}") from error
+                clock.sleep(pause)  # the push is through, its event is not yet
+
+    def update(
+        self,
+        number: str,
+        *,
+        title: str | None,
+        body: str | None,
+        draft: bool | None,
+        state: Literal["open", "closed"] | None,
+    ) -> PullRef:
+        """Send only what differs."""
+        if not number.isascii() or not number.isdigit():
+            raise ForgeError(f"{number!r} is no number of a merge request")
+        path = f"{self.path}/{number}"
+        try:
+            item = self.wire.get(path)
+            now = ref(item)
+            wanted = {
+                "title": text.title(now.title if title is None else title, draft=now.draft if draft is None else draft),
+                "description": None if body is None else text.fit(body, text.MAX_DESCRIPTION),
+            }
+            if title is None and draft in (None, now.draft):
+                wanted["title"] = None  # what a person wrote there is not put in order
+            changes = {
+                name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
+            }
+            if state is not None and now.state not in ("merged", state):
+                changes["state_event"] = "close" if state == "closed" else "reopen"
+            return ref(self.wire.call("PUT", path, body=changes).data) if changes else now
+        except ForgeRefused as error:
+            if is_missing(error):
+                raise ForgeError(f"merge request !{number} of {self.project.full_name} is gone") from error
+            raise
+
+    def _open_one(self, head: str) -> PullRef | None:
+        there = self.find(head)
+        return there if there is not None and there.state == "open" else None
+
+    def _knows(self, head: str) -> bool:
+        """Whether the API knows the branch."""
+        try:
+            self.wire.get(f"{self.project.path}/repository/branches/{quote(head, safe='')}")
+        except ForgeRefused as error:
+            if is_missing(error):
+                return False
+            raise
+        return True
+
+
+def ref(item: dict[str, Any]) -> PullRef:
+    """A merge request as the contract has it; the title without what marks a draft."""
+    shown = str(item.get("title") or "")
+    draft = bool(item.get("draft", item.get("work_in_progress", text.bare(shown) != shown)))
+    return PullRef(
+        str(item["iid"]),
+        str(item.get("web_url") or ""),
+        text.bare(shown) if draft else shown,
+        _STATES.get(str(item.get("state")), "closed"),
+        draft,
+        str(item["source_branch"]),
+        str(item["target_branch"]),
+    )

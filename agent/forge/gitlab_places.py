@@ -1,0 +1,180 @@
+"""Projects of one GitLab account and the people in them: which project is meant, who may give work, who is a machine.
+
+What is learnt is kept for ten minutes, in memory.  Called by `gitlab.py` and its parts.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.gitlab_wire import PATIENT
+
+if TYPE_CHECKING:
+    from agent.forge.gitlab_wire import GitLabWire
+    from agent.values import TaskKey
+
+KEPT_SECONDS = 600.0
+DEVELOPER = 30
+_MACHINE = re.compile(
+    r"(project|group)_\d+_bot(_\w+)?|service_account_\w+|(alert|support|security|migration)-bot|ghost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One project.  `path` is `/projects/{number}`, so that a project that is renamed meanwhile stays the same."""
+
+    id: int
+    full_name: str
+    default_branch: str | None
+    archived: bool
+    has_issues: bool
+    has_merges: bool
+    has_code: bool
+    access: int
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.id}"
+
+    @property
+    def owner(self) -> str:
+        """The whole group path."""
+        return self.full_name.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.full_name.rpartition("/")[2]
+
+
+class Places:
+    """Projects, people and the own account, as the token sees them."""
+
+    def __init__(self, wire: GitLabWire, section: Any) -> None:
+        self.wire = wire
+        self.allowed = frozenset(name.casefold() for name in section.allowed_users)
+        self.bot_name = str(section.bot_name or "").casefold()
+        self._projects: dict[str, tuple[float, Project]] = {}
+        self._access: dict[tuple[int, int], tuple[float, int]] = {}
+        self._machines: dict[int, bool] = {}
+        self._own: tuple[int, str] | None = None
+
+    def project(self, name: str, *, patience: float = PATIENT) -> Project:
+        """The project by its path `a/b/c` or its number.  IssueUnreadable when it is gone or not to be seen.
+
+        A path from before a move is redirected by GitLab to the new one.
+        """
+        kept = self._projects.get(name)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"/projects/{quote(name, safe='')}", patience=patience)
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            raise IssueUnreadable(
+                f"{self.wire.host}: there is no project {name}, or the token may not see it; correct the name in "
+                f"gitlab.projects, or make the account a member (Developer)"
+            ) from error
+        project = self.learn(found)
+        self._projects[name] = (clock.monotonic(), project)
+        return project
+
+    def of(self, key: TaskKey, *, patience: float = PATIENT) -> Project:
+        """The project of a key."""
+        return self.project(f"{key.owner}/{key.repo}", patience=patience)
+
+    def forget(self, key: TaskKey) -> None:
+        """What was learnt about the project of a key may be wrong."""
+        self._projects.pop(f"{key.owner}/{key.repo}", None)
+
+    def learn(self, found: dict[str, Any]) -> Project:
+        """A project as an answer describes it; kept under its number too."""
+        rights = found.get("permissions") or {}
+        levels = [(rights.get(kind) or {}).get("access_level") or 0 for kind in ("project_access", "group_access")]
+        project = Project(
+            int(found["id"]),
+            str(found["path_with_namespace"]),
+            found.get("default_branch") or None,
+            bool(found.get("archived")),
+            _is_on(found, "issues"),
+            _is_on(found, "merge_requests"),
+            found.get("repository_access_level") != "disabled",
+            max(levels),
+        )
+        self._projects[str(project.id)] = (clock.monotonic(), project)
+        return project
+
+    # --- people -----------------------------------------------------------------------------------------------
+
+    def own(self) -> tuple[int, str]:
+        """(number, username) of the account of the token."""
+        if self._own is None:
+            found = self.wire.get("/user")
+            self._own = int(found["id"]), str(found["username"])
+        return self._own
+
+    def is_own(self, user: Any) -> bool:
+        """Whether an answer's user is the account that the adapter writes as."""
+        return number(user) == self.own()[0]
+
+    def is_ours(self, user: Any) -> bool:
+        """The own account, or the one that `bot_name` names: neither's words feed a run."""
+        return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
+
+    def may_ask(self, project: Project, user: Any) -> bool:
+        """Whether this person's word counts: Developer or more, inherited too, and in `allowed_users` when that is
+        set.  A machine's counts only when it is listed there."""
+        name = username(user).casefold()
+        if not name or (self.allowed and name not in self.allowed):
+            return False
+        if name not in self.allowed and self.is_machine(user):
+            return False
+        return self._access_of(project, number(user)) >= DEVELOPER
+
+    def is_machine(self, user: Any) -> bool:
+        """Whether GitLab marks the account as a bot; it says so in one place only, asked once per account."""
+        name, who = username(user), number(user)
+        if _MACHINE.fullmatch(name):
+            return True
+        if "bot" in (user or {}):
+            return bool(user["bot"])
+        if who not in self._machines:
+            try:
+                self._machines[who] = bool(self.wire.get(f"/users/{who}").get("bot"))
+            except (ForgeRefused, ForgeAccessRefused):  # an account that cannot be looked at
+                self._machines[who] = False
+        return self._machines[who]
+
+    def _access_of(self, project: Project, who: int) -> int:
+        asked = (project.id, who)
+        kept = self._access.get(asked)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            level = int(self.wire.get(f"{project.path}/members/all/{who}").get("access_level") or 0)
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            level = 0
+        self._access[asked] = (clock.monotonic(), level)
+        return level
+
+
+def username(user: Any) -> str:
+    """The name that people are mentioned by; "" for none.  The display name may be empty and says nothing."""
+    return str((user or {}).get("username") or "")
+
+
+def number(user: Any) -> int:
+    """The account's number, 0 for none."""
+    return int((user or {}).get("id") or 0)
+
+
+def _is_on(found: dict[str, Any], feature: str) -> bool:
+    return bool(found.get(f"{feature}_enabled", True)) and found.get(f"{feature}_access_level") != "disabled"

@@ -1,0 +1,122 @@
+"""python-gitlab as the carrier of one request, with the three things it lacks.
+
+The only module that imports python-gitlab, and itself imported at the first request (0.15 s), so that a process without
+a GitLab task never pays for it.  It gives an error no headers (Retry-After stands there), follows a redirect to any
+host with the token, and lets `~/.netrc` speak; here the headers of the last answer are kept, a redirect away from the
+host is refused, and nobody's file is read.  It never waits and never tries again by itself.  Called by
+`gitlab_wire.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import gitlab
+import requests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+TIMEOUT = 30.0
+
+
+class Moved(requests.exceptions.RequestException):
+    """The host sends a change somewhere else; it was not carried out."""
+
+
+class _Session(requests.Session):
+    """Stays on its host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer: requests.Response | None = None
+        self.hooks["response"].append(self._note)
+        self.auth = _as_it_is  # else requests asks ~/.netrc
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Called for each redirect.  requests would take off `Authorization` and leave `PRIVATE-TOKEN`."""
+        old, new = str(response.request.url), str(prepared_request.url)
+        if self.should_strip_auth(old, new):  # type: ignore[no-untyped-call]
+            raise Moved(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where GitLab is")
+        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
+
+    def _note(self, response: requests.Response, **_: Any) -> None:
+        self.answer = response
+
+
+class Requester:
+    """Sends requests to the API at `base_url`; one connection a thread."""
+
+    def __init__(self, base_url: str, ca_file: Path | None, agent: str) -> None:
+        self.base_url = base_url
+        self.verify: bool | str = str(ca_file) if ca_file else True
+        self.agent = agent
+        self._threads = threading.local()
+        self._sessions: list[_Session] = []
+
+    def send(
+        self,
+        verb: str,
+        path: str,
+        token: str,
+        *,
+        query: Mapping[str, Any],
+        body: Any,
+        headers: Mapping[str, str],
+    ) -> tuple[int, dict[str, str], bytes]:
+        """(status, headers with lower-case names, body).  requests' exceptions when there is no answer."""
+        client, session = self._of_thread(token)
+        session.answer = None
+        try:
+            answer = client.http_request(
+                verb.lower(),
+                path,
+                query_data=dict(query),
+                post_data=body,
+                obey_rate_limit=False,
+                retry_transient_errors=False,
+                max_retries=0,
+                extra_headers=dict(headers),
+            )
+        except gitlab.exceptions.RedirectError as error:
+            raise Moved(f"a change was redirected; set base_url to where GitLab is ({error})") from error
+        except gitlab.exceptions.GitlabHttpError:
+            assert session.answer is not None
+            answer = session.answer
+        except gitlab.exceptions.GitlabAuthenticationError:
+            assert session.answer is not None
+            answer = session.answer
+        return answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, answer.content
+
+    def close(self) -> None:
+        """Give the connections of all threads back."""
+        while self._sessions:
+            self._sessions.pop().close()
+        self._threads = threading.local()
+
+    def _of_thread(self, token: str) -> tuple[gitlab.Gitlab, _Session]:
+        kept: tuple[str, gitlab.Gitlab, _Session] | None = getattr(self._threads, "kept", None)
+        if kept is None or kept[0] != token:
+            session = kept[2] if kept else _Session()
+            client = gitlab.Gitlab(
+                self.base_url,
+                private_token=token,
+                ssl_verify=self.verify,
+                timeout=TIMEOUT,
+                user_agent=self.agent,
+                session=session,
+            )
+            kept = token, client, session
+            self._threads.kept = kept
+            self._sessions.append(session)
+        return kept[1], kept[2]
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _place(url: str) -> str:
+    return url.split("?", 1)[0]

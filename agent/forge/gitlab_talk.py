@@ -1,0 +1,154 @@
+"""What people say on an issue and on the merge requests that belong to it: notes, and the discussions they stand in.
+
+Only notes of people count: system notes ("assigned to @x") and internal notes, which must not reach a public merge
+request, are left out.  Notes come newest change first, so that a look with nothing new is one request; the
+discussions are read only when a new note stands in a thread.  A note's number is unique in all of GitLab.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.forge.base import Comment
+from agent.forge.gitlab_places import username
+from agent.forge.gitlab_wire import PATIENT, QUICK
+from agent.forge.marks import carries
+from agent.forge.talk import REMEMBERED, Cursor, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.gitlab_places import Places, Project
+    from agent.forge.gitlab_wire import GitLabWire
+
+OVERLAP = timedelta(seconds=30)  # the clocks of several Rails processes, and writes that end in another order
+THREADED = ("DiffNote", "DiscussionNote")
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """An issue or merge request by its number in the project."""
+
+    kind: str  # "issues" or "merge_requests"
+    number: int
+
+
+class Talk:
+    """Reads what was said on `thing`; writes nothing."""
+
+    def __init__(self, wire: GitLabWire, places: Places, project: Project, thing: Thing) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.thing = thing
+
+    def since(self, cursor: Cursor) -> tuple[tuple[Comment, ...], Cursor, int]:
+        """(new and edited comments of people whose word counts, the next cursor, how many others were left out)."""
+        newest, digests, left_out = cursor.since, dict(cursor.digests), 0
+        news: list[tuple[Thing, dict[str, Any]]] = []
+        for thing, note in self._changed(cursor):
+            newest = max(newest, str(note.get("updated_at") or ""))
+            key, now = str(note["id"]), digest(str(note.get("body") or ""))
+            if digests.pop(key, None) == now:
+                digests[key] = now
+                continue
+            digests[key] = now
+            if self.places.is_ours(note.get("author")):
+                continue
+            if self.places.may_ask(self.project, note.get("author")):
+                news.append((thing, note))
+            else:
+                left_out += 1
+        comments = sorted(self._comments(news), key=lambda comment: (comment.created_at, int(comment.id)))
+        kept = dict(sorted(digests.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)[-REMEMBERED:])
+        if newest == cursor.since and kept == cursor.digests:
+            return tuple(comments), cursor, left_out
+        return tuple(comments), replace(cursor, since=newest, digests=kept), left_out
+
+    def find(self, marker: str) -> str | None:
+        """The oldest own note with the marker."""
+        return next((str(note["id"]) for note in self.own() if carries(str(note.get("body") or ""), marker)), None)
+
+    def own(self) -> Iterator[dict[str, Any]]:
+        """Every note of the own account, oldest first."""
+        query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
+        for note in self.wire.pages(self.notes(self.thing), query=query, patience=PATIENT):
+            if not note.get("system") and self.places.is_own(note.get("author")):
+                yield note
+
+    def notes(self, thing: Thing) -> str:
+        """The path of a thing's notes."""
+        return f"{self.project.path}/{thing.kind}/{thing.number}/notes"
+
+    def _changed(self, cursor: Cursor) -> Iterator[tuple[Thing, dict[str, Any]]]:
+        after = clock.parse(cursor.since) - OVERLAP if cursor.since else None
+        query = {"sort": "desc", "order_by": "updated_at", "activity_filter": "only_comments"}
+        pulls = (Thing("merge_requests", number) for number in cursor.pulls)
+        for thing in dict.fromkeys((self.thing, *pulls)):
+            for note in self.wire.pages(self.notes(thing), query=query, patience=QUICK):
+                updated = str(note.get("updated_at") or "")
+                # A merge request whose first look this is has older notes than the newest of the issue.
+                if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
+                    break
+                if not (note.get("system") or note.get("internal") or note.get("confidential")):
+                    yield thing, note
+
+    def _comments(self, news: list[tuple[Thing, dict[str, Any]]]) -> Iterator[Comment]:
+        for thing in dict.fromkeys(thing for thing, _ in news):
+            notes = [note for where, note in news if where == thing]
+            threads = self._threads(thing, {int(note["id"]) for note in notes if note.get("type") in THREADED})
+            for note in notes:
+                yield self._comment(thing, note, threads.get(int(note["id"])))
+
+    def _threads(self, thing: Thing, wanted: set[int]) -> dict[int, dict[str, Any]]:
+        """Note → the discussion it stands in, for the wanted ones."""
+        found: dict[int, dict[str, Any]] = {}
+        if not wanted:
+            return found
+        path = f"{self.project.path}/{thing.kind}/{thing.number}/discussions"
+        for discussion in self.wire.pages(path, patience=QUICK):
+            for note in discussion.get("notes") or ():
+                if int(note["id"]) in wanted:
+                    found[int(note["id"])] = discussion
+            if len(found) == len(wanted):
+                break
+        return found
+
+    def _comment(self, thing: Thing, note: dict[str, Any], thread: dict[str, Any] | None) -> Comment:
+        body, heading = str(note.get("body") or ""), []
+        if thing != self.thing:
+            heading.append(f"Merge request !{thing.number}")
+        if where := _place(note.get("position") or {}):
+            heading.append(f"On {where}")
+        if thread is not None:
+            heading.append(f"{'review ' if note.get('position') else ''}thread {str(thread['id'])[:8]}")
+            first = (thread.get("notes") or [note])[0]
+            if first["id"] != note["id"]:
+                heading.append(f"answer to {username(first.get('author')) or 'ghost'}")
+        if note.get("resolved"):
+            heading.append("resolved")
+        created = str(note.get("created_at") or "")
+        return Comment(
+            str(note["id"]),
+            username(note.get("author")) or "ghost",
+            f"[{', '.join(heading)}]\n\n{body}" if heading else body,
+            created,
+            str(note.get("updated_at") or created),
+            self.places.is_machine(note.get("author")),
+        )
+
+
+def _place(position: dict[str, Any]) -> str:
+    """File and line of a note on a change; a line that only the old side has says so."""
+    path = position.get("new_path") or position.get("old_path")
+    if not path:
+        return ""
+    if line := position.get("new_line"):
+        start = ((position.get("line_range") or {}).get("start") or {}).get("new_line")
+        return f"{path}:{start}-{line}" if start and start != line else f"{path}:{line}"
+    if line := position.get("old_line"):
+        return f"{position.get('old_path') or path}:{line} (before the change)"
+    return str(path)

@@ -1,0 +1,46 @@
+"""Where a reader of comments left off, for the forges that have a "changed since": one cursor for all of them.
+
+A cursor is JSON text: `t` the newest change seen, `d` id → digest of what was seen, `p` the pull (merge) requests that
+are listened to beside the issue.  So an adapter keeps nothing between calls, and the caller's row does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import orjson
+
+from agent import clock
+
+REMEMBERED = 1000  # digests in a cursor; an edit of an older comment is news even when it changed nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a reader left off.  `since` is "" before the first comment."""
+
+    since: str = ""
+    digests: dict[str, str] = field(default_factory=dict)
+    pulls: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str | None) -> Cursor:
+        """From what `text()` wrote; anything else counts as the beginning."""
+        try:
+            found = orjson.loads(text or "")
+            since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])
+            if since:
+                clock.parse(since)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls)
+
+    def text(self) -> str:
+        """One line of JSON."""
+        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls)}).decode()
+
+
+def digest(text: str) -> str:
+    """Twelve hexadecimal digits for a comment's text."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

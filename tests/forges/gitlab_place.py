@@ -1,0 +1,119 @@
+"""A project on our loopback GitLab, and people who work in it (see `contract/forge_places.py`).
+
+The host has a sub-path and a port, the project lies in a subgroup: what works here works on gitlab.com.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from pydantic import SecretStr
+
+from agent.config.hosts import GitLab as Section
+from agent.forge.gitlab import GitLabForge
+from agent.values import TaskKey
+from forges.gitlab_server import DEVELOPER, GitLab
+
+TOKEN = "glpat-" + "t" * 20
+PROJECT = "acme/tools/web"
+
+
+def gitlab_settings(root, base_url, *more, **changes):
+    """What the adapter reads of the settings: one section `gitlab`, and more where they are given."""
+    section = {"base_url": base_url, "token": SecretStr(TOKEN), "projects": (PROJECT,)} | changes
+    sections = (section, *({"base_url": base_url, "token": SecretStr(TOKEN)} | one for one in more))
+    return SimpleNamespace(
+        root=root, base_dir=root / "contexts", gitlab=tuple(Section.model_validate(one) for one in sections)
+    )
+
+
+class GitLabPlace:
+    """People with a browser."""
+
+    lacks: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, root, **changes):
+        self.root = root
+        self.changes = changes
+        self.start()
+        self.server.user("makimono", token=TOKEN, bot=True)
+        self.project = self.server.project(PROJECT, members={"makimono": DEVELOPER, "alice": DEVELOPER})
+        self.forge = self.again()
+
+    def start(self):
+        self.server = GitLab("/gitlab")
+        self.address = self.server.url
+
+    def again(self, *more, **changes):
+        """The adapter of another process."""
+        settings = gitlab_settings(self.root, self.address, *more, **(self.changes | changes))
+        return GitLabForge.all(settings)[0]
+
+    def close(self):
+        self.forge.close()
+        self.server.close()
+
+    def person(self, name, level=DEVELOPER):
+        user = self.server.user(name)
+        self.project["members"].setdefault(user["id"], level)
+        return name
+
+    def issue(
+        self, title="Fix it", body="It is broken.\n", labels=("coding agent",), author="alice", state="open", base=None
+    ):
+        text = (body or None) if base is None else f"{body}\nbase: {base}\n"
+        made = self.server.issue(self.project, self.person(author), title=title, description=text, labels=labels)
+        if state == "closed":
+            self.server.state(made, "closed")
+        return self.key(made)
+
+    def key(self, item, project=PROJECT):
+        owner, _, name = project.rpartition("/")
+        kind = "merge_request" if item["kind"] == "merge_requests" else "issue"
+        return TaskKey("gitlab", owner, name, kind, str(item["iid"]), self.forge.instance)
+
+    def item(self, key):
+        kind = "merge_requests" if key.task_type == "merge_request" else "issues"
+        return self.project[kind][int(key.task_id)]
+
+    def put_labels(self, key, *labels):
+        item = self.item(key)
+        gone = [name for name in item["labels"] if name not in labels]
+        self.server.label(item, "alice", add=labels, remove=gone)
+
+    def labels(self, key):
+        return sorted(self.item(key)["labels"])
+
+    def close_issue(self, key):
+        self.server.state(self.item(key), "closed")
+
+    def remove_issue(self, key):
+        del self.project["issues"][int(key.task_id)]
+
+    def comment(self, key, body, author="alice"):
+        return str(self.server.note(self.item(key), self.person(author), body)["id"])
+
+    def edit_comment(self, key, number, body):
+        self.server.edit(self.item(key), number, body)
+
+    def remove_comment(self, key, number):
+        item = self.item(key)
+        item["notes"] = [note for note in item["notes"] if note["id"] != int(number)]
+
+    def comments(self, key):
+        """(author, body) of every comment, oldest first."""
+        return [(note["author"]["username"], note["body"]) for note in self.item(key)["notes"] if not note["system"]]
+
+    def branch(self, name):
+        """Push a branch."""
+        self.server.push(self.project, name)
+
+    def close_pull(self, pull):
+        self.server.state(self.project["merge_requests"][int(pull.id)], "closed")
+
+    def pull_body(self, pull):
+        return self.project["merge_requests"][int(pull.id)]["description"]
+
+    def pulls(self):
+        return len(self.project["merge_requests"])
