@@ -202,7 +202,7 @@ class Settings(Section):
         """Every declared secret of at least 8 characters, longest first: secret keys, passwords in addresses, and
         the tokens that the environment holds for this program even where a key overrides them."""
         found = set(self._hidden)
-        for _, value, _ in self._values():
+        for value in _held(self):
             if isinstance(value, SecretStr):
                 found.add(value.get_secret_value())
                 # A PEM key may be printed line by line; its first and last line are no secret.
@@ -253,6 +253,20 @@ def value_text(value: Any, *, is_size: bool = False) -> str:
     if isinstance(value, tuple | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
     return str(value).replace("\n", "\\n")
+
+
+def _held(section: Section) -> Iterator[Any]:
+    """Every value below a section, without a look at what the keys are: each worker asks for the secrets, and what
+    describes the keys is large."""
+    for value in section.__dict__.values():
+        if isinstance(value, Section):
+            yield from _held(value)
+        elif isinstance(value, tuple):
+            for entry in value:
+                if isinstance(entry, Section):
+                    yield from _held(entry)
+        else:
+            yield value
 
 
 def _walk(section: Section, path: shape.Path) -> Iterator[tuple[str, Any, bool]]:

@@ -59,6 +59,7 @@ class TaskHandler:
             title=task.title,
             attempt=self.attempt,
             lease_owner=self.wiring.owner,
+            database=self.wiring.db,
         )
         self._emit(
             "task_started",

@@ -18,12 +18,13 @@ import agent.forge.local
 import agent.llm.retry
 import agent.llm.transport
 import agent.run.producer
-import agent.run.worker
-import agent.store.migrate  # noqa: F401
+import agent.run.worker  # noqa: F401
 from agent import prompts
 from agent.llm.base import CLIENTS
+from agent.observe import log
 from agent.sandbox.base import SANDBOXES
-from agent.store import db
+from agent.store import db, migrate, queries
+from agent.taskqueue import identity
 from agent.tools.base import TOOLS
 from agent.window.base import STRATEGIES
 
@@ -31,6 +32,10 @@ for plug_ins in (CLIENTS, SANDBOXES, TOOLS, STRATEGIES):
     for name in plug_ins.names():
         plug_ins.load(name)
 db.module()
+queries.queries()
+migrate.migrations()
+identity.machine()
+log.get("preload")  # configures structlog
 prompts.preload()
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the meta-schemas
 

@@ -7,6 +7,7 @@ crash leaves the schema before it or after it.  Released files never change: a n
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,20 +17,23 @@ from agent.errors import SurroundingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.store.db import Database
+    from agent.store.base import Database
+
+Known = tuple[tuple[int, str, Path], ...]
 
 FOLDER = Path(__file__).parent / "migrations"
 
 _COMMENT = re.compile(r"--[^\n]*")
 
 
-def migrations() -> list[tuple[int, str, Path]]:
+@cache
+def migrations() -> Known:
     """(number, name, file), in order."""
     found = []
     for path in sorted(FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql")):
         number, _, name = path.stem.partition("_")
         found.append((int(number), name, path))
-    return found
+    return tuple(found)
 
 
 def statements(script: str) -> Iterator[str]:
@@ -51,7 +55,7 @@ def apply(database: Database) -> list[int]:
     applied = []
     for number, name, path in missing:
         with database.transaction():
-            database.execute(
+            database.define(
                 "CREATE TABLE IF NOT EXISTS schema_version "
                 "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
@@ -59,7 +63,7 @@ def apply(database: Database) -> list[int]:
             if database.execute("SELECT 1 FROM schema_version WHERE version = :version", version=number):
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
-                database.execute(statement)
+                database.define(statement)
             database.execute(
                 "INSERT INTO schema_version (version, name, applied_at) VALUES (:version, :name, :now)",
                 version=number,
@@ -70,7 +74,7 @@ def apply(database: Database) -> list[int]:
     return applied
 
 
-def _missing(database: Database, known: list[tuple[int, str, Path]]) -> list[tuple[int, str, Path]]:
+def _missing(database: Database, known: Known) -> Known:
     if not database.has_table("schema_version"):
         return known
     versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
@@ -78,6 +82,6 @@ def _missing(database: Database, known: list[tuple[int, str, Path]]) -> list[tup
     if versions and max(versions) > newest:
         raise SurroundingsError(
             f"{database.where} was changed by a newer version of makimono (schema {max(versions)}, this version knows "
-            f"{newest}); install that version again, or name another context_storage.base_dir"
+            f"{newest}); install that version again, or name another context_storage.base_dir or taskqueue.ledger"
         )
-    return [migration for migration in known if migration[0] not in versions]
+    return tuple(migration for migration in known if migration[0] not in versions)
