@@ -47,8 +47,8 @@ class Tokenizer(Protocol):
 class Family:
     """Models that share a vocabulary.
 
-    `pattern` is searched in the lower-cased model name.  `factor` and `per_digit` are the estimate's when the
-    tokenizer is not there: tokens relative to the vocabulary of `fit`, and thousandths that a digit costs at least.
+    `pattern` is searched in the lower-cased model name.  `factor` and `single_digits` are the estimate's when the
+    tokenizer is not there: tokens relative to the vocabulary of `fit`, and whether each digit is a token.
     """
 
     name: str
@@ -56,15 +56,12 @@ class Family:
     tokenizer: str | None = None
     fit: Fit = O200K
     factor: float = 1.0
-    per_digit: int = 400
+    single_digits: bool = False
 
     def estimate(self) -> ByteClassCounter:
         """The byte-class counter of this family."""
-        return ByteClassCounter(self.fit, self.factor, self.per_digit)
+        return ByteClassCounter(self.fit.single_digits() if self.single_digits else self.fit, self.factor)
 
-
-SINGLE = 1000
-"""`per_digit` of vocabularies where each digit is one token."""
 
 # The first that matches.  Factors: tokens.md section 6, "so"; Claude by its own columns; the rest as Llama.
 FAMILIES: tuple[Family, ...] = (
@@ -73,11 +70,11 @@ FAMILIES: tuple[Family, ...] = (
     Family("o-series", r"(^|[/:_-])o[1-9]($|[-:@_])", "agent.tokens.openai:O200k"),
     Family("cl100k", r"gpt-?4|gpt-?3", "agent.tokens.openai:Cl100k", CL100K),
     # A name like "deepseek-r1-distill-qwen" has the tokenizer of what it was distilled into: it stands last.
-    Family("qwen", r"qwen|qwq|qvq", "agent.tokens.qwen:Qwen", factor=1.10, per_digit=SINGLE),
+    Family("qwen", r"qwen|qwq|qvq", "agent.tokens.qwen:Qwen", factor=1.10, single_digits=True),
     Family("llama", r"llama", factor=1.10),
-    Family("gemma", r"gemma|gemini", factor=1.20, per_digit=SINGLE),
+    Family("gemma", r"gemma|gemini", factor=1.20, single_digits=True),
     Family("mistral", r"mi[sx]tral|codestral|devstral|magistral|ministral|pixtral", "agent.tokens.mistral:Tekken",
-           factor=1.10, per_digit=SINGLE),
+           factor=1.10, single_digits=True),
     Family("claude-3", r"claude-(?:instant|[23]|(?:[a-z]+-)?4(?:[-.][0-6])?(?![-.]?\d{1,2}(?!\d)))", factor=1.30),
     Family("claude", r"claude|anthropic", factor=1.65),
     Family("deepseek", r"deepseek", "agent.tokens.deepseek:DeepSeek", factor=1.10),

@@ -1,14 +1,15 @@
 """The byte-class estimate: how many tokens a text has, without any vocabulary.
 
 Every UTF-8 byte is one of sixteen classes, and a byte together with the one before it costs a fixed number of
-thousandths of a token (eighteen features; public fact: tokens.md section 7).  Means are about 1 % off on a whole
-conversation and 5 % on one document.  It is not a tokenizer: `exact` is False, and `window` keeps a margin for that.
-`counter_for` takes it for every model whose vocabulary is not installed.
+thousandths of a token (the method and the weights beyond ASCII: tokens.md section 7; those of ASCII are a fit of all
+pairs, which costs nothing more and is as good on JSON and listings as on prose: docs/window.md has the figures).
+Means are about 1 % off on a whole conversation and 5 % on one document.  It is not a tokenizer: `exact` is False, and
+`window` keeps a margin for that.  `counter_for` takes it for every model whose vocabulary is not installed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from zlib import adler32
 
@@ -66,17 +67,15 @@ CLASSES = bytes(class_of(byte) for byte in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The weights of one vocabulary, in thousandths of a token."""
+    """The weights of one vocabulary, in thousandths of a token.
+
+    `ascii` has a row for the class before and a column for the class here: blank, lower, upper, digit, punctuation,
+    newline.  Before a text, and after a character that is not ASCII, the row of a blank counts; its column is 0, since
+    the rest of a character looks like one.
+    """
 
     name: str
-    lower_start: int
-    upper_start: int
-    lower: int
-    upper: int
-    digit_start: int
-    punct_start: int
-    punct: int
-    newline_start: int
+    ascii: tuple[tuple[int, ...], ...]
     cjk_punct: int
     hiragana: int
     other_e3: int
@@ -93,13 +92,9 @@ class Fit:
 
         What begins with E3 is weighed at its second byte, which tells what it is.
         """
-        letters = (LOWER, UPPER)
+        if before != E3 and here <= NEWLINE:
+            return self.ascii[before if before <= NEWLINE else BLANK][here]
         weight = {
-            LOWER: self.lower + (0 if before in letters else self.lower_start),
-            UPPER: self.upper + (0 if before == UPPER else self.upper_start),
-            DIGIT: 0 if before == DIGIT else self.digit_start,
-            PUNCT: self.punct + (0 if before == PUNCT else self.punct_start),
-            NEWLINE: 0 if before == NEWLINE else self.newline_start,
             TWO_BYTE: self.two_byte,
             E0: self.e0,
             E2: self.e2,
@@ -112,10 +107,36 @@ class Fit:
             weight += {SECOND_80: self.cjk_punct, SECOND_81: self.hiragana}.get(here, self.other_e3)
         return weight
 
+    def single_digits(self) -> Fit:
+        """The same for a vocabulary where each digit is a token."""
+        rows = [list(row) for row in self.ascii]
+        rows[DIGIT][DIGIT] = 1000
+        return replace(self, ascii=tuple(map(tuple, rows)))
 
-O200K = Fit("o200k", 761, 927, 47, 285, 1648, 349, 217, 1327, 560, 740, 611, 728, 724, 1119, 646, 288, 2000, 1810)
+
+O200K = Fit(
+    "o200k",
+    (
+        (0, 991, 420, 1910, 1237, 1312),
+        (0, 25, 1138, 1538, 573, 1169),
+        (0, 403, 183, 1593, 81, 1511),
+        (0, 243, 1898, 333, 301, 1184),
+        (0, 1112, 775, 1733, 46, 769),
+        (0, 655, 1258, 1423, 165, 5),
+    ),
+    *(560, 740, 611, 728, 724, 1119, 646, 288, 2000, 1810),
+)
 CL100K = Fit(
-    "cl100k", 933, 1010, 26, 331, 1549, 320, 171, 1284, 123, 1006, 1059, 1044, 1196, 1770, 748, 516, 2000, 2920
+    "cl100k",
+    (
+        (0, 1001, 439, 1892, 1243, 1275),
+        (0, 25, 1236, 1418, 531, 1064),
+        (0, 397, 177, 1609, 0, 1492),
+        (0, 371, 2183, 334, 276, 1152),
+        (0, 1118, 777, 1756, 50, 777),
+        (0, 756, 1397, 1351, 135, 5),
+    ),
+    *(123, 1006, 1059, 1044, 1196, 1770, 748, 516, 2000, 2920),
 )
 
 
@@ -146,74 +167,39 @@ def total(values: bytes, step: int) -> int:
     return sum([adler32(values[start : start + step], 0) & 0xFFFF for start in range(0, length, step)])
 
 
-@dataclass(slots=True)
-class Tally:
-    """What is known of a text so far: thousandths of a token, bytes, digits and runs of digits."""
-
-    weight: int = 0
-    size: int = 0
-    digits: int = 0
-    digit_runs: int = 0
-    before: int = BLANK
-
-    def take(self, data: bytes, fit: Fit) -> None:
-        """Weigh the next bytes of the text, whole characters."""
-        low, low_step, high, high_step = tables(fit)
-        for start in range(0, len(data), BLOCK):
-            classes = data[start : start + BLOCK].translate(CLASSES)
-            # A block may end inside a character: what follows its E3 is weighed with the next block.
-            pairs = pairs_of(classes, self.before)[:-1]
-            self.weight += total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
-            self.digits += classes.count(DIGIT)
-            self.digit_runs += total(pairs.translate(_DIGIT_START), BLOCK)
-            self.before = classes[-1]
-        self.size += len(data)
-
-
-_DIGIT_START = bytes(pair & 15 == DIGIT and pair >> 4 != DIGIT for pair in range(256))
-
-
 class ByteClassCounter:
-    """The estimate for one model.
-
-    `factor` is the model's tokens relative to the vocabulary of `fit` (tokens.md section 6); `per_digit` is the least
-    that a digit costs, in thousandths: 400 where up to three digits are a token (long arrays of numbers cost more than
-    their runs tell), 1000 where each digit is one (Qwen, Gemma).
-    """
+    """The estimate for one model; `factor` is the model's tokens relative to the vocabulary of `fit` (tokens.md
+    section 6)."""
 
     exact = False
 
-    def __init__(self, fit: Fit = O200K, factor: float = 1.0, per_digit: int = 400) -> None:
+    def __init__(self, fit: Fit = O200K, factor: float = 1.0) -> None:
         self.name = f"bytes:{fit.name}"
         self.fit = fit
         self.factor = factor
-        self.per_digit = per_digit
         self._tables = tables(fit)
-        self._costly_run = bytes([DIGIT]) * (fit.digit_start // per_digit + 1)
 
     def count(self, text: str) -> int:
         """Estimated tokens; 0 only for the empty text."""
         if len(text) <= BLOCK:
             data = encode(text)
             if len(data) <= BLOCK:
-                return self._of_block(data)
-        tally = Tally()
+                return self._tokens(self._weight(pairs_of(data.translate(CLASSES), BLANK)), len(data))
+        weight = size = 0
+        before = BLANK
         for start in range(0, len(text), SLICE):
-            tally.take(encode(text[start : start + SLICE]), self.fit)
-        correction = max(0, self.per_digit * tally.digits - self.fit.digit_start * tally.digit_runs)
-        return self._tokens(tally.weight + correction, tally.size)
+            data = encode(text[start : start + SLICE])
+            size += len(data)
+            for place in range(0, len(data), BLOCK):
+                classes = data[place : place + BLOCK].translate(CLASSES)
+                # A block may end inside a character: what follows its E3 is weighed with the next block.
+                weight += self._weight(pairs_of(classes, before)[:-1])
+                before = classes[-1]
+        return self._tokens(weight, size)
 
-    def _of_block(self, data: bytes) -> int:
-        """The same for a short text, as nearly all are: without a tally, and where no run of digits is long enough to
-        cost more than its start, without a count of digits."""
-        classes = data.translate(CLASSES)
-        pairs = pairs_of(classes, BLANK)
+    def _weight(self, pairs: bytes) -> int:
         low, low_step, high, high_step = self._tables
-        weight = total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
-        if self._costly_run in classes:
-            runs = total(pairs.translate(_DIGIT_START), BLOCK)
-            weight += max(0, self.per_digit * classes.count(DIGIT) - self.fit.digit_start * runs)
-        return self._tokens(weight, len(data))
+        return total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
 
     def _tokens(self, weight: int, size: int) -> int:
         return max(round(weight * self.factor / 1000), -(-size // LONGEST_TOKEN))

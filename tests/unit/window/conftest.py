@@ -76,6 +76,10 @@ class Task:
         self.store.add_message("user", task)
         return self
 
+    def begin_large(self, tokens):
+        """A briefing that leaves about that little; `tokens` by the counter, as everything here."""
+        return self.begin(task="word " * round(tokens / (self.store.counter.count("word " * 1000) / 1000)))
+
     def group(self, size=400, calls=1, name="read_file", **arguments):
         """An assistant message with calls and their results of about `size` tokens each."""
         ids = []

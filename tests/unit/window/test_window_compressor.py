@@ -293,7 +293,7 @@ def test_case_13_two_compactions_without_progress_end_in_an_error(new_task):
 
 def test_what_cannot_be_made_smaller_and_fits_goes_on_without_asking_again_and_again(new_task):
     task = new_task(lambda text: text * 2, strategy="summary", min_messages_to_summarize=1)
-    task.begin(task="word " * 5200).group(60).group(60)
+    task.begin_large(5440).group(60).group(60)
     assert task.compressor.should_compress()
     for _ in range(3):
         assert task.compressor.compress() is None
@@ -306,7 +306,7 @@ def test_what_cannot_be_made_smaller_and_fits_goes_on_without_asking_again_and_a
 
 
 def test_less_than_a_tenth_is_enough_when_it_makes_the_request_fit(new_task):
-    task = new_task(GOOD, strategy="sliding_window").begin(task="word " * 5000).group(150).group(150).group(150)
+    task = new_task(GOOD, strategy="sliding_window").begin_large(5230).group(150).group(150).group(150)
     assert task.window.assembler.plan().metadata["needs_compaction"]
     assert task.window.plan().tokens <= task.window.limits.input_limit
 

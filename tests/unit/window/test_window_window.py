@@ -235,7 +235,7 @@ def until_the_end(task, *, restarts=False):
 
 def test_only_the_last_means_may_free_less_than_a_tenth_and_at_most_twice_in_a_row(new_task):
     task = new_task(GOOD, context_length=4096, strategy="hybrid", keep_recent_messages=1)
-    task.begin(task="word " * 2430)
+    task.begin_large(2540)
     with pytest.raises((DoesNotFit, CompactionStuck)):
         until_the_end(task)
     found = weak(task)
@@ -245,7 +245,7 @@ def test_only_the_last_means_may_free_less_than_a_tenth_and_at_most_twice_in_a_r
 
 def test_a_restart_does_not_forget_compactions_without_progress(new_task):
     task = new_task(GOOD, context_length=4096, strategy="sliding_window", keep_recent_messages=1)
-    task.begin(task="word " * 2430)
+    task.begin_large(2540)
     with pytest.raises((DoesNotFit, CompactionStuck)):
         until_the_end(task, restarts=True)
     assert 0 < len(weak(task)) <= 2
