@@ -81,6 +81,11 @@ def use(clock: Clock) -> Iterator[Clock]:
         _clock = old
 
 
+def is_real() -> bool:
+    """Whether time passes by itself; False while a FakeClock is used."""
+    return not isinstance(_clock, FakeClock)
+
+
 def now() -> datetime:
     """The time, aware, in UTC."""
     return _clock.now()

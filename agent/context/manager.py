@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.config.models import Price
     from agent.context.totals import Totals
-    from agent.store.db import Database
+    from agent.store.base import Database
     from agent.values import Counter, Json, Usage
 
 LEASE_SECONDS = 60.0
@@ -77,7 +77,7 @@ class TaskContextManager:
         self._owns_database = database is None
         self._ended = False
         self._beaten = False
-        self.database = open_tasks(settings.base_dir) if database is None else database
+        self.database = open_tasks(settings.base_dir, settings.taskqueue.ledger) if database is None else database
         try:
             self._row = TaskRow(self.database, self.uuid)
             self._row.open(

@@ -17,7 +17,7 @@ from agent.store.text import fit
 from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
-    from agent.store.db import Database
+    from agent.store.base import Database
     from agent.values import Json, TaskKey
 
 SETTABLE = (
@@ -105,7 +105,7 @@ class TaskRow:
 
     def beat(self, counters: Json, lease_seconds: float) -> str | None:
         """Heartbeat, lease and absolute counters in one UPDATE; returns what was `requested` from outside."""
-        now = clock.now()
+        now = self.database.now()  # leases are judged by the database's clock
         until = clock.stamp(now + timedelta(seconds=lease_seconds))
         row = self._held("task_beat", now=clock.stamp(now), lease_until=until, **counters)
         requested = row["requested"]

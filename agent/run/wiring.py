@@ -13,14 +13,14 @@ from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe.events import Events, to_log
 from agent.run import solo
-from agent.store.db import open_tasks
 from agent.store.ratios import TokenRatios
+from agent.taskqueue import LEDGERS
 from agent.taskqueue.identity import owner
-from agent.taskqueue.ledger import Ledger
 
 if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Forge
+    from agent.taskqueue.ledger import Ledger
     from agent.values import TaskKey
 
 
@@ -32,15 +32,17 @@ class Wiring:
         self.events = events or Events([to_log])
         self.owner = owner(settings.base_dir)
 
-    @cached_property
+    @property
     def db(self) -> Any:
-        """The connection to tasks.db."""
-        return open_tasks(self.settings.base_dir)
+        """The connection that the ledger has: one for all that this process keeps in rows."""
+        return self.ledger.db
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Rows: what is to do, what runs, what is done."""
-        return Ledger(self.db)
+        """Rows: what is to do, what runs, what is done; kept where `taskqueue.ledger` says."""
+        address = self.settings.taskqueue.ledger
+        ledger: Ledger = LEDGERS.load(address.partition("://")[0])(self.settings.base_dir, address)
+        return ledger
 
     @cached_property
     def ratios(self) -> TokenRatios:
@@ -71,5 +73,5 @@ class Wiring:
 
     def close(self) -> None:
         """Close what was opened."""
-        if "db" in self.__dict__:
-            self.db.close()
+        if "ledger" in self.__dict__:
+            self.ledger.close()

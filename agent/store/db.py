@@ -1,8 +1,8 @@
-"""One SQL connection with named queries.  SQLite here; a PostgreSQL class with the same three methods can stand beside.
+"""One SQL connection with named queries: SQLite here, PostgreSQL in `postgres.py`; the contract is in `base.py`.
 
-What the ledger and `context` need is exactly this: `run` a query by name, `transaction`, `close`.  `:name` parameters
-only, autocommit outside `transaction()`, which is BEGIN IMMEDIATE: a read that becomes a write would be refused at
-once in WAL mode.  Opened after a fork, never before.  Rules and figures: ../docs/durability.md, section 2.
+`open_tasks` opens the one that `taskqueue.ledger` names.  `:name` parameters only, autocommit outside
+`transaction()`, which is BEGIN IMMEDIATE: a read that becomes a write would be refused at once in WAL mode.  Opened
+after a fork, never before.  Rules and figures: ../docs/durability.md, section 2.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from agent import clock, disk
-from agent.errors import DiskError, LedgerError, SurroundingsError
+from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
 from agent.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
     from pathlib import Path
     from types import ModuleType
+
+    from agent.store import base
 
 Rows = list[dict[str, Any]]
 
@@ -128,6 +131,14 @@ class Database:
             except BaseException:
                 self._roll_back()
                 raise
+
+    def define(self, statement: str) -> None:
+        """Execute a statement of a migration."""
+        self.execute(statement)
+
+    def now(self) -> datetime:
+        """The time of this machine, the only one that uses the file."""
+        return clock.now()
 
     def has_table(self, name: str) -> bool:
         """Whether the table exists."""
@@ -238,10 +249,17 @@ def _code(error: Exception) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def open_tasks(base_dir: Path) -> Database:
-    """`base_dir/tasks.db`, made when missing, with the newest schema."""
+def open_tasks(base_dir: Path, address: str = "sqlite") -> base.Database:
+    """The database of `taskqueue.ledger`, with the newest schema: `base_dir/tasks.db`, made when missing, or the
+    PostgreSQL database at `address`."""
     from agent.store import migrate
 
+    if address.startswith("postgresql://"):
+        from agent.store.postgres import open_postgres
+
+        return open_postgres(address)
+    if address not in ("", "sqlite"):
+        raise ConfigError(f"taskqueue.ledger: {address!r} is not known; known are sqlite and postgresql://…")
     database = Database(base_dir / "tasks.db")
     try:
         migrate.apply(database)

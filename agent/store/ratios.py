@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 
 if TYPE_CHECKING:
-    from agent.store.db import Database
+    from agent.store.base import Database
 
 # The rule of `tokens.ratios.blend`, which stands on the same floor and cannot be called from here.
 WEIGHT = 0.3  # of the newest pair, against everything before it; the first three are averaged

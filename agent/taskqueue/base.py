@@ -33,12 +33,15 @@ if TYPE_CHECKING:
 
     from agent.taskqueue.moves import Word
 
-LEDGERS = Registry("ledger", {"sqlite": "agent.taskqueue.ledger:open_sqlite"})
+LEDGERS = Registry(
+    "ledger",
+    {"sqlite": "agent.taskqueue.ledger:open_sqlite", "postgresql": "agent.taskqueue.ledger:open_postgresql"},
+)
 """Scheme of `taskqueue.ledger` → function `(base_dir, address) -> BaseLedger`; `sqlite` is `base_dir/tasks.db`."""
 
 
 class Database(Protocol):
-    """What a ledger needs of a database (`store.db.Database`)."""
+    """What a ledger needs of a database (`store.base.Database`)."""
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
         """Execute a named query."""
@@ -46,6 +49,10 @@ class Database(Protocol):
 
     def transaction(self) -> AbstractContextManager[Any]:
         """All or nothing; sees no change of others between its first statement and its end, or they are refused."""
+        ...
+
+    def now(self) -> datetime:
+        """The time by which leases are judged."""
         ...
 
 

@@ -102,12 +102,12 @@ class Ledger:
         return Row.of(found[0]) if found else None
 
     def due(self, limit: int, now: datetime | None = None) -> Uuids:
-        return [row["uuid"] for row in self.db.run("ledger_due", now=clock.stamp(now), limit=_limit(limit))]
+        return [row["uuid"] for row in self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit))]
 
     # --- the holder --------------------------------------------------------------------------------------------
 
     def claim(self, uuid: str, owner: str, lease_seconds: float) -> Claim:
-        now = clock.now()
+        now = self.db.now()
         found = self.db.run(
             "ledger_claim",
             uuid=uuid,
@@ -123,7 +123,7 @@ class Ledger:
         return Claim(row.uuid, row.attempt, row.key, row.user, row.parent_uuid, row.title)
 
     def beat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
-        now = clock.now()
+        now = self.db.now()
         lease_until = _after(now, lease_seconds)
         found = self.db.run("ledger_beat", uuid=uuid, attempt=attempt, now=clock.stamp(now), lease_until=lease_until)
         if not found:
@@ -173,7 +173,7 @@ class Ledger:
         *,
         on_poison: Callable[[Row], None] | None = None,
     ) -> Uuids:
-        moment = clock.stamp(now)
+        moment = self._stamp(now)
         requeued = []
         for row in self.list(Status.RUNNING):
             if self._lives(row, is_alive, moment):
@@ -237,7 +237,7 @@ class Ledger:
         return result[0]
 
     def today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
-        day = clock.stamp(clock.now().replace(hour=0, minute=0, second=0, microsecond=0))
+        day = clock.stamp(self.db.now().replace(hour=0, minute=0, second=0, microsecond=0))
         (sums,) = self.db.run("ledger_today", day=day, owner=owner, repo=repo, instance=instance, source=source)
         return int(sums["runs"]), float(sums["cost"])
 
@@ -246,6 +246,10 @@ class Ledger:
 
     def delete(self, uuid: str) -> bool:
         return bool(self.db.run("task_delete", uuid=uuid))
+
+    def _stamp(self, now: datetime | None) -> str:
+        """`now`, else the database's time: one clock for all hosts that share it."""
+        return clock.stamp(self.db.now() if now is None else now)
 
     def close(self) -> None:
         """Close the database."""
@@ -335,6 +339,13 @@ def open_sqlite(base_dir: Path, address: str = "") -> Ledger:  # noqa: ARG001 - 
     from agent.store.db import open_tasks
 
     return Ledger(open_tasks(base_dir), place=identity.place(base_dir))
+
+
+def open_postgresql(base_dir: Path, address: str) -> Ledger:
+    """The ledger at `address`, `postgresql://user:password@host:port/database`; `base_dir` is this host's."""
+    from agent.store.postgres import open_postgres
+
+    return Ledger(open_postgres(address), place=identity.place(base_dir))
 
 
 def _seen(row: Row) -> dict[str, Any]:

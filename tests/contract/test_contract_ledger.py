@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from contextlib import nullcontext
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+import services
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,7 +27,8 @@ PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate
 
 
 def open_ledger(name, base_dir):
-    return LEDGERS.load(name)(base_dir, "")
+    """In SQLite the base_dir is the database; in PostgreSQL a schema named for it."""
+    return LEDGERS.load(name)(base_dir, services.postgres(base_dir) if name == "postgresql" else "")
 
 
 def key(number=1, **changes):
@@ -46,8 +49,13 @@ def name(request):
 
 
 @pytest.fixture
-def base_dir(tmp_path):
-    return tmp_path / "contexts"
+def base_dir(name, tmp_path):
+    folder = tmp_path / "contexts"
+    if name != "postgresql":
+        yield folder
+        return
+    with services.schema(folder):
+        yield folder
 
 
 @pytest.fixture
@@ -588,6 +596,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
         self.folder = tempfile.TemporaryDirectory()
         self.base_dir = Path(self.folder.name)
+        self.schema = services.schema(self.base_dir) if self.ledger_name == "postgresql" else nullcontext()
+        self.schema.__enter__()
         self.clock = clock.FakeClock()
         self.switch = clock.use(self.clock)
         self.switch.__enter__()
@@ -712,6 +722,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "ledger"):
             self.ledger.close()
+            self.schema.__exit__(None, None, None)
             self.switch.__exit__(None, None, None)
             self.folder.cleanup()
 
@@ -720,6 +731,8 @@ class LedgerMachine(RuleBasedStateMachine):
 def test_any_order_of_calls_keeps_the_rules(name):
     from hypothesis.stateful import run_state_machine_as_test
 
+    if name == "postgresql":
+        services.need_postgres()
     machine = type("Machine", (LedgerMachine,), {"ledger_name": name})
     run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=25, deadline=None))
 

@@ -88,7 +88,7 @@ RETURNING status;
 
 -- name: task_list
 SELECT * FROM tasks
-WHERE (:status IS NULL OR status = :status)
+WHERE (CAST(:status AS TEXT) IS NULL OR status = :status)
 ORDER BY created_at DESC, uuid
 LIMIT :limit;
 

@@ -93,5 +93,5 @@ def test_a_row_of_a_newer_schema_is_read_and_nulls_are_defaults():
 
 
 def test_an_unknown_ledger_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match="known are sqlite"):
+    with pytest.raises(ConfigError, match="known are postgresql, sqlite"):
         LEDGERS.load("sqlight")

@@ -1,0 +1,79 @@
+"""Servers that a test may need: PostgreSQL, RabbitMQ and Redis on this machine.
+
+None is started here (`scripts/test-peers` starts what is installed).  Where one does not answer, its tests skip with the
+reason; with CI=1 they fail.  Each test has a schema, a queue of its own, and takes it away again.
+"""
+
+import hashlib
+import os
+import socket
+from contextlib import contextmanager
+from functools import cache
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+POSTGRES = os.environ.get("MAKIMONO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+RABBITMQ = os.environ.get("MAKIMONO_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
+REDIS = os.environ.get("MAKIMONO_TEST_REDIS", "redis://127.0.0.1:6379/15")
+
+
+def absent(reason):
+    """Skip, or fail where everything must be there."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{reason} (CI is set)")
+    pytest.skip(reason)
+
+
+@cache
+def postgres_fault():
+    """Why PostgreSQL cannot be used here, "" when it can."""
+    import psycopg
+
+    try:
+        with psycopg.connect(POSTGRES, connect_timeout=5) as connection:
+            connection.execute("SELECT 1")
+    except psycopg.Error as error:
+        return f"no PostgreSQL at {POSTGRES}: {error}"
+    return ""
+
+
+def need_postgres():
+    if postgres_fault():
+        absent(postgres_fault())
+
+
+def schema_of(folder):
+    return "makimono_" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
+
+
+def postgres(folder):
+    """The address of the schema that belongs to `folder`."""
+    return f"{POSTGRES}?options={quote(f'-csearch_path={schema_of(folder)}')}"
+
+
+@contextmanager
+def schema(folder):
+    """Make the schema of `folder`; its address."""
+    import psycopg
+
+    need_postgres()
+    name = schema_of(folder)
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
+        connection.execute(f"CREATE SCHEMA {name}")
+    try:
+        yield postgres(folder)
+    finally:
+        with psycopg.connect(POSTGRES, autocommit=True) as connection:
+            connection.execute(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+def need(address):
+    """`address`, when something listens there."""
+    parts = urlsplit(address)
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=5).close()
+    except OSError as error:
+        absent(f"nothing listens at {parts.hostname}:{parts.port} ({parts.scheme}): {error}")
+    return address
