@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 16
 COPY = 1 << 20
+LOCK_TRIES = 10
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and resume the task",
@@ -172,17 +174,22 @@ def copy_range(source: int, target: int, start: int, end: int) -> None:
 
 
 def lock(path: Path, mode: int = 0o600) -> int:
-    """Take the flock on `path` without waiting; returns the descriptor, which holds it until closed or death.
+    """Take the flock on `path`, or say who cannot; returns the descriptor, which holds it until closed or death.
 
-    LockHeld when somebody else has it.  O_CLOEXEC: a tool that this process starts must not inherit it.
+    LockHeld when somebody else has it.  O_CLOEXEC: a tool that this process starts must not inherit it.  It is tried
+    for a tenth of a second, because `is_locked` of another process holds it for an instant.
     """
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise LockHeld(f"{path} is locked by another process") from None
+    for last in (False,) * LOCK_TRIES + (True,):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if last:
+                os.close(descriptor)
+                raise LockHeld(f"{path} is locked by another process") from None
+            time.sleep(0.01)
     return descriptor
 
 

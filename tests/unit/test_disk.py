@@ -1,0 +1,181 @@
+"""Files: whole or not at all, one holder of a lock, no symlink followed."""
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from agent import disk
+from agent.errors import DiskError, LockHeld
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path):
+    path = tmp_path / "view"
+    disk.write_file(path, b"old")
+    disk.write_file(path, [b"new ", b"text"], mode=0o640)
+    assert path.read_bytes() == b"new text"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["view"]
+
+
+def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "view"
+    disk.write_file(path, b"old")
+
+    def pieces():
+        yield b"half"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        disk.write_file(path, pieces())
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["view"]
+
+
+def test_a_write_without_room_is_cut_back_and_names_the_file():
+    """/dev/full answers every write with ENOSPC; a limit of the file size gives a short write."""
+    descriptor = os.open("/dev/full", os.O_WRONLY | os.O_APPEND)
+    try:
+        with pytest.raises(DiskError, match=r"/dev/full: the disk is full; free some space"):
+            disk.append(descriptor, b"line\n", "/dev/full")
+    finally:
+        os.close(descriptor)
+
+
+SHORT = """
+import os, resource, signal, sys
+from pathlib import Path
+from agent import disk
+from agent.errors import DiskError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+disk.append(descriptor, b"first\\n", path)
+try:
+    disk.append(descriptor, b"second line\\n", path)
+except DiskError as error:
+    print(error)
+"""
+
+
+def test_a_short_write_leaves_whole_lines_only(tmp_path):
+    path = tmp_path / "messages.jsonl"
+    done = subprocess.run([sys.executable, "-c", SHORT, str(path)], capture_output=True, text=True, check=True)
+    assert "cannot write" in done.stdout
+    assert path.read_bytes() == b"first\n"
+
+
+def test_lines_are_read_backwards_over_block_borders(tmp_path):
+    path = tmp_path / "lines"
+    lines = [b"%d %s" % (number, b"x" * (number * 997 % 70_000)) for number in range(40)]
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    with path.open("rb") as file:
+        found = list(disk.read_backwards(file.fileno(), path.stat().st_size))
+        assert [line for _, line in found] == lines[::-1]
+        for offset, line in found:
+            assert os.pread(file.fileno(), len(line), offset) == line
+
+
+def test_one_process_holds_a_lock_until_its_death(tmp_path):
+    path = tmp_path / "lock"
+    code = "import sys, time; from pathlib import Path; from agent import disk; disk.lock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        assert disk.is_locked(path)
+        with pytest.raises(LockHeld, match="is locked by another process"):
+            disk.lock(path)
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert not disk.is_locked(path)
+    disk.unlock(disk.lock(path))
+
+
+def test_a_look_at_a_lock_does_not_take_it_from_its_next_holder(tmp_path):
+    path = tmp_path / "lock"
+    looker = os.open(path, os.O_RDWR | os.O_CREAT)
+    import fcntl
+
+    fcntl.flock(looker, fcntl.LOCK_EX)
+    timer = threading.Timer(0.03, os.close, [looker])
+    timer.start()
+    try:
+        disk.unlock(disk.lock(path))
+    finally:
+        timer.join()
+
+
+def test_a_lock_that_is_not_there_is_free(tmp_path):
+    assert not disk.is_locked(tmp_path / "none")
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../b"])
+def test_a_path_that_leaves_the_tree_is_refused(path, tmp_path):
+    top = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError) as error:
+            disk.open_beneath(top, path)
+        assert error.value.errno == errno.EXDEV
+    finally:
+        os.close(top)
+
+
+def test_no_symlink_is_followed_on_the_way_or_at_the_end(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_text("x")
+    (tmp_path / "way").symlink_to("real")
+    (tmp_path / "end").symlink_to("real/file")
+    top = os.open(tmp_path, os.O_RDONLY)
+    try:
+        os.close(disk.open_beneath(top, "real/./file"))
+        for path in ("way/file", "end"):
+            with pytest.raises(OSError) as error:
+                disk.open_beneath(top, path)
+            assert error.value.errno in (errno.ELOOP, errno.ENOTDIR)
+    finally:
+        os.close(top)
+
+
+def test_a_fifo_does_not_hang_and_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    top = os.open(tmp_path, os.O_RDONLY)
+    started = time.monotonic()
+    descriptor = disk.open_beneath(top, "pipe")
+    assert not disk.is_regular(descriptor)
+    assert time.monotonic() - started < 30
+    os.close(descriptor)
+    os.close(top)
+
+
+def test_a_range_is_copied_and_a_shorter_source_is_an_error(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"0123456789")
+    with source.open("rb") as one, target.open("wb") as two:
+        disk.copy_range(one.fileno(), two.fileno(), 2, 6)
+        with pytest.raises(OSError, match="shorter"):
+            disk.copy_range(one.fileno(), two.fileno(), 8, 12)
+    assert target.read_bytes().startswith(b"2345")
+
+
+def test_a_folder_moves_and_a_missing_one_is_a_disk_error(tmp_path):
+    (tmp_path / "running/x").mkdir(parents=True)
+    (tmp_path / "completed").mkdir()
+    disk.move_dir(tmp_path / "running/x", tmp_path / "completed/x")
+    assert (tmp_path / "completed/x").is_dir()
+    with pytest.raises(DiskError):
+        disk.move_dir(tmp_path / "running/y", tmp_path / "completed/y")
+
+
+def test_a_new_folder_gets_its_mode_whatever_the_umask(tmp_path):
+    old = os.umask(0o077)
+    try:
+        assert disk.make_dir(tmp_path / "a", 0o711).stat().st_mode & 0o777 == 0o711
+    finally:
+        os.umask(old)

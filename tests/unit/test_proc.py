@@ -1,0 +1,102 @@
+"""Commands of this program: bounded output, an end in time, and no process left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from agent import proc
+
+ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+def run(script, **options):
+    return proc.run(["/bin/sh", "-c", script], env=ENV, **{"timeout": 30, **options})
+
+
+def test_output_and_exit_code_are_kept():
+    done = run("echo out; echo err >&2; exit 3")
+    assert (done.returncode, sorted(done.output.split()), done.timed_out) == (3, [b"err", b"out"], False)
+
+
+def test_the_environment_is_exactly_what_is_given():
+    done = proc.run(["/usr/bin/env"], env={"ONLY": "this"}, timeout=30)
+    assert done.output == b"ONLY=this\n"
+
+
+def test_standard_input_is_closed_unless_it_is_given():
+    assert run("cat").output == b""
+    assert run("cat", stdin=b"x" * 300_000, cap=1 << 20).output == b"x" * 300_000
+
+
+def test_long_output_keeps_head_and_tail_and_says_how_much_is_missing(tmp_path):
+    done = run("seq 1 100000", cap=1000, spool=tmp_path / "whole")
+    whole = (tmp_path / "whole").read_bytes()
+    assert whole == b"".join(b"%d\n" % number for number in range(1, 100_001))
+    assert done.output.startswith(b"1\n2\n")
+    assert done.output.endswith(b"100000\n")
+    assert done.dropped == len(whole) - 1000
+    assert (tmp_path / "whole").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_whole_group_is_killed_at_the_time_out_and_what_was_said_is_kept():
+    done = run("echo said; sleep 77.5 & sleep 77.5", timeout=0.5)
+    assert done.timed_out
+    assert done.output == b"said\n"
+    assert b"77.5" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
+
+
+def test_a_stop_ends_it():
+    done = run("sleep 60", stop=lambda: True)
+    assert done.timed_out
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_grandchild_that_holds_the_pipe_does_not_hold_us():
+    started = time.monotonic()
+    done = run("echo done; sleep 55 &")
+    assert done.output == b"done\n"
+    assert time.monotonic() - started < 40
+
+
+def test_a_program_that_is_not_there_is_an_os_error():
+    with pytest.raises(FileNotFoundError):
+        proc.run(["/nonexistent/program"], env=ENV, timeout=5)
+
+
+def test_a_tree_is_found_by_its_uuid_even_after_setsid_and_ended():
+    uuid = "11111111-2222-3333-4444-555555555555"
+    environment = {**ENV, proc.MARK: uuid}
+    child = subprocess.Popen(["/bin/sh", "-c", "setsid sleep 66.6 & sleep 66.6"], env=environment)
+    try:
+        deadline = time.monotonic() + 30
+        while len(proc.marked(uuid)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(proc.marked(uuid)) >= 3
+        assert proc.end_tree(uuid) >= 3
+        assert proc.marked(uuid) == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_uuid_that_begins_alike_is_another_task():
+    child = subprocess.Popen(["/bin/sleep", "60"], env={**ENV, proc.MARK: "abc-2"})
+    try:
+        assert proc.marked("abc") == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_process_is_named_for_its_task_and_keeps_its_environment_visible():
+    code = (
+        "from agent import proc; proc.title('makimono: x'); import os;"
+        "print(open('/proc/self/cmdline').read().strip(chr(0)), b'SEEN=1' in open('/proc/self/environ','rb').read())"
+    )
+    environment = {**ENV, "SEEN": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "makimono: x True\n"
