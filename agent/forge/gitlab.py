@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from agent import clock
 from agent.errors import (
-    ConfigError,
     ForgeAccessRefused,
     ForgeError,
     ForgeRefused,
@@ -26,8 +24,9 @@ from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
 from agent.forge.gitlab_asking import taken_away, who_asked
 from agent.forge.gitlab_getter import GitLabTaskGetter
-from agent.forge.gitlab_merges import LOOK_UP_WAIT, Merges
+from agent.forge.gitlab_merges import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, Merges
 from agent.forge.gitlab_places import Places, number, username
+from agent.forge.gitlab_section import addresses, listed
 from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.marks import hidden_in
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 GIT_USER = "oauth2"
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
-_PROJECT = re.compile(r"[1-9][0-9]*|[\w.-]+(/[\w.-]+)+")
 
 
 class GitLabForge:
@@ -56,21 +54,22 @@ class GitLabForge:
     def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
         self.section = section
         self.alone = alone
-        self.base_url, self.instance = _addresses(str(section.base_url))
+        self.base_url, self.instance = addresses(str(section.base_url))
         self.labels = Labels.of(section)
-        self.projects = _projects(section)
+        self.projects = listed(section)
         self.wire = GitLabWire(section, self.base_url, settings.base_dir / "limits", self.instance)
         self.places = Places(self.wire, section)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.groups: set[str] = set()  # owners that are groups, not people
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
+        self.askers: dict[tuple[Any, ...], Any] = {}  # waiting item as it was → who asked
         self._problems: list[IssueUnreadable] = []
         self._merges_of: dict[TaskKey, set[int]] = {}
         self._states: dict[TaskKey, tuple[str, bool]] = {}
 
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
-        hosts = [_addresses(str(section.base_url))[1] for section in settings.gitlab]
+        hosts = [addresses(str(section.base_url))[1] for section in settings.gitlab]
         return tuple(
             cls(settings, section, alone=hosts.count(host) == 1)
             for section, host in zip(settings.gitlab, hosts, strict=True)
@@ -207,15 +206,23 @@ class GitLabForge:
         return self._seen(key, Merges(self.wire, self.places.of(key)).find(head))
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
-        with self.wire.limiter.exclusive():
-            project = self.places.of(key)
-            merges = Merges(self.wire, project)
-            pull = merges.find(head)
-            if pull is None or pull.state != "open":
-                who = self._reviewer(key, project)
-                pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who)
-        self._seen(key, pull)
-        return pull
+        project = self.places.of(key)
+        merges = Merges(self.wire, project)
+        for pause in (*BRANCH_WAITS, None):
+            try:
+                with self.wire.limiter.exclusive():
+                    pull = merges.find(head)
+                    if pull is None or pull.state != "open":
+                        who = self._reviewer(key, project)
+                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who)
+            except BranchUnknown:
+                if pause is None:
+                    raise
+                clock.sleep(pause)
+            else:
+                self._seen(key, pull)
+                return pull
+        raise AssertionError  # the last try returns or raises
 
     def update_pull(
         self,
@@ -244,7 +251,8 @@ class GitLabForge:
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
         # By base_url, not by `http_url_to_repo`: what GitLab calls itself may not be reachable from here.
         url = f"{self.base_url}/{project.full_name}.git"
-        return Repository(host, project.owner, project.name, url, project.default_branch)
+        head = f"refs/merge-requests/{_number(key)}/head" if _is_merge(key) else None
+        return Repository(host, project.owner, project.name, url, project.default_branch, self.section.ca_file, head)
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
         return GIT_USER, self.wire.token()
@@ -361,28 +369,6 @@ class GitLabForge:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
         return text.fit(body, text.MAX_NOTE)
-
-
-def _addresses(base_url: str) -> tuple[str, str]:
-    """(address of GitLab with its sub-path, instance: host, port and sub-path).  The API's own path may be given."""
-    parts = urlsplit(base_url)
-    path = re.sub(r"/api(/v4)?$", "", parts.path.rstrip("/")).rstrip("/")
-    netloc = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{netloc}{path}", f"{netloc}{path}"
-
-
-def _projects(section: Any) -> tuple[str, ...]:
-    if section.token is None:
-        raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
-    projects = []
-    for one in section.projects:
-        name = one.strip("/")
-        if not name.isdigit() and "/" not in name and section.owner is not None:
-            name = f"{section.owner.strip('/')}/{name}"
-        if not _PROJECT.fullmatch(name):
-            raise ConfigError(f"gitlab.projects: {one!r} is no project; write group/subgroup/name, or its number")
-        projects.append(name)
-    return tuple(dict.fromkeys(projects))
 
 
 def _is_merge(key: TaskKey) -> bool:

@@ -38,9 +38,10 @@ class GitLabTaskGetter:
         self.problems: tuple[IssueUnreadable, ...] = ()
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
+        self._askers: dict[tuple[Any, ...], Any] = {}
 
     def get_task_list(self) -> list[Task]:
-        self._problems, self._look_ups = [], 0
+        self._problems, self._look_ups, self._askers = [], 0, {}
         served = self.forge.served() if self.forge.projects else Served(self.forge).projects()
         projects = {project.id: (names, project) for names, project in served}
         found: dict[tuple[str, str, int], Task] = {}
@@ -49,6 +50,7 @@ class GitLabTaskGetter:
             place = (names, kind, int(item["iid"]))
             if place not in found and (task := self._task(names, project, kind, item)) is not None:
                 found[place] = task
+        self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = (*self.forge.take_problems(), *self._problems)
         return [found[place] for place in sorted(found)]
 
@@ -101,10 +103,14 @@ class GitLabTaskGetter:
         if project.archived:
             self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
             return None
-        if self._look_ups >= LOOK_UPS:
-            return None
-        self._look_ups += 1
-        user = who_asked(self.forge.wire, places, project, kind, item, self.forge.labels.queued if labelled else None)
+        state = (project.id, kind, item["iid"], item.get("updated_at"))
+        if state not in self.forge.askers:
+            if self._look_ups >= LOOK_UPS:
+                return None
+            self._look_ups += 1
+            label = self.forge.labels.queued if labelled else None
+            self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label)
+        user = self._askers[state] = self.forge.askers[state]
         if not places.may_ask(project, user):
             why = "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
             self._tell(

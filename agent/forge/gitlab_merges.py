@@ -20,13 +20,21 @@ if TYPE_CHECKING:
     from agent.forge.gitlab_wire import GitLabWire
 
 BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds between tries while the API does not know a branch that was just pushed."""
+
 LOOK_UP_WAIT = 2.0
+"""Seconds before an unanswered POST is looked up: it may still be under way."""
+
 _STATES: dict[str, Literal["open", "closed", "merged"]] = {
     "opened": "open",
     "locked": "open",  # in the middle of being merged
     "closed": "closed",
     "merged": "merged",
 }
+
+
+class BranchUnknown(ForgeError):
+    """The source branch is not there, or not yet: the push is through, what GitLab does about it is not."""
 
 
 class Merges:
@@ -49,7 +57,8 @@ class Merges:
         return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
 
     def open(self, *, title: str, body: str, head: str, base: str, draft: bool, reviewer: int | None) -> PullRef:
-        """POST, once: an unknown end is looked up before the second try, "already exists" gives the one there is."""
+        """POST, once: an unknown end is looked up before the second try, "already exists" gives the one there is.
+        BranchUnknown when GitLab does not know the branch: the caller waits."""
         wanted: dict[str, Any] = {
             "source_branch": head,
             "target_branch": base,
@@ -58,7 +67,6 @@ class Merges:
         }
         if reviewer is not None:
             wanted["reviewer_ids"] = [reviewer]
-        waits = iter(BRANCH_WAITS)
         unknown = False
         while True:
             try:
@@ -81,10 +89,8 @@ class Merges:
                 there = self._open_one(head) if error.status == 409 else None
                 if there is not None:
                     return there
-                pause = next(waits, None) if error.status in (400, 404, 409, 422) and not self._knows(head) else None
-                if pause is None:
-                    raise ForgeError(f"the merge request of {head} onto {base} cannot be opened: {error}") from error
-                clock.sleep(pause)  # the push is through, its event is not yet
+                kind = BranchUnknown if error.status in (400, 404, 409, 422) and not self._knows(head) else ForgeError
+                raise kind(f"the merge request of {head} onto {base} cannot be opened: {error}") from error
 
     def update(
         self,

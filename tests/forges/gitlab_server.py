@@ -78,6 +78,8 @@ class GitLab:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            wbufsize = -1  # an answer is one write
+            disable_nagle_algorithm = True
 
             def log_message(self, *_):
                 pass

@@ -1,0 +1,37 @@
+"""What a section `gitlab` of the settings means: which host, which projects.  ConfigError says what to write."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.errors import ConfigError
+
+_PROJECT = re.compile(r"[1-9][0-9]*|[\w.-]+(/[\w.-]+)+")
+
+
+def addresses(base_url: str) -> tuple[str, str]:
+    """(address of GitLab with its sub-path, instance: host, port and sub-path).
+
+    The API's own path may be given, of whatever version: v4 is asked, and v3 is gone.
+    """
+    parts = urlsplit(base_url)
+    path = re.sub(r"/api(/v\d+)?$", "", parts.path.rstrip("/")).rstrip("/")
+    netloc = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{netloc}{path}", f"{netloc}{path}"
+
+
+def listed(section: Any) -> tuple[str, ...]:
+    """The projects that the section lists, as `a/b/c` or as a number, each once; none: all that the account is in."""
+    if section.token is None:
+        raise ConfigError("gitlab.token is not set: set it, or GITLAB_TOKEN in the environment")
+    projects = []
+    for one in section.projects:
+        name = one.strip("/")
+        if not name.isdigit() and "/" not in name and section.owner is not None:
+            name = f"{section.owner.strip('/')}/{name}"
+        if not _PROJECT.fullmatch(name):
+            raise ConfigError(f"gitlab.projects: {one!r} is no project; write group/subgroup/name, or its number")
+        projects.append(name)
+    return tuple(dict.fromkeys(projects))
