@@ -196,7 +196,7 @@ def demo(
 
 
 def _first_uuid(shown: Demo) -> str:
-    row = shown.row()
+    row = shown.row() if (shown.folder / "contexts" / "tasks.db").exists() else None
     return row.uuid[:8] if row is not None else "UUID"
 
 
@@ -215,7 +215,7 @@ def _demo(state: State, shown: Demo) -> int:
     _heading(state, f"Before: `{before.command}` on main ends with exit code {before.exit_code}")
     _lines(state, before.output)
 
-    _heading(state, "The work: `run --once`, a worker of its own, commands in a sandbox")
+    _heading(state, f"The work: `run --once`, a worker of its own, {shown.place_of_commands}")
     code = _work(state, shown)
     row = shown.row()
     if row is None:

@@ -166,7 +166,7 @@ class Demo:
                 passed_over.append(why)
                 continue
             if not (verdict := probe(settings)).ok:
-                passed_over.append(f"{provider} answers, but its commands cannot be isolated here: {verdict.reason}")
+                passed_over.append(f"{provider} answers, but no sandbox: {verdict.reason}")
                 continue
             keys: dict[str, Any] = {"llm.provider": provider, f"llm.{provider}.model": model}
             if provider in WINDOWS and not window_is_known(settings, provider, model):
@@ -174,7 +174,10 @@ class Demo:
             return Mind(provider, model, tuple(passed_over), keys)
         keys = {"llm.provider": "replay", "llm.replay.messages": str(self.recording)}
         if not probe(settings).ok:
-            keys["sandbox.kind"] = "none"  # what the recording runs is known: the tests of the demo
+            passed_over.append(
+                "there is no sandbox here (`doctor` says why); the recording runs without one: its commands are known"
+            )
+            keys["sandbox.kind"] = "none"
         return Mind("replay", "replay", tuple(passed_over), keys)
 
     @cached_property
@@ -219,6 +222,11 @@ class Demo:
             place[last] = "recorded.jsonl" if last == "messages" else value
         disk.write_file(self.config, yaml.safe_dump(nested, sort_keys=False).encode(), 0o644)
         return self.load(**keys)
+
+    @property
+    def place_of_commands(self) -> str:
+        """Where the commands of the model run, in words."""
+        return "commands without a sandbox" if self.settings.sandbox.kind == "none" else "commands in a sandbox"
 
     # --- the work ----------------------------------------------------------------------------------------------
 

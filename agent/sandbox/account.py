@@ -52,6 +52,23 @@ def own_uid(uuid: str) -> int | None:
     return uid_of(uuid) if os.geteuid() == 0 else None
 
 
+NEEDED = (0, 6, 7)
+"""CAP_CHOWN, CAP_SETGID, CAP_SETUID (capabilities(7)): what root needs to give files away and to become another."""
+
+
+def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Path = Path("/proc/self/status")) -> bool:
+    """Whether this root may give files to `uid` and start commands as it: a container's may map no such user, or have
+    had its capabilities taken."""
+    if not any(first <= uid <= last for first, last in (spans() if mapped is None else mapped)):
+        return False
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return True
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), None)
+    return effective is None or all(effective >> number & 1 for number in NEEDED)
+
+
 def reachable(path: Path, uid: int | None) -> bool:
     """Whether user `uid`, a member of the one group of the same number, can pass every folder on the way to `path`.
 

@@ -43,7 +43,8 @@ class Unconfined:
         self.uuid = uuid
         self.limits = settings.sandbox.limits
         own = account.own_uid(uuid)
-        self.uid = own if account.reachable(base_dir / "x", own) else None
+        usable = own is not None and account.can_become(own) and account.reachable(base_dir / "x", own)
+        self.uid = own if usable else None
         self.interpreter = interpreter(base_dir)
         if self.interpreter is not None and not account.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
@@ -88,7 +89,7 @@ class Unconfined:
             except OSError as error:
                 raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error
             finally:
-                proc.end_tree(mark, name=MARK)
+                proc.end_tree(mark, name=MARK, own=True)
         code = finished.returncode
         if code < 0 and not finished.timed_out:
             code = 128 - code

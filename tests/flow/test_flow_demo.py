@@ -19,10 +19,10 @@ NOWHERE = "http://127.0.0.1:9"
 """The discard port: nothing listens there, whatever runs on this machine."""
 
 
-def demo(folder, *args, code=0, **environment):
+def demo(folder, *args, code=0, within=(), **environment):
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "TZ", "TMPDIR")}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "main.py"), "demo", *map(str, args)],
+        [*within, sys.executable, str(ROOT / "main.py"), "demo", *map(str, args)],
         cwd=folder,
         env=kept | {"HOME": str(folder), "OLLAMA_ENDPOINT": NOWHERE, "LMSTUDIO_BASE_URL": NOWHERE} | environment,
         capture_output=True,
@@ -153,7 +153,7 @@ def test_ollama_is_asked_where_there_is_no_key(tmp_path, monkeypatch):
     finally:
         script.close()
     if mind.is_replay:
-        assert "cannot be isolated" in mind.passed_over[-1]
+        assert "there is no sandbox here" in mind.passed_over[-1]
         return
     assert (mind.provider, mind.model) == ("ollama", "qwen3:4b")
     assert shown.settings.provider().context_length == 16_384
@@ -184,3 +184,36 @@ def test_the_recording_names_no_place_of_the_machine_it_was_made_on():
     text = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8")
     assert str(Path.home()) not in text
     assert "/tmp/" not in text
+
+
+NO_NAMESPACES = (
+    "unshare",
+    "-Ur",
+    "sh",
+    "-c",
+    'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --no-new-privs "$@"',
+    "sh",
+)
+"""Starts a command where user namespaces are switched off and root has no power: nothing can be isolated there."""
+
+
+def test_where_commands_cannot_be_isolated_the_recording_is_played_and_it_says_so(tmp_path):
+    """A live model would have to work without any command; those of the recording are known."""
+    tried = subprocess.run([*NO_NAMESPACES, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        pytest.skip(f"no user namespace to switch them off in: {tried.stderr}")
+    models = Reply({"object": "list", "data": [{"id": "some-talker"}]})
+    script = Script(Parts({}), routes={("GET", "/v1/models"): models})
+    try:
+        done = demo(
+            tmp_path,
+            OPENAI_API_KEY="key-of-the-test",
+            OPENAI_BASE_URL=f"{script.url}/v1",
+            within=NO_NAMESPACES,
+        )
+    finally:
+        script.close()
+    assert "openai answers, but no sandbox: commands cannot be isolated here" in done.stdout
+    assert "the recording runs without one" in done.stdout
+    assert "commands without a sandbox" in done.stdout
+    assert "ends with exit code 0" in done.stdout

@@ -120,6 +120,16 @@ def test_a_small_user_namespace_gives_what_it_has():
     assert account.spans()
 
 
+def test_a_root_that_is_root_of_nothing_runs_commands_as_itself(tmp_path):
+    status = tmp_path / "status"
+    status.write_text("Name:\tx\nCapEff:\t00000000000000c1\n")
+    assert account.can_become(5, [(0, 9)], status)
+    assert not account.can_become(5, [(0, 0), (6, 9)], status)
+    status.write_text("CapEff:\t00000000000000c0\n")
+    assert not account.can_become(5, [(0, 9)], status)
+    assert account.can_become(5, [(0, 9)], tmp_path / "none")
+
+
 def test_an_ordinary_user_has_no_other_uid():
     assert (account.own_uid(UUID) is None) == (os.geteuid() != 0)
     assert account.reachable(Path("/root/x"), None)
