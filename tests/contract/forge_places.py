@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+from forges.github_emulate import GitHubEmulatePlace
 from forges.github_place import GitHubPlace
+from forges.github_prism import GitHubPrismPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent.forge.local import LocalForge
@@ -128,4 +130,10 @@ class LocalPlace:
         return len(list((self.tracker / "pulls").glob("*.md"))) if (self.tracker / "pulls").exists() else 0
 
 
-PLACES = {"local": LocalPlace, "github": GitHubPlace, "gitlab": GitLabPlace}
+PLACES = {
+    "local": LocalPlace,
+    "github": GitHubPlace,
+    "github-prism": GitHubPrismPlace,
+    "github-emulate": GitHubEmulatePlace,
+    "gitlab": GitLabPlace,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 from pydantic import SecretStr
 
@@ -24,16 +25,23 @@ def github_settings(root, base_url, **changes):
 class GitHubPlace:
     """People with a browser."""
 
-    def __init__(self, root, **changes):
+    lacks: ClassVar[dict[str, str]] = {}
+    peer = None  # a context manager of a folder: what runs for all tests of a session
+
+    def __init__(self, root, peer=None, **changes):
         self.root = root
         self.changes = changes
-        self.server = GitHubServer().__enter__()
-        self.repo = self.server.state.repo("acme", "web")
+        self.start(peer)
         self.forge = self.again()
+
+    def start(self, peer):
+        self.server = GitHubServer().__enter__()
+        self.address = self.server.base
+        self.repo = self.server.state.repo("acme", "web")
 
     def again(self, **changes):
         """The adapter of another process."""
-        settings = github_settings(self.root, self.server.base, **(self.changes | changes))
+        settings = github_settings(self.root, self.address, **(self.changes | changes))
         return GitHubForge.all(settings)[0]
 
     def close(self):

@@ -168,9 +168,9 @@ class State:
         label = repo.label(name)
         return make("label", **label, url=f"{repo.url}/labels/x", default=False, node_id=f"LA_{label['id']}")
 
-    def show_repo(self, repo):
+    def show_repo(self, repo, schema="full-repository"):
         return make(
-            "full-repository",
+            schema,
             id=repo.id,
             name=repo.name,
             full_name=repo.full_name,
@@ -283,7 +283,7 @@ class State:
 
         def side(ref, of):
             made = make(schema)["head"] if of is None else make(schema)["base"]
-            shown = None if of is None else self.show_repo(of)
+            shown = None if of is None else self.show_repo(of, "repository")
             owner = of.owner if of is not None else None
             return made | {
                 "label": f"{owner}:{ref}",

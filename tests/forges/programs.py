@@ -1,0 +1,70 @@
+"""Programs of other people that forge tests talk to: node, Prism, emulate; what is missing skips, with CI=1 it fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = ROOT / "tests" / "peers" / "node_modules"
+PRISM = MODULES / "@stoplight" / "prism-cli" / "dist" / "index.js"
+EMULATE = MODULES / "emulate" / "dist" / "index.js"
+
+
+def missing(what):
+    """Skip, or fail where everything is to be installed."""
+    if os.environ.get("CI") == "1":
+        pytest.fail(f"{what}; scripts/test-peers installs it")
+    pytest.skip(f"{what}; scripts/test-peers installs it")
+
+
+def node(script):
+    """The argument list that runs an installed script with Node 22 or newer."""
+    if not script.is_file():
+        missing(f"{script.relative_to(MODULES)} is not installed")
+    for one in (shutil.which("node"), ROOT / ".venv" / "bin" / "node"):
+        if one is None or not Path(one).exists():
+            continue
+        said = subprocess.run([one, "--version"], capture_output=True, text=True)
+        if said.returncode == 0 and int(said.stdout.strip().lstrip("v").split(".")[0]) >= 22:
+            return [str(one), str(script)]
+    missing("Node 22 is not installed")
+    return []
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def running(argv, port, log):
+    """The program, once it listens; ended by its own number."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 90
+        while process.poll() is None and time.monotonic() < until:
+            with socket.socket() as probe:
+                probe.settimeout(0.5)
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        else:
+            pytest.fail(f"{argv[1]} did not start: {log.read_text()[-2000:]}")
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
