@@ -23,8 +23,9 @@ RULES = ("AGENTS.md", "CLAUDE.md")
 RULES_SHARE = 8
 """Repository rules take at most one eighth of the window."""
 
-ISSUE_LIMIT = 200_000
-"""Characters of an issue's body that go into the briefing; the rest is named, not shown."""
+ISSUE_LIMIT = 1 << 20
+"""Characters of a body or a comment, as many as any forge takes.  A task is never cut to fit: what does not fit
+is told on the issue and not sent (seed 001, FR-5; design: section 5)."""
 
 
 def system_prompt(settings: Settings) -> str:
@@ -44,7 +45,7 @@ def briefing(
 ) -> str:
     """The first user message: repository rules as data, then the task."""
     title = clean(issue.title, limit=500)
-    body = clean(issue.body, limit=min(ISSUE_LIMIT, max(1000, window)))
+    body = clean(issue.body, limit=ISSUE_LIMIT)
     return render(
         "briefing",
         rules=list(rules(workspace, marker, limit=max(500, window * 2 // RULES_SHARE))),
