@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Literal, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-from agent.errors import ConfigError, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
+from agent.forge.base_branch import base_of
 from agent.forge.github_getter import GitHubTaskGetter
 from agent.forge.github_places import Places, login
 from agent.forge.github_pulls import MAX_BODY, Pulls
-from agent.forge.github_talk import Cursor, Talk, number_of
+from agent.forge.github_section import instance_of, projects_of, qualifiers_of
+from agent.forge.github_talk import Talk, number_of
 from agent.forge.github_wire import QUICK, GitHubWire
 from agent.forge.marks import hidden_in
+from agent.forge.talk import Cursor
 
 if TYPE_CHECKING:
     from agent.forge.base import Comment
     from agent.forge.github_places import Project
     from agent.values import TaskKey
 
-PUBLIC = "https://api.github.com"
 GIT_USER = "x-access-token"
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
-_PROJECT = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
-_BASE = re.compile(r"[ \t]*base:[ \t]*`?([^\s`:~^?*\[\\]+)`?[ \t]*", re.IGNORECASE)
 _COLOURS = {
     "queued": "5319e7",
     "processing": "fbca04",
@@ -57,10 +57,10 @@ class GitHubForge:
 
     def __init__(self, settings: Any, section: Any) -> None:
         self.section = section
-        self.instance = _instance(str(section.base_url))
+        self.instance = instance_of(str(section.base_url))
         self.labels = Labels.of(section)
-        self.projects = _projects(section)
-        self.qualifiers = _qualifiers(section, self.projects)
+        self.projects = projects_of(section)
+        self.qualifiers = qualifiers_of(section, self.projects)
         self.searches = bool(self.qualifiers)
         names = tuple("/".join(project) for project in self.projects)
         self.wire = GitHubWire(section, settings.base_dir / "limits", self.instance, names)
@@ -91,9 +91,8 @@ class GitHubForge:
 
     def read(self, key: TaskKey) -> IssueText:
         project, item = self._issue(key)
-        body, base = _base_of(str(item.get("body") or ""))
         labels = self.label_names(item)
-        base = base or next((name[5:].strip() for name in labels if name.lower().startswith("base:")), None)
+        body, base = base_of(str(item.get("body") or ""), labels)
         if item.get("pull_request"):
             base = str(self.wire.get(f"{project.path}/pulls/{key.task_id}")["head"]["ref"])
         comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key)))
@@ -329,57 +328,7 @@ class GitHubForge:
         return body.encode("utf-8", "replace").decode()
 
 
-def _instance(base_url: str) -> str:
-    """`github.com`, else the host (with port and path) of a GitHub Enterprise server."""
-    if base_url.rstrip("/") == PUBLIC:
-        return "github.com"
-    parts = urlsplit(base_url)
-    path = re.sub(r"/api(/v3)?$", "", parts.path.rstrip("/"))
-    return f"{parts.netloc.rpartition('@')[2]}{path}"
-
-
-def _projects(section: Any) -> tuple[tuple[str, str], ...]:
-    if section.token is None and section.app is None:
-        raise ConfigError(
-            "github.token is not set: set it, or GITHUB_TOKEN in the environment, or github.app for a GitHub App"
-        )
-    if not (section.projects or section.owner or section.query):
-        raise ConfigError(
-            "github needs projects (a list of owner/name), owner or query: without one the label would be "
-            "looked for in all of GitHub"
-        )
-    projects = []
-    for name in section.projects:
-        full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
-        if not _PROJECT.fullmatch(full):
-            raise ConfigError(f"github.projects: {name!r} is no repository; write owner/name")
-        owner, _, repo = full.partition("/")
-        projects.append((owner, repo))
-    return tuple(projects)
-
-
-def _qualifiers(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """The words of the search; none when the projects are listed one by one."""
-    if projects and not section.query:
-        return ()
-    words = [f"repo:{owner}/{repo}" for owner, repo in projects]
-    if section.owner and not projects:
-        words.append(f"user:{section.owner}")
-    return (*words, *(str(section.query).split() if section.query else ()))
-
-
 def _number(key: TaskKey) -> str:
     if not _NUMBER.fullmatch(key.task_id):
         raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitHub; they are called 1, 2, 3 …")
     return key.task_id
-
-
-def _base_of(body: str) -> tuple[str, str | None]:
-    """(body without it, branch) of a line `base: NAME` that is the first or the last of the text."""
-    lines = body.split("\n")
-    full = [number for number, line in enumerate(lines) if line.strip()]
-    for number in (full[0], full[-1]) if full else ():
-        if match := _BASE.fullmatch(lines[number].rstrip("\r")):
-            rest = lines[:number] + lines[number + 1 :]
-            return "\n".join(rest).strip("\r\n"), match[1]
-    return body, None

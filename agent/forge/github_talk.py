@@ -1,19 +1,15 @@
 """What people say on an issue and on the pull requests that belong to it: comments, reviews, and where each left off.
 
-A cursor is JSON text: `t` the newest change seen, `d` id → digest of what was seen, `p` the pull requests that are
-listened to beside the issue.  So the adapter keeps nothing, and the caller's row does.  An id is GitHub's number; `r`
-before it: a comment on a line of a pull request; `v`: the text of a review.
+An id is GitHub's number; `r` before it: a comment on a line of a pull request; `v`: the text of a review.  The
+cursor is `talk.Cursor`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from agent import clock
 from agent.errors import ForgeError
@@ -21,6 +17,7 @@ from agent.forge.base import Comment
 from agent.forge.github_places import is_bot, login
 from agent.forge.github_wire import PATIENT, QUICK
 from agent.forge.marks import carries
+from agent.forge.talk import REMEMBERED, Cursor, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,33 +25,7 @@ if TYPE_CHECKING:
     from agent.forge.github_places import Places, Project
     from agent.forge.github_wire import GitHubWire
 
-REMEMBERED = 1000  # digests in a cursor; an edit of an older comment is news even when it changed nothing
 OVERLAP = timedelta(seconds=2)  # `since` counts whole seconds, and is not said to include its own
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where a reader left off.  `since` is "" before the first comment."""
-
-    since: str = ""
-    digests: dict[str, str] = field(default_factory=dict)
-    pulls: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, text: str | None) -> Cursor:
-        """From what `text()` wrote; anything else counts as the beginning."""
-        try:
-            found = orjson.loads(text or "")
-            since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])
-            if since:
-                clock.parse(since)
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return cls()
-        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls)
-
-    def text(self) -> str:
-        """One line of JSON."""
-        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls)}).decode()
 
 
 class Talk:
@@ -74,11 +45,10 @@ class Talk:
         newest, digests, news, left_out = cursor.since, dict(cursor.digests), [], 0
         for comment, user in self._all(query, cursor.pulls):
             newest = max(newest, comment.updated_at)
-            digest = blake2b(comment.body.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-            if digests.pop(comment.id, None) == digest:
-                digests[comment.id] = digest
+            is_known = digests.pop(comment.id, None) == digest(comment.body)
+            digests[comment.id] = digest(comment.body)
+            if is_known:
                 continue
-            digests[comment.id] = digest
             if self.places.is_own(user):
                 continue
             if self.places.may_ask(self.project, user):

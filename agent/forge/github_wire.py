@@ -10,8 +10,6 @@ Conditional requests: the answer of each GET is kept, compressed, with its ETag,
 from __future__ import annotations
 
 import json
-import zlib
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,9 @@ import requests
 from agent import __version__, clock
 from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import github_answers as answers
+from agent.forge import http
 from agent.forge.github_auth import AppToken, SettingsToken, private_key
+from agent.forge.kept import KeptAnswers
 from agent.forge.limiter import EVERYTHING, Limiter
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class GitHubWire:
         self.tokens: Tokens = (
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects)
         )
-        self.kept: OrderedDict[str, tuple[str, dict[str, str], bytes]] = OrderedDict()
-        self.kept_bytes = 0
+        self.kept = KeptAnswers(KEPT_BYTES)
         self._requesters: dict[str, Any] = {}
 
     def call(
@@ -92,11 +91,11 @@ class GitHubWire:
             try:
                 status, headers, text = self._send("user", verb, path, query, body)
             except requests.exceptions.RequestException as error:
-                unsent = answers.unsent(error)
+                unsent = http.unsent(error)
                 if attempt < TRIES and (again or unsent) and not isinstance(error, requests.exceptions.SSLError):
                     clock.sleep(4.0 ** (attempt - 1))
                     continue
-                raise ForgeUnreachable(f"{what}: {answers.why(error)}", maybe=not unsent and verb != "GET") from error
+                raise ForgeUnreachable(f"{what}: {http.why(error)}", maybe=not unsent and verb != "GET") from error
             self._note(bucket, headers)
             if status < 400:
                 self.limiter.went_well()
@@ -158,7 +157,6 @@ class GitHubWire:
             github_requester.close_sessions()
         self._requesters.clear()
         self.kept.clear()
-        self.kept_bytes = 0
 
     # --- one request ------------------------------------------------------------------------------------------
 
@@ -177,8 +175,8 @@ class GitHubWire:
         self, kind: str, verb: str, path: str, query: Mapping[str, Any] | None, body: Any
     ) -> tuple[int, dict[str, str], str]:
         headers = {"Accept": API, "X-GitHub-Api-Version": VERSION}
-        if verb == "GET" and (kept := self.kept.get(_name(path, query))):
-            headers["If-None-Match"] = kept[0]
+        if verb == "GET" and (etag := self.kept.etag(_name(path, query))):
+            headers["If-None-Match"] = etag
         status, answered, text = self._requester(kind).requestJson(verb, path, dict(query or {}), headers, body)
         return status, answered, text
 
@@ -190,7 +188,7 @@ class GitHubWire:
                 status, _, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
             except requests.exceptions.RequestException as error:
                 if attempt == TRIES:
-                    raise ForgeUnreachable(f"{what}: {answers.why(error)}") from error
+                    raise ForgeUnreachable(f"{what}: {http.why(error)}") from error
                 status, text = 599, ""
             if status < 400:
                 return json.loads(text)
@@ -216,25 +214,14 @@ class GitHubWire:
             kept = self.kept.get(name)
             if kept is None:
                 raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
-            self.kept.move_to_end(name)
-            return Answer(304, kept[1], json.loads(zlib.decompress(kept[2])))
+            return Answer(304, kept[0], json.loads(kept[1]))
         try:
             data = json.loads(text) if text else None
         except ValueError as error:
             raise ForgeUnreachable(f"{what}: {status}, and the body is no JSON: {text[:100]!r}", maybe=True) from error
         if verb == "GET" and (etag := headers.get("etag")):
-            self._keep(name, etag, {key: headers[key] for key in ("link",) if key in headers}, text)
+            self.kept.put(name, etag, {key: headers[key] for key in ("link",) if key in headers}, text.encode())
         return Answer(status, headers, data)
-
-    def _keep(self, name: str, etag: str, headers: dict[str, str], text: str) -> None:
-        if (old := self.kept.pop(name, None)) is not None:
-            self.kept_bytes -= len(old[2])
-        packed = zlib.compress(text.encode(), 1)
-        self.kept[name] = (etag, headers, packed)
-        self.kept_bytes += len(packed)
-        while self.kept_bytes > KEPT_BYTES:
-            _, (_, _, oldest) = self.kept.popitem(last=False)
-            self.kept_bytes -= len(oldest)
 
     def _next(self, link: str) -> str | None:
         """The path of the next page, without the API's own prefix; the host in it is not trusted."""
@@ -253,7 +240,7 @@ class GitHubWire:
         except (KeyError, ValueError):
             return
         named = headers.get("x-ratelimit-resource") or bucket
-        self.limiter.heard(named, remaining=remaining, limit=limit, reset_in=reset - answers.server_now(headers))
+        self.limiter.heard(named, remaining=remaining, limit=limit, reset_in=reset - http.server_now(headers))
 
     def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
         """Seconds to wait when the answer is a rate limit, None when it is something else.
@@ -263,10 +250,10 @@ class GitHubWire:
         """
         if status not in (403, 429):
             return None
-        wait = answers.retry_after(headers)
+        wait = http.retry_after(headers)
         if headers.get("x-ratelimit-remaining") == "0" and wait is None:
             try:
-                wait = max(1.0, float(headers["x-ratelimit-reset"]) - answers.server_now(headers) + 1.0)
+                wait = max(1.0, float(headers["x-ratelimit-reset"]) - http.server_now(headers) + 1.0)
             except (KeyError, ValueError):
                 wait = 60.0
             named = headers.get("x-ratelimit-resource") or bucket
