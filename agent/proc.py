@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from agent.disk import write_all, writing
@@ -21,6 +20,7 @@ from agent.values import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 MARK = "MAKIMONO_UUID"
 """Every command that is executed for a task carries its uuid in this variable, so that its tree can be found."""
@@ -208,21 +208,42 @@ def marked(uuid: str, name: str = MARK) -> list[int]:
     """Processes whose *executed* environment carries this task's uuid in variable `name` (durability facts: survives
     setsid)."""
     needle = f"{name}={uuid}".encode()
+    me = str(os.getpid())
     found = []
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of times
-        if not entry.isdigit() or int(entry) == os.getpid():
+        if not entry.isdigit() or entry == me:
             continue
-        try:
-            environment = Path("/proc", entry, "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in environment.split(b"\0"):
+        environment = _environment_of(entry)
+        if needle in environment and needle in environment.split(b"\0"):
             found.append(int(entry))
     return found
 
 
-def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK) -> int:
-    """Kill every process that carries the uuid, again and again until none is left; returns how many were killed."""
+def _environment_of(pid: str) -> bytes:
+    """What a process was executed with, whole; b"" for one that is gone or may not be looked at."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        parts = []
+        while part := os.read(descriptor, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = False) -> int:
+    """Kill every process that carries the uuid, again and again until none is left; returns how many were killed.
+
+    `own` says that this process started all of them.  Then there is nothing to look for where it reaps orphans and has
+    no child: whatever is left of a command would be one.
+    """
+    if own and _reaps() and not _has_children():
+        return 0
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := marked(uuid, name)) and time.monotonic() < deadline:
@@ -239,6 +260,24 @@ def become_subreaper() -> None:
     pr_set_child_subreaper = 36
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def _reaps() -> bool:
+    """Whether orphans below this process become its children: asked of the kernel, since a fork does not inherit it."""
+    pr_get_child_subreaper = 37
+    answer = ctypes.c_int(0)
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(pr_get_child_subreaper, ctypes.byref(answer), 0, 0, 0)
+    return answer.value == 1
+
+
+def _has_children() -> bool:
+    """Whether there is a child, alive or not yet reaped."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def title(text: str) -> None:

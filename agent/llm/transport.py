@@ -96,6 +96,20 @@ def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest
     return request
 
 
+class Session(requests.Session):
+    """Asks the environment for proxies and certificates once for each address, not at each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._merged: dict[Any, Any] = {}
+
+    def merge_environment_settings(self, url: Any, *given: Any) -> Any:
+        found = self._merged.get(url)
+        if found is None:
+            found = self._merged[url] = super().merge_environment_settings(url, *given)
+        return dict(found)
+
+
 class Transport:
     """Connections to one server.  `who` names it in errors; `idle` and `whole` are seconds, `whole` 0 for no limit."""
 
@@ -107,7 +121,7 @@ class Transport:
         self.whole = whole
         self.control = control
         self.sockets = Sockets()
-        self.session = requests.Session()
+        self.session = Session()
         self.session.headers.clear()
         self.session.headers.update({"Accept-Encoding": "identity", "Connection": "keep-alive", **headers})
         self.session.auth = _keep_headers

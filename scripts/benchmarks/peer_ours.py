@@ -10,12 +10,12 @@ from benchmarks import machine, project
 from benchmarks.settings import settings
 
 
-def main(place: Path, url: str) -> None:
+def run(place: Path, url: str) -> None:
     import agent.run.preload  # noqa: F401 - as in the forkserver
     from agent.observe.events import Events
     from agent.run.producer import fetch_and_enqueue_tasks
     from agent.run.wiring import Wiring
-    from agent.run.worker import process_task
+    from agent.run.worker import main as work
 
     chosen = settings(
         place / "contexts",
@@ -28,11 +28,15 @@ def main(place: Path, url: str) -> None:
     (uuid,) = fetch_and_enqueue_tasks(chosen, wiring.ledger, wiring.forges, wiring.events)
     wiring.close()
     started = machine.cpu_of_self()
-    code = process_task(chosen, uuid)
-    used = machine.cpu_of_self() - started
+    code = None
+    try:
+        work(chosen, uuid)
+    except SystemExit as ended:
+        code = ended.code
     assert code == 0, code
+    used = machine.cpu_of_self() - started
     print(json.dumps({"cpu": used, "peak": machine.peak()}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    run(Path(sys.argv[1]), sys.argv[2])

@@ -100,3 +100,29 @@ def test_a_process_is_named_for_its_task_and_keeps_its_environment_visible():
     environment = {**ENV, "SEEN": "1", "PYTHONPATH": os.environ["PYTHONPATH"]}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "makimono: x True\n"
+
+
+DAEMON = """
+import os, subprocess, sys
+from agent import proc
+proc.become_subreaper()
+env = {"PATH": "/usr/bin:/bin", "MARK": "m1"}
+proc.run(["/bin/sh", "-c", "true"], env=env, timeout=30)
+print(proc.end_tree("m1", name="MARK", own=True))
+script = "setsid sh -c 'echo > there; exec sleep 600' >/dev/null 2>&1 & until [ -e there ]; do sleep 0.02; done"
+proc.run(["/bin/sh", "-c", script], env=env, timeout=30)
+print(proc.end_tree("m1", name="MARK", own=True), proc.marked("m1", "MARK"))
+"""
+
+
+def test_what_a_command_left_behind_is_found_and_nothing_is_searched_where_nothing_can_be(tmp_path):
+    command = [sys.executable, "-c", DAEMON]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "[]"]
+
+
+def test_without_being_told_of_orphans_everything_is_searched():
+    env = {**ENV, "MARK": "m2"}
+    left = subprocess.Popen(["/bin/sleep", "600"], env=env, start_new_session=True)
+    assert proc.end_tree("m2", name="MARK", own=True) == 1
+    assert left.wait() == -signal.SIGKILL
