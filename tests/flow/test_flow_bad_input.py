@@ -70,7 +70,7 @@ def odd(tmp_path_factory):
     plays = {
         "Healthy": [write("a.txt"), finish()],
         "No body": [finish("Nothing to do", "There is nothing to do.")],
-        "Ten megabytes": [("Too long to read, but here.", [])],
+        "Ten megabytes": [finish()],
         "A dirty clone": [write("new.txt", "new\n"), finish()],
         "No such base": [finish()],
         "Nothing there": [finish()],
@@ -126,12 +126,13 @@ def test_an_issue_without_text_is_a_task(odd):
     assert "The issue has no text beside its title." in briefing
 
 
-def test_ten_megabytes_are_cut_and_said_to_be_cut(odd):
+def test_ten_megabytes_are_not_sent_and_the_person_is_told_why(odd):
     assert odd.issue_path(3).stat().st_size > 10_000_000
-    assert odd.row(3)["status"] == "completed", odd.row(3)
-    briefing = odd.lines(3, "messages.jsonl")[1]
-    assert briefing["tokens"] < 32_000
-    assert "cut at the end" in briefing["content"]
+    assert (odd.row(3)["status"], odd.row(3)["error_code"]) == ("failed", "turn_too_large")
+    (said,) = odd.said(3)
+    assert "Nothing was sent" in said
+    assert len(said) < 2000
+    assert [one["role"] for one in odd.lines(3, "messages.jsonl")] == ["system", "user"]
 
 
 def test_a_dirty_clone_gets_a_branch_and_keeps_its_mess(odd):
