@@ -128,6 +128,7 @@ def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:
     # The packaged binary looks for its libraries at $ORIGIN/../../<folder>: both keep their places to each other.
     package = tool.path.parent.parent
     place = f"{profile.STAGE}/bubblewrap"
+    sources.outer += ["--perms", "0755", "--dir", place]  # a parent that bubblewrap makes by itself is 0700
     for folder in (package, tool.libraries):
         sources.outer += ["--ro-bind", str(folder), f"{place}/{folder.name}"]
     return f"{place}/{tool.path.relative_to(package.parent)}"

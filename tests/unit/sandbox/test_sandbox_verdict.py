@@ -16,7 +16,7 @@ from agent.errors import ConfigError, SandboxUnavailable
 from agent.sandbox import Mounts, Refused, account, make_sandbox, probe
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
 from agent.sandbox.launch import Command, Tool, launch, needs_stage
-from agent.sandbox.probe import advice, candidates, packaged_tool, trial, version_of
+from agent.sandbox.probe import advice, attempt, candidates, packaged_tool, trial, version_of
 from agent.sandbox.surroundings import inside, limited
 
 UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
@@ -202,6 +202,17 @@ def test_a_base_dir_that_the_uid_cannot_reach_works_over_the_stage(tmp_path, iso
     assert not account.reachable(room.work, room.sandbox.uid)
     assert room.says("echo x > f; id -u; cat f") == f"{room.sandbox.uid}\nx"
     assert room.says("ls /mnt 2>&1; grep -c /mnt /proc/mounts").endswith("0")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root takes the way over the stage")
+def test_a_packaged_bubblewrap_below_a_private_folder_finds_its_libraries(tmp_path, isolated):
+    tool = packaged_tool()
+    package = tool.path.parent.parent
+    place = tmp_path / "private"
+    place.mkdir(mode=0o700)
+    shutil.copytree(package, place / package.name)
+    libraries = None if tool.libraries is None else shutil.copytree(tool.libraries, place / tool.libraries.name)
+    attempt(Tool(place / tool.path.relative_to(package.parent), tool.version, libraries))
 
 
 def test_a_tree_that_the_uid_can_reach_needs_no_stage(isolated):
