@@ -19,7 +19,7 @@ from agent.forge.github_places import Places, login
 from agent.forge.github_pulls import MAX_BODY, Pulls
 from agent.forge.github_section import instance_of, projects_of, qualifiers_of
 from agent.forge.github_talk import Talk, number_of
-from agent.forge.github_wire import QUICK, GitHubWire
+from agent.forge.github_wire import GitHubWire
 from agent.forge.marks import hidden_in
 from agent.forge.talk import Cursor
 
@@ -117,7 +117,8 @@ class GitHubForge:
         known = Cursor.of(cursor)
         pulls = tuple(dict.fromkeys((*known.pulls, *self._listened(key))))
         before = Cursor(known.since, known.digests, pulls)
-        news, after, _ = self._talk(key, self.places.of(key)).since(before)
+        with self.wire.hurried():
+            news, after, _ = self._talk(key, self.places.of(key)).since(before)
         unchanged = cursor and after is before and pulls == known.pulls
         return news, str(cursor) if unchanged else after.text()
 
@@ -136,12 +137,13 @@ class GitHubForge:
                     self._take_label_off(path, name)
 
     def control(self, key: TaskKey) -> Literal["stop"] | None:
-        try:
-            project, item = self._issue(key, patience=QUICK)
-        except IssueUnreadable:
-            return "stop"  # deleted or moved away
-        wish = self.labels.wish(self.label_names(item), str(item.get("state")))
-        return wish or ("stop" if self._was_unassigned(project, key) else None)
+        with self.wire.hurried():
+            try:
+                project, item = self._issue(key)
+            except IssueUnreadable:
+                return "stop"  # deleted or moved away
+            wish = self.labels.wish(self.label_names(item), str(item.get("state")))
+            return wish or ("stop" if self._was_unassigned(project, key) else None)
 
     # --- comments ---------------------------------------------------------------------------------------------
 
@@ -238,12 +240,12 @@ class GitHubForge:
         labels = (label if isinstance(label, str) else label.get("name") for label in item.get("labels") or ())
         return frozenset(self.own_name(name) for name in labels if name)
 
-    def _issue(self, key: TaskKey, **more: float) -> tuple[Project, dict[str, Any]]:
+    def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
         """The issue, in the repository that the key names.  IssueUnreadable when it was moved to another one."""
         number = _number(key)
         for attempt in (1, 2):
             project = self.places.of(key)
-            item = self._of_issue(key, "GET", f"{project.path}/issues/{number}", **more)
+            item = self._of_issue(key, "GET", f"{project.path}/issues/{number}")
             found = str(item.get("repository_url") or "").rpartition("/repos/")[2]
             if found.casefold() == project.full_name.casefold():
                 return project, item
@@ -313,7 +315,7 @@ class GitHubForge:
     def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
         """Whether a person took the issue away from the bot since the run began."""
         began = taken = ""
-        for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events", patience=QUICK):
+        for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events"):
             when = str(event.get("created_at") or "")
             label = self.own_name((event.get("label") or {}).get("name"))
             if event.get("event") == "labeled" and label == self.labels.processing:

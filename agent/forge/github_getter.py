@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ForgeRefused, IssueUnreadable
 from agent.forge.github_auth import AppToken
 from agent.forge.github_places import login
-from agent.forge.github_wire import QUICK
 from agent.forge.task import Task
 from agent.values import TaskKey
 
@@ -37,6 +36,10 @@ class GitHubTaskGetter:
 
     def get_task_list(self) -> list[Task]:
         self._problems, self._look_ups = [], 0
+        with self.forge.wire.hurried(RESERVE):
+            return self._look()
+
+    def _look(self) -> list[Task]:
         found: dict[tuple[str, int], Task] = {}
         for owner, repo, item in self._candidates():
             number = int(item["number"])
@@ -66,9 +69,7 @@ class GitHubTaskGetter:
                     why = "it is archived" if project.archived else "its issues are switched off"
                     raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")  # noqa: TRY301
                 for query in self._queries():
-                    for item in self.forge.wire.pages(
-                        f"{project.path}/issues", query=query, patience=QUICK, reserve=RESERVE
-                    ):
+                    for item in self.forge.wire.pages(f"{project.path}/issues", query=query):
                         yield owner, repo, item
             except IssueUnreadable as error:
                 self._tell(error, f"{owner}/{repo}")
@@ -90,7 +91,7 @@ class GitHubTaskGetter:
             asked.append(f"assignee:{self.forge.places.own()}")
         for one in asked:
             query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
-            for item in self.forge.wire.pages("/search/issues", query=query, patience=QUICK, reserve=RESERVE):
+            for item in self.forge.wire.pages("/search/issues", query=query):
                 owner, _, repo = str(item["repository_url"]).rpartition("/repos/")[2].partition("/")
                 if self.forge.serves(owner, repo):
                     yield owner, repo, item
@@ -135,7 +136,7 @@ class GitHubTaskGetter:
     def _last_actor(self, path: str, *, labelled: bool) -> Any:
         """Who did the newest of what started it."""
         actor = None
-        for event in self.forge.wire.pages(path, patience=QUICK, reserve=RESERVE):
+        for event in self.forge.wire.pages(path):
             if labelled and event.get("event") == "labeled":
                 if self.forge.own_name((event.get("label") or {}).get("name")) == self.forge.labels.queued:
                     actor = event.get("actor")

@@ -15,7 +15,6 @@ from agent import clock
 from agent.errors import ForgeError
 from agent.forge.base import Comment
 from agent.forge.github_places import is_bot, login
-from agent.forge.github_wire import PATIENT, QUICK
 from agent.forge.marks import carries
 from agent.forge.talk import REMEMBERED, Cursor, digest
 
@@ -63,7 +62,7 @@ class Talk:
 
     def find(self, marker: str) -> str | None:
         """The oldest own comment with the marker."""
-        for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments", patience=PATIENT):
+        for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments"):
             if self.places.is_own(item.get("user")) and carries(item.get("body") or "", marker):
                 return str(item["id"])
         return None
@@ -72,12 +71,12 @@ class Talk:
         """Every comment that changed; `pulls` are read beside the issue, with their reviews."""
         path = self.project.path
         for number in dict.fromkeys((self.number, *pulls)):
-            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query, patience=QUICK):
+            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query):
                 yield _comment(item, ""), item.get("user")
         for number in pulls:
-            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query, patience=QUICK):
+            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query):
                 yield _comment(item, "r", _place(item)), item.get("user")
-            for item in self.wire.pages(f"{path}/pulls/{number}/reviews", patience=QUICK):
+            for item in self.wire.pages(f"{path}/pulls/{number}/reviews"):
                 if item.get("body"):
                     state = str(item.get("state") or "").lower().replace("_", " ")
                     yield _comment(item, "v", f"Review of pull request #{number}: {state}"), item.get("user")

@@ -10,6 +10,8 @@ Conditional requests: the answer of each GET is kept, compressed, with its ETag,
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,7 @@ class GitHubWire:
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects)
         )
         self.kept = KeptAnswers(KEPT_BYTES)
+        self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
 
     def call(
@@ -73,8 +76,6 @@ class GitHubWire:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         again: bool | None = None,
-        patience: float = PATIENT,
-        reserve: float = 0.0,
     ) -> Answer:
         """One request, repeated where that is right.
 
@@ -83,6 +84,7 @@ class GitHubWire:
         ForgeAccessRefused, ForgeRefused.
         """
         again = verb != "POST" if again is None else again
+        patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
         bucket = _bucket(path)
         what = f"{self.host}: {verb} {path}"
         refreshed = False
@@ -114,20 +116,29 @@ class GitHubWire:
             raise answers.refusal(what, verb, status, message, reasons)
         raise AssertionError  # the loop never ends by itself
 
-    def get(self, path: str, *, query: Mapping[str, Any] | None = None, patience: float = PATIENT) -> Any:
-        """The JSON of one GET."""
-        return self.call("GET", path, query=query, patience=patience).data
+    @contextmanager
+    def hurried(self, reserve: float = 0.0) -> Iterator[None]:
+        """Inside, this thread waits at most a moment for a limit: what is asked is asked again soon anyway.  `reserve`:
+        the share of the budget that is left to others."""
+        before = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        self._manner.now = (QUICK, reserve)
+        try:
+            yield
+        finally:
+            self._manner.now = before
 
-    def pages(
-        self, path: str, *, query: Mapping[str, Any] | None = None, patience: float = PATIENT, reserve: float = 0.0
-    ) -> Iterator[dict[str, Any]]:
+    def get(self, path: str, *, query: Mapping[str, Any] | None = None) -> Any:
+        """The JSON of one GET."""
+        return self.call("GET", path, query=query).data
+
+    def pages(self, path: str, *, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         """Every item of a list, following `Link: rel="next"` to the end (its paths may be `/repositories/{id}/…`)."""
         following: str | None = path
         params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
         seen = set()
         while following is not None and following not in seen:
             seen.add(following)
-            answer = self.call("GET", following, query=params, patience=patience, reserve=reserve)
+            answer = self.call("GET", following, query=params)
             params = None
             items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
             if not isinstance(items, list):
