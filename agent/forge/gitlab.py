@@ -106,7 +106,8 @@ class GitLabForge:
                 base = str(item["target_branch"])
         if item.get("moved_to_id"):
             problems.append("the issue was moved to another project; set the label there")
-        comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key, project)))
+        talk = self._talk(key, project)
+        comments, cursor, left_out = talk.since(Cursor(pulls=self._listened(key, project, PATIENT)))
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
@@ -130,10 +131,10 @@ class GitLabForge:
         project = self.places.of(key, patience=QUICK)
         known = Cursor.of(cursor)
         fresh = known == Cursor() and cursor != known.text()
-        pulls = self._listened(key, project) if fresh else tuple(sorted(self._merges_of.get(key, ())))
+        pulls = self._listened(key, project, QUICK) if fresh else tuple(sorted(self._merges_of.get(key, ())))
         pulls = tuple(dict.fromkeys((*known.pulls, *pulls)))
         before = Cursor(known.since, known.digests, pulls)
-        news, after, _ = self._talk(key, project).since(before)
+        news, after, _ = self._talk(key, project, QUICK).since(before)
         unchanged = cursor and after is before and pulls == known.pulls and not fresh
         return news, str(cursor) if unchanged else after.text()
 
@@ -207,6 +208,8 @@ class GitLabForge:
 
     def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
         project = self.places.of(key)
+        if not project.has_merges:
+            raise ForgeError(f"merge requests are switched off in {project.full_name}; switch them on, or push by hand")
         merges = Merges(self.wire, project)
         for pause in (*BRANCH_WAITS, None):
             try:
@@ -329,16 +332,16 @@ class GitLabForge:
                 raise ForgeError(f"{key}: the project is archived, nothing can be written there ({error})") from error
             raise
 
-    def _talk(self, key: TaskKey, project: Project) -> Talk:
+    def _talk(self, key: TaskKey, project: Project, patience: float = PATIENT) -> Talk:
         kind = "merge_requests" if _is_merge(key) else "issues"
-        return Talk(self.wire, self.places, project, Thing(kind, int(_number(key))))
+        return Talk(self.wire, self.places, project, Thing(kind, int(_number(key))), patience)
 
-    def _listened(self, key: TaskKey, project: Project) -> tuple[int, ...]:
+    def _listened(self, key: TaskKey, project: Project, patience: float) -> tuple[int, ...]:
         """The merge requests whose talk belongs to an issue's task: those that the bot opened for it."""
         if not _is_merge(key):
             path = f"{self._path(key, project)}/related_merge_requests"
             start = f"makimono/{key.task_id}-"
-            for item in self.wire.pages(path, patience=QUICK):
+            for item in self.wire.pages(path, patience=patience):
                 ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
                 if ours and str(item.get("source_branch")).startswith(start):
                     self._merges_of.setdefault(key, set()).add(int(item["iid"]))
@@ -354,7 +357,7 @@ class GitLabForge:
         not."""
         _, item = self._item(key)
         kind = "merge_requests" if _is_merge(key) else "issues"
-        who = who_asked(self.wire, self.places, project, kind, item, self.labels.queued)
+        who = who_asked(self.wire, self.places, project, kind, item, self.labels.queued, patience=PATIENT)
         return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
 
     def _written(self, key: TaskKey, note: str) -> str | None:

@@ -18,28 +18,37 @@ if TYPE_CHECKING:
 
 
 def who_asked(
-    wire: GitLabWire, places: Places, project: Project, kind: str, item: dict[str, Any], label: str | None
+    wire: GitLabWire,
+    places: Places,
+    project: Project,
+    kind: str,
+    item: dict[str, Any],
+    label: str | None,
+    *,
+    patience: float,
 ) -> Any:
     """The account (`id`, `username`) that put `label` on, or with None assigned the bot; the author when GitLab does
     not say."""
     path = f"{project.path}/{kind}/{item['iid']}"
     try:
-        actor = _labelled_by(wire, path, label) if label is not None else _assigned_by(wire, places, path)
+        actor = (
+            _assigned_by(wire, places, path, patience) if label is None else _labelled_by(wire, path, label, patience)
+        )
     except (ForgeRefused, ForgeAccessRefused):  # an old GitLab, or events that this account may not see
         actor = None
     return actor or item.get("author")
 
 
-def _labelled_by(wire: GitLabWire, path: str, label: str) -> Any:
+def _labelled_by(wire: GitLabWire, path: str, label: str, patience: float) -> Any:
     actor = None
-    for event in wire.pages(f"{path}/resource_label_events", patience=QUICK):
+    for event in wire.pages(f"{path}/resource_label_events", patience=patience):
         if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
             actor = event.get("user")
     return actor
 
 
-def _assigned_by(wire: GitLabWire, places: Places, path: str) -> Any:
-    for note in _activity(wire, path):
+def _assigned_by(wire: GitLabWire, places: Places, path: str, patience: float) -> Any:
+    for note in _activity(wire, path, patience):
         if assigned(str(note.get("body") or ""), places.own()[1]) is True:
             return note.get("author")
     return None
@@ -50,7 +59,7 @@ def taken_away(wire: GitLabWire, places: Places, path: str, label: str) -> bool:
     name = places.own()[1]
     words = [
         (str(note.get("created_at") or ""), meant)
-        for note in _activity(wire, path)
+        for note in _activity(wire, path, QUICK)
         if (meant := assigned(str(note.get("body") or ""), name)) is not None
     ]
     if not words or words[0][1]:
@@ -75,7 +84,7 @@ def assigned(body: str, name: str) -> bool | None:
     return False if me.search(lost) else None
 
 
-def _activity(wire: GitLabWire, path: str) -> Any:
+def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
     """System notes, newest first."""
     query = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
-    return (note for note in wire.pages(f"{path}/notes", query=query, patience=QUICK) if note.get("system"))
+    return (note for note in wire.pages(f"{path}/notes", query=query, patience=patience) if note.get("system"))

@@ -109,9 +109,9 @@ class GitLabTaskGetter:
                 return None
             self._look_ups += 1
             label = self.forge.labels.queued if labelled else None
-            self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label)
+            self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
         user = self._askers[state] = self.forge.askers[state]
-        if not places.may_ask(project, user):
+        if not places.may_ask(project, user, patience=QUICK):
             why = "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
             self._tell(
                 IssueUnreadable(

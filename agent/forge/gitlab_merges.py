@@ -6,6 +6,7 @@ one of the same branch and target is a 409.  Called by `gitlab.py`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
@@ -86,10 +87,9 @@ class Merges:
                     f"switched off in {self.project.full_name}, or the account is less than Developer there"
                 ) from error
             except ForgeRefused as error:
-                there = self._open_one(head) if error.status == 409 else None
-                if there is not None:
+                if error.status == 409 and (there := self._open_one(head) or self._named(error, head)) is not None:
                     return there
-                kind = BranchUnknown if error.status in (400, 404, 409, 422) and not self._knows(head) else ForgeError
+                kind = BranchUnknown if self._is_unknown(error, head) else ForgeError
                 raise kind(f"the merge request of {head} onto {base} cannot be opened: {error}") from error
 
     def update(
@@ -128,6 +128,21 @@ class Merges:
     def _open_one(self, head: str) -> PullRef | None:
         there = self.find(head)
         return there if there is not None and there.state == "open" else None
+
+    def _named(self, error: ForgeRefused, head: str) -> PullRef | None:
+        """The one that a refusal names (`already exists …: !5`), where the list lags behind."""
+        for reason in error.reasons:
+            if match := re.search(r"!([1-9]\d*)", reason):
+                pull = ref(self.wire.get(f"{self.path}/{match[1]}"))
+                return pull if pull.state == "open" and pull.head == head else None
+        return None
+
+    def _is_unknown(self, error: ForgeRefused, head: str) -> bool:
+        """Whether a refusal is about the source branch; by its words, else the branch is asked for."""
+        words = " ".join(error.reasons).lower()
+        if "source" in words and "not exist" in words:
+            return True
+        return error.status in (400, 404, 409, 422) and not self._knows(head)
 
     def _knows(self, head: str) -> bool:
         """Whether the API knows the branch."""

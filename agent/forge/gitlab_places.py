@@ -127,17 +127,17 @@ class Places:
         """The own account, or the one that `bot_name` names: neither's words feed a run."""
         return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
 
-    def may_ask(self, project: Project, user: Any) -> bool:
+    def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether this person's word counts: Developer or more, inherited too, and in `allowed_users` when that is
         set.  A machine's counts only when it is listed there."""
         name = username(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if name not in self.allowed and self.is_machine(user):
+        if name not in self.allowed and self.is_machine(user, patience=patience):
             return False
-        return self._access_of(project, number(user)) >= DEVELOPER
+        return self._access_of(project, number(user), patience) >= DEVELOPER
 
-    def is_machine(self, user: Any) -> bool:
+    def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether GitLab marks the account as a bot; it says so in one place only, asked once per account."""
         name, who = username(user), number(user)
         if _MACHINE.fullmatch(name):
@@ -146,18 +146,19 @@ class Places:
             return bool(user["bot"])
         if who not in self._machines:
             try:
-                self._machines[who] = bool(self.wire.get(f"/users/{who}").get("bot"))
+                self._machines[who] = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
             except (ForgeRefused, ForgeAccessRefused):  # an account that cannot be looked at
                 self._machines[who] = False
         return self._machines[who]
 
-    def _access_of(self, project: Project, who: int) -> int:
+    def _access_of(self, project: Project, who: int, patience: float) -> int:
         asked = (project.id, who)
         kept = self._access.get(asked)
         if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
             return kept[1]
         try:
-            level = int(self.wire.get(f"{project.path}/members/all/{who}").get("access_level") or 0)
+            found = self.wire.get(f"{project.path}/members/all/{who}", patience=patience)
+            level = int(found.get("access_level") or 0)
         except ForgeRefused as error:
             if error.status != 404:
                 raise

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from agent.errors import ConfigError
 
-_PROJECT = re.compile(r"[1-9][0-9]*|[\w.-]+(/[\w.-]+)+")
+_PART = r"(?!\.\.?(?:/|$))[\w.-]+"
+_PROJECT = re.compile(rf"[1-9][0-9]*|{_PART}(?:/{_PART})+")
 
 
 def addresses(base_url: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.forge.base import Comment
 from agent.forge.gitlab_places import username
-from agent.forge.gitlab_wire import PATIENT, QUICK
+from agent.forge.gitlab_wire import PATIENT
 from agent.forge.marks import carries
 from agent.forge.talk import REMEMBERED, Cursor, digest
 
@@ -37,13 +37,16 @@ class Thing:
 
 
 class Talk:
-    """Reads what was said on `thing`; writes nothing."""
+    """Reads what was said on `thing`; writes nothing.  `patience` is for limits (see `gitlab_wire`)."""
 
-    def __init__(self, wire: GitLabWire, places: Places, project: Project, thing: Thing) -> None:
+    def __init__(
+        self, wire: GitLabWire, places: Places, project: Project, thing: Thing, patience: float = PATIENT
+    ) -> None:
         self.wire = wire
         self.places = places
         self.project = project
         self.thing = thing
+        self.patience = patience
 
     def since(self, cursor: Cursor) -> tuple[tuple[Comment, ...], Cursor, int]:
         """(new and edited comments of people whose word counts, the next cursor, how many others were left out)."""
@@ -58,7 +61,7 @@ class Talk:
             digests[key] = now
             if self.places.is_ours(note.get("author")):
                 continue
-            if self.places.may_ask(self.project, note.get("author")):
+            if self.places.may_ask(self.project, note.get("author"), patience=self.patience):
                 news.append((thing, note))
             else:
                 left_out += 1
@@ -75,7 +78,7 @@ class Talk:
     def own(self) -> Iterator[dict[str, Any]]:
         """Every note of the own account, oldest first."""
         query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
-        for note in self.wire.pages(self.notes(self.thing), query=query, patience=PATIENT):
+        for note in self.wire.pages(self.notes(self.thing), query=query, patience=self.patience):
             if not note.get("system") and self.places.is_own(note.get("author")):
                 yield note
 
@@ -88,7 +91,7 @@ class Talk:
         query = {"sort": "desc", "order_by": "updated_at", "activity_filter": "only_comments"}
         pulls = (Thing("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
-            for note in self.wire.pages(self.notes(thing), query=query, patience=QUICK):
+            for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience):
                 updated = str(note.get("updated_at") or "")
                 # A merge request whose first look this is has older notes than the newest of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
@@ -109,7 +112,7 @@ class Talk:
         if not wanted:
             return found
         path = f"{self.project.path}/{thing.kind}/{thing.number}/discussions"
-        for discussion in self.wire.pages(path, patience=QUICK):
+        for discussion in self.wire.pages(path, patience=self.patience):
             for note in discussion.get("notes") or ():
                 if int(note["id"]) in wanted:
                     found[int(note["id"])] = discussion
@@ -137,7 +140,7 @@ class Talk:
             f"[{', '.join(heading)}]\n\n{body}" if heading else body,
             created,
             str(note.get("updated_at") or created),
-            self.places.is_machine(note.get("author")),
+            self.places.is_machine(note.get("author"), patience=self.patience),
         )
 
 

@@ -90,7 +90,8 @@ class GitLabWire:
                 if attempt < TRIES and (again or unsent) and _may_pass(error):
                     clock.sleep(4.0 ** (attempt - 1))
                     continue
-                raise ForgeUnreachable(f"{what}: {_why(error)}", maybe=change and not unsent) from error
+                maybe = change and not unsent and not _is_redirect(error)
+                raise ForgeUnreachable(f"{what}: {_why(error)}", maybe=maybe) from error
             if (known := answers.budget(headers)) is not None:
                 self.limiter.heard(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
             if status < 400:
@@ -197,14 +198,19 @@ class GitLabWire:
         return None
 
 
+def _is_redirect(error: requests.exceptions.RequestException) -> bool:
+    """Whether the host sent us elsewhere: then nothing was carried out, and asking again is no use."""
+    return type(error).__name__ == "Moved"  # by name: python-gitlab is not imported here
+
+
 def _may_pass(error: requests.exceptions.RequestException) -> bool:
     """Whether the same request may be answered in a moment."""
     lasting = requests.exceptions.SSLError | requests.exceptions.InvalidURL | requests.exceptions.TooManyRedirects
-    return not isinstance(error, lasting) and type(error).__name__ != "Moved"
+    return not isinstance(error, lasting) and not _is_redirect(error)
 
 
 def _why(error: requests.exceptions.RequestException) -> str:
-    return str(error) if type(error).__name__ == "Moved" else http.why(error)
+    return str(error) if _is_redirect(error) else http.why(error)
 
 
 def _name(path: str, query: Mapping[str, Any] | None) -> str:

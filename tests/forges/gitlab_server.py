@@ -657,7 +657,7 @@ class Call:
         found = []
         for project in projects:
             for item in project[kind].values():
-                if state not in (None, "all", item["state"]) or not set(wanted) <= set(item["labels"]):
+                if state not in (None, "all", item["state"]) or not all(name in item["labels"] for name in wanted):
                     continue
                 if scope == "assigned_to_me" and self.who["id"] not in item["assignees"]:
                     continue
