@@ -8,10 +8,12 @@ happened outside (design: section 2; seed 002: sections 5.1, 6 and 11.1).
 from __future__ import annotations
 
 import signal
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from agent import clock
 from agent.context import TaskContextManager
-from agent.errors import DiskError, Fenced, MakimonoError
+from agent.errors import DiskError, Fenced, ForgeError, IssueUnreadable, MakimonoError
 from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run.task_run import TaskRun
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
 
 DONE = (End.FINISHED, End.ANSWERED)
+FORGE_ATTEMPTS = 8
+FORGE_SECONDS, FORGE_LONGEST = 60.0, 1800.0
+"""How often, and how far apart, a task is tried again that its forge did not let end."""
 
 
 class TaskHandler:
@@ -79,14 +84,29 @@ class TaskHandler:
             self._emit("task_paused", context, why=str(error))
             context.paused(str(error))
             raise
+        except ForgeError as error:
+            if isinstance(error, IssueUnreadable) or context.attempt >= FORGE_ATTEMPTS:
+                self._fail_with(context, error)
+            else:  # away for a while: all that was done is on disk, and the next attempt goes on from there
+                self._give_back(context, error)
+            raise
         except Exception as error:
             # Worker top: whatever it is, the person who asked is told and the row says so (seed 002, 11.1).
-            code = error.code if isinstance(error, MakimonoError) else "bug"
-            log.get("handler").exception("task_failed", message="Task processing failed", code=code)
-            self._fail(context, code, str(error) or type(error).__name__)
+            self._fail_with(context, error)
             raise
         finally:
             context.close()
+
+    def _fail_with(self, context: TaskContextManager, error: Exception) -> None:
+        code = error.code if isinstance(error, MakimonoError) else "bug"
+        log.get("handler").exception("task_failed", message="Task processing failed", code=code)
+        self._fail(context, code, str(error) or type(error).__name__)
+
+    def _give_back(self, context: TaskContextManager, error: ForgeError) -> None:
+        seconds = min(FORGE_LONGEST, FORGE_SECONDS * 2.0 ** (context.attempt - 1))
+        context.beat()
+        self.wiring.ledger.release(context.uuid, context.attempt, clock.now() + timedelta(seconds=seconds))
+        self._emit("task_requeued", context, attempt=context.attempt, why=str(error))
 
     def _handle(self, context: TaskContextManager) -> Outcome:
         self.run = run = TaskRun(self.wiring, context, publishing=self.publishing)

@@ -203,7 +203,7 @@ class TaskRun:
             text = briefing.briefing(
                 self.settings,
                 self.issue,
-                self.issue.comments,
+                [comment for comment in self.issue.comments if not comment.is_bot],
                 self.workspace,
                 self.context.fence,
                 window=self.window.limits.window,
@@ -250,7 +250,8 @@ class TaskRun:
         if cursor != self.cursor:
             self.cursor = cursor
             self.context.set_columns(comment_cursor=cursor)
-        return [self.redact(briefing.comment_text(comment, self.context.fence)) for comment in comments]
+        people = [comment for comment in comments if not comment.is_bot]
+        return [self.redact(briefing.comment_text(comment, self.context.fence)) for comment in people]
 
     def beat(self) -> None:
         """Heartbeat and counters; Fenced when a newer attempt owns the row."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agent.errors import ForgeError
 from agent.forge.marks import marked, marker
 from agent.prompts import render
 from agent.values import End
@@ -21,7 +22,10 @@ def tell(run: TaskRun, outcome: Outcome, report: Report | None) -> None:
     """Post the comment of this end, once, and bring the progress comment up to date."""
     if not run.publishing:
         return
-    run.progress.edit(str(outcome.end))
+    try:
+        run.progress.edit(str(outcome.end))
+    except ForgeError as error:  # a person deleted it, say; the final comment tells the same
+        run.events.emit("effect_failed", effect="progress", error=str(error))
     if outcome.end is End.PAUSED:
         return  # a person paused it and knows; the run is not over
     questions = run.context.get_tool_store().count_tool_calls()

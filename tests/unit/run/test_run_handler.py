@@ -6,9 +6,10 @@ import pytest
 from llm_servers import Script, call, says
 from run_home import UUID
 
-from agent.errors import AccessRefused, RepositoryMissing
+from agent import clock
+from agent.errors import AccessRefused, ForgeError, RepositoryMissing
 from agent.forge import TaskFactory
-from agent.run.handler import TaskHandler
+from agent.run.handler import FORGE_ATTEMPTS, TaskHandler
 from agent.values import End, Status
 
 FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."})])
@@ -75,6 +76,57 @@ def test_an_error_before_the_work_tree_is_told_and_raised_again(work):
     assert "repo.git" in said(here)
     assert "coding agent failed" in label(here)
     assert handler.failed
+
+
+WRITE = says("openai", "", [call("write_file", {"path": "a.txt", "content": "a"})])
+
+
+def test_a_forge_that_is_away_at_the_end_costs_nothing_but_time(work):
+    here, handler, task = work(WRITE, FINISH)
+    pulls = here.folder / "tracker" / "pulls"
+    pulls.write_text("in the way")  # no pull request can be looked up or opened
+    with pytest.raises(ForgeError):
+        handler.handle(task)
+    row = here.ledger.get(UUID % 1)
+    assert row.status is Status.QUEUED
+    assert clock.parse(row.not_before) > clock.now()
+    assert not handler.failed
+    assert "The task could not be done" not in said(here)
+
+    pulls.unlink()
+    with clock.use(clock.FakeClock(clock.parse(row.not_before))):
+        claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
+    assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
+    row = here.ledger.get(UUID % 1)
+    assert (row.status, row.llm_call_count) == (Status.COMPLETED, 2)
+    assert said(here).count(":final -->") == said(here).count(":progress -->") == 1
+
+
+def test_a_forge_that_stays_away_ends_the_task_after_a_number_of_attempts(work):
+    here, _, task = work(WRITE, FINISH)
+    (here.folder / "tracker" / "pulls").write_text("in the way")
+    attempt = 1
+    while attempt < FORGE_ATTEMPTS:
+        here.ledger.release(UUID % 1, attempt)
+        attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
+    with pytest.raises(ForgeError):
+        TaskHandler(here.wiring, attempt=attempt).handle(task)
+    assert here.ledger.get(UUID % 1).status is Status.FAILED
+    assert "The task could not be done" in said(here)
+
+
+def test_a_progress_comment_that_a_person_deleted_does_not_fail_the_task(work):
+    place = {}
+
+    def deleted(_):
+        (place["here"].folder / "tracker" / "issues" / "1.comments.jsonl").write_text("")
+        return FINISH
+
+    here, handler, task = work(deleted)
+    place["here"] = here
+    assert handler.handle(task).end is End.FINISHED
+    assert here.ledger.get(UUID % 1).status is Status.COMPLETED
+    assert said(here).count(":final -->") == 1
 
 
 def test_an_error_of_the_model_is_told_and_raised_again(work):
