@@ -35,6 +35,7 @@ DIRECT: Any = {"http": None, "https": None, "all": None}  # for `requests`: no p
 CONNECT = 10.0  # seconds for a connection
 TICK = 1.0  # seconds between two looks at control and deadline
 READ = 1 << 16
+SEND = 1 << 18  # bytes of a request in one write; urllib3's 16 KiB cost more than the copying
 ERROR_BODY = 1 << 20
 LONGEST_ANSWER = 64 << 20  # bytes of one answer, stream framing included
 
@@ -82,11 +83,11 @@ class Adapter(HTTPAdapter):
         super().__init__(pool_connections=2, pool_maxsize=2)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
+        super().init_poolmanager(*args, blocksize=SEND, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self.pools
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        manager = super().proxy_manager_for(*args, **kwargs)
+        manager = super().proxy_manager_for(*args, **{"blocksize": SEND, **kwargs})
         manager.pool_classes_by_scheme = self.pools
         return manager
 
