@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 import requests
 from github.Auth import AppAuth, Auth
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester, RequestsResponse
+from jwt import PyJWTError
+
+from agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,8 +97,11 @@ def make(base_url: str, current: Callable[[], str], ca_file: Path | None, agent:
 
 
 def app_token(app_id: int, private_key: str) -> str:
-    """The app's own short-lived JWT (at most 10 minutes)."""
-    return AppAuth(app_id, private_key).create_jwt()
+    """The app's own short-lived JWT (at most 10 minutes).  ConfigError when the key is none."""
+    try:
+        return AppAuth(app_id, private_key).create_jwt()
+    except (PyJWTError, ValueError) as error:
+        raise ConfigError(f"github.app.private_key is no private key in PEM form: {error}") from error
 
 
 def close_sessions() -> None:
