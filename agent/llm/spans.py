@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import orjson
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COPY = 1 << 20
+FINGERPRINT = 512
 
 KEYS = {
     "system": {"role", "content"},
@@ -66,6 +68,13 @@ def lines(spans: Sequence[Span]) -> Iterator[bytes]:
                     yield line
 
 
+def fingerprint(path: Path, offset: int) -> int:
+    """Of the bytes that end at `offset`: a view that was renamed over another may get an old inode number again."""
+    with path.open("rb", buffering=0) as source:
+        start = max(0, offset - FINGERPRINT)
+        return crc32(os.pread(source.fileno(), offset - start, start))
+
+
 @dataclass
 class Shape:
     """What the lines seen so far look like.  `plain` conversations are copied; others are translated line by line."""
@@ -93,6 +102,7 @@ class Lines:
         self.shape = Shape()
         self._key: tuple[Any, ...] = ()
         self._seen = 0
+        self._behind = 0
 
     def check(self, spans: Sequence[Span]) -> Shape:
         """Look at what is new.  HistoryRefused names the file and the line that is not legal."""
@@ -101,12 +111,13 @@ class Lines:
             raise HistoryRefused("there is no message to send; add a user message first")
         *fixed, (path, start, end) = parts
         key = (tuple((os.fspath(p), p.stat().st_ino, s, e) for p, s, e in fixed), path, path.stat().st_ino, start)
-        if key != self._key or self._seen > end:
-            self.shape, self._key, self._seen = Shape(), (), start
+        if key != self._key or self._seen > end or self._behind != fingerprint(path, self._seen):
+            self.shape, self._seen = Shape(), start
             for before, first, last in fixed:
                 self._look(before, first, last)
+        self._key = ()  # until all of it was looked at
         self._look(path, self._seen, end)
-        self._key, self._seen = key, end
+        self._key, self._seen, self._behind = key, end, fingerprint(path, end)
         self._judge_end(path)
         return self.shape
 
@@ -118,7 +129,6 @@ class Lines:
             except orjson.JSONDecodeError as error:
                 raise HistoryRefused(f"{path}: message {self.shape.count} is not JSON: {error}") from error
             if reason := self._take(message):
-                self._key = ()
                 raise HistoryRefused(f"{path}: message {self.shape.count} is not legal: {reason}")
 
     def _take(self, message: Any) -> str:

@@ -127,12 +127,11 @@ def test_a_line_that_is_no_json_is_refused(path):
 
 
 def test_only_new_lines_are_looked_at(path):
-    write(path, SYSTEM, USER)
+    write(path, SYSTEM, {"role": "user", "content": "u" * 2000})
     checker = Lines()
     assert checker.check((Span(path),)).count == 2
-    size = path.stat().st_size
-    with path.open("r+b") as file:  # what was seen is not read again
-        file.write(b"?" * (size - 1))
+    with path.open("r+b") as file:  # what was seen is not read again, but for its last bytes
+        file.write(b"?" * 1000)
     write(path, calling("a"), result("a"), mode="a")
     assert checker.check((Span(path),)).count == 4
 
@@ -143,6 +142,17 @@ def test_a_view_that_was_replaced_is_looked_at_from_the_start(path, tmp_path):
     assert checker.check((Span(path),)).ids == {"a"}
     write(tmp_path / "new", SYSTEM, USER, calling("a"), result("a")).rename(path)
     assert checker.check((Span(path),)).count == 4
+
+
+def test_a_view_that_was_replaced_twice_may_have_its_old_inode_number(path):
+    """A mask and a reset between two requests: the second file is renamed to where the first one's inode was."""
+    lines = Lines()
+    write(path, SYSTEM, USER, calling("a"), result("a"))
+    lines.check((Span(path),))
+    longer = {"role": "user", "content": "what is carried, and the word to go on " * 9}
+    write(path, SYSTEM, longer, DONE, USER)  # the same inode, in place
+    shape = lines.check((Span(path),))
+    assert (shape.count, shape.ids) == (4, set())
 
 
 def test_a_fault_is_found_again_and_not_forgotten(path):
