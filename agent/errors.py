@@ -6,6 +6,7 @@
     ├── SurroundingsError        the machine does not give what is needed               exit 3
     │   ├── DiskError            full, read-only, not permitted
     │   ├── SandboxUnavailable   commands cannot be isolated here
+    │   ├── BrokerAway           the broker does not answer; the ledger is polled meanwhile
     │   └── LockHeld             another process owns the folder
     ├── ContextError             a task's folder is not what it should be
     ├── LedgerError              the ledger refused
@@ -83,6 +84,12 @@ class SandboxUnavailable(SurroundingsError):
     """Commands cannot be isolated on this machine; the message says what an administrator can do."""
 
     code = "sandbox_unavailable"
+
+
+class BrokerAway(SurroundingsError):
+    """The broker does not answer, or the connection was cut.  A new connection may mend it; no task is lost by it."""
+
+    code = "broker_away"
 
 
 class LockHeld(SurroundingsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
     from agent.cli.state import State
     from agent.taskqueue.moves import Word
 
+
+class Role(StrEnum):
+    """What a daemon does of the whole."""
+
+    both = "both"
+    producer = "producer"
+    worker = "worker"
+
+
 Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
 
 
@@ -20,6 +30,10 @@ Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uui
 def run(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
+    role: Annotated[
+        Role,
+        typer.Option(help="producer only polls and queues, worker only works off what is queued, both does both."),
+    ] = Role.both,
     metrics: Annotated[
         int | None,
         typer.Option(
@@ -33,7 +47,7 @@ def run(
 
     state: State = context.obj
     with listening(state) as (events, heard), measured(metrics, events, heard):
-        return Daemon(state.settings, events, heard).run(once=once)
+        return Daemon(state.settings, events, heard, role=role.value).run(once=once)
 
 
 @app.command()

@@ -188,14 +188,21 @@ class Sandbox(Section):
     limits: SandboxLimits = Field(default_factory=SandboxLimits, description="Limits of each command.")
 
 
+BROKER_SCHEMES = (
+    *("amqp", "amqps", "redis", "rediss"),
+    *("sentinel", "sqs", "azureservicebus", "gcpubsub", "confluentkafka", "pgmq", "mongodb", "zookeeper"),
+)
+"""Of kombu's transports those that reach other hosts.  The first line is tested; the second needs a client library."""
+
+
 class TaskQueue(Section):
     """Where tasks are kept, and how they reach other hosts."""
 
     ledger: Annotated[Text, OneOf(("sqlite",), dotted=True, schemes=("postgresql",))] = Field(
         default="sqlite", description="Where tasks are kept: tasks.db in base_dir, or a PostgreSQL database."
     )
-    broker: Annotated[Text, OneOf((), dotted=True, schemes=("amqp", "amqps", "redis", "rediss", "sqs"))] | None = Field(
-        default=None, description="A message broker that spreads tasks over hosts; empty: the ledger alone."
+    broker: Annotated[Text, OneOf((), dotted=True, schemes=BROKER_SCHEMES)] | None = Field(
+        default=None, description="A message broker that wakes the workers of many hosts; empty: the ledger alone."
     )
 
 

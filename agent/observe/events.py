@@ -24,8 +24,11 @@ EVENTS: dict[str, str] = {
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
     "worker_died": "A worker ended without closing its task (uuid, signal).",
+    "broker_connected": "The broker answers; it wakes the workers from now on (broker).",
+    "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
     # a task's way
     "task_queued": "A task was put in the queue (uuid, task).",
+    "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
     "budget_spent": "A repository's daily limit holds a task back until tomorrow (task, limit).",
     "task_claimed": "A worker owns the task (uuid, pid).",
@@ -72,6 +75,8 @@ each one is announced somewhere."""
 
 LEVELS: dict[str, str] = {
     "tool_started": "debug",
+    "task_published": "debug",
+    "broker_away": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
     "token_drift": "warning",

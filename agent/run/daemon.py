@@ -2,6 +2,8 @@
 
 One daemon per base_dir, by flock.  SIGTERM, or the first SIGINT, drains: nothing new is started, running tasks end at
 their next turn and go back to the queue.  The second SIGINT kills them.  `once` polls, works everything off, exits.
+A `producer` only polls and queues, a `worker` only works off what is queued: many of both, on many hosts, may share one
+ledger.  With a broker, `courier.py` tells them of each other; `once` does without it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, disk
 from agent.errors import LockHeld, MakimonoError, SurroundingsError
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.observe.events import Events
+    from agent.run.courier import Courier
 
 TICK = 0.1
+Role = Literal["both", "producer", "worker"]
 PATIENCE = 3
 
 
@@ -34,8 +38,9 @@ class Daemon:
     `events` are its own; `heard` announces those of its workers.
     """
 
-    def __init__(self, settings: Settings, events: Events, heard: Events | None = None) -> None:
+    def __init__(self, settings: Settings, events: Events, heard: Events | None = None, *, role: Role = "both") -> None:
         self.settings = settings
+        self.role = role
         self.events = events
         self.heard = heard
         self.wake = threading.Event()
@@ -52,6 +57,7 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         started = clock.monotonic()
+        courier: Courier | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
             wiring.forges  # noqa: B018 - what is wrong with the configuration is said before anything is started
@@ -59,13 +65,16 @@ class Daemon:
             self.events.emit(
                 "daemon_started",
                 pid=os.getpid(),
-                role="both",
+                role=self.role,
                 base_dir=str(self.settings.base_dir),
                 version=__version__,
             )
-            supervisor = Supervisor(wiring, self.heard)
+            courier = None if once else self._courier()
+            supervisor = Supervisor(wiring, self.heard, courier=courier, starts=self.role != "producer")
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
+            if courier is not None:
+                courier.stop()
             self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
             wiring.close()
             disk.unlock(lock)
@@ -83,16 +92,29 @@ class Daemon:
         """One poll, then everything that is due.  3 when a source could not be asked and nothing else failed."""
         unasked: list[str] = []
         self.events.on(lambda name, fields: unasked.append(str(fields)) if name == "poll_failed" else None)
-        fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
+        if self.role != "worker":
+            fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
         asked = not unasked
         supervisor.sweep()
+        if self.role == "producer":
+            return 0 if asked else SurroundingsError.exit_code
         code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
         return code or (0 if asked or self.drain else SurroundingsError.exit_code)
 
     def _forever(self, supervisor: Supervisor) -> int:
-        poller = threading.Thread(target=self._poll, name="poller", daemon=True)
-        poller.start()
+        if self.role != "worker":
+            threading.Thread(target=self._poll, name="poller", daemon=True).start()
+        if supervisor.courier is not None:
+            supervisor.courier.start()
         return self._work(supervisor, lambda: False)
+
+    def _courier(self) -> Courier | None:
+        """The messenger to the broker, None without one; kombu is imported only then."""
+        if self.settings.taskqueue.broker is None:
+            return None
+        from agent.run.courier import Courier
+
+        return Courier(self.settings, self.events)
 
     def _poll(self) -> None:
         """The poller's thread, with a connection of its own: a slow forge must not hold up the workers."""

@@ -20,11 +20,13 @@ from agent.run import worker
 from agent.run.closing import close_leftovers
 from agent.run.watch import Watch
 from agent.taskqueue import alive_by_lock
+from agent.values import Status
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess
 
+    from agent.run.courier import Courier
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
 
@@ -42,10 +44,15 @@ class Child:
 
 
 class Supervisor:
-    """Workers of one base_dir.  `heard` announces what they log (`watch.py`)."""
+    """Workers of one base_dir.  `heard` announces what they log (`watch.py`); `courier` brings what a broker says
+    (`courier.py`); without `starts` nothing is started (the role of a producer)."""
 
-    def __init__(self, wiring: Wiring, heard: Events | None = None) -> None:
+    def __init__(
+        self, wiring: Wiring, heard: Events | None = None, *, courier: Courier | None = None, starts: bool = True
+    ) -> None:
         self.wiring = wiring
+        self.courier = courier
+        self.starts = starts
         self.settings = wiring.settings
         self.ledger = wiring.ledger
         self.owner = wiring.owner
@@ -83,6 +90,7 @@ class Supervisor:
                     child.claimed = child.report.recv() == "claimed"
                 except EOFError:
                     child.claimed = False
+                self.settle(uuid)
                 if child.claimed:
                     self.events.emit("task_claimed", uuid=uuid, pid=child.process.pid)
             if child.process.exitcode is None:
@@ -90,6 +98,7 @@ class Supervisor:
             child.process.join()
             child.report.close()
             self.watch.end(uuid)
+            self.settle(uuid)
             del self.children[uuid]
             self.exit_codes[uuid] = child.process.exitcode
             if child.process.exitcode != 0 and not child.claimed:
@@ -122,18 +131,42 @@ class Supervisor:
 
     def start_due(self) -> None:
         """Start queued tasks, oldest and most urgent first, while there is room."""
-        room = self.settings.scheduling.max_workers - self.running()
-        if room > 0:
+        if not self.starts:
+            return
+        room = max(0, self.settings.scheduling.max_workers - self.running())
+        if self.courier is not None and self.courier.connected:
+            self.start_arrived(self.courier, room)
+        elif room > 0:
             for uuid in self.startable()[:room]:
                 self.start(uuid)
+
+    def start_arrived(self, courier: Courier, room: int) -> None:
+        """Start what the broker brought.  A message about a row that is not queued, or has a worker, is let go."""
+        for uuid in courier.take(room):
+            row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
+            if row is not None and row.status is Status.QUEUED:
+                self.start(uuid)
+                room -= 1
+            else:
+                courier.settle(uuid)
+        courier.room = room
+
+    def settle(self, uuid: str) -> None:
+        """The broker's message about the task, if there was one, has done its work."""
+        if self.courier is not None:
+            self.courier.settle(uuid)
 
     def startable(self) -> list[str]:
         """Queued tasks that are due, less those that have a worker and those whose workers could not even claim them:
         these wait longer each time (their folder cannot be written, say)."""
-        now = clock.monotonic()
-        hindered = {uuid for uuid, (_, until) in self.refusals.items() if now < until}
+        hindered = self.hindered()
         limit = self.settings.scheduling.max_workers + len(self.children) + len(hindered)
         return [uuid for uuid in self.ledger.due(limit) if uuid not in self.children and uuid not in hindered]
+
+    def hindered(self) -> set[str]:
+        """Tasks whose workers could not even claim them, and that wait for the next try."""
+        now = clock.monotonic()
+        return {uuid for uuid, (_, until) in self.refusals.items() if now < until}
 
     def running(self) -> int:
         """Workers of this base_dir: rows that run, and children that have not claimed yet."""
@@ -157,14 +190,21 @@ class Supervisor:
     def drain(self) -> None:
         """Start nothing more; tell every worker to end at its next turn and give its row back."""
         self.draining = True
+        self.fetch_nothing()
         self.signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End every worker and its tree now; the rows go back to the queue at the next start."""
         self.draining = True
+        self.fetch_nothing()
         self.signal(signal.SIGKILL)
         for uuid in self.children:
             proc.end_tree(uuid)
+
+    def fetch_nothing(self) -> None:
+        """Leave what waits in the broker to others."""
+        if self.courier is not None:
+            self.courier.room = 0
 
     def signal(self, number: signal.Signals) -> None:
         """Signal every living child."""

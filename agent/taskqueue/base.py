@@ -181,6 +181,12 @@ class BaseLedger(Protocol):
         """Uuids of queued rows whose `not_before` has passed: highest priority, then oldest first.  An offer only."""
         ...
 
+    def publish(self, limit: int, again_after: float | None = None) -> Rows:
+        """Rows that are due and to be given to a broker, each to one caller: those that were not published since they
+        were queued, and with `again_after` those that were published more than so many seconds ago and are queued
+        still.  They count as published from now on.  Highest priority, then oldest first."""
+        ...
+
     def claim(self, uuid: str, owner: str, lease_seconds: float) -> Claim:
         """Make the row ours: `running`, attempt + 1, with a lease; `started_at` at the first time only.
 

@@ -104,6 +104,13 @@ class Ledger:
     def due(self, limit: int, now: datetime | None = None) -> Uuids:
         return [row["uuid"] for row in self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit))]
 
+    def publish(self, limit: int, again_after: float | None = None) -> Rows:
+        now = self.db.now()
+        before = "" if again_after is None else _after(now, -again_after)
+        found = self.db.run("ledger_publish", now=clock.stamp(now), before=before, limit=_limit(limit))
+        rows = [Row.of(record) for record in found]
+        return sorted(rows, key=lambda row: (-row.priority, row.created_at, row.uuid))
+
     # --- the holder --------------------------------------------------------------------------------------------
 
     def claim(self, uuid: str, owner: str, lease_seconds: float) -> Claim:

@@ -184,6 +184,26 @@ def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger
     assert ledger.due(10, clock.now() + timedelta(seconds=59)) == [later, urgent, old, new]
 
 
+def test_each_queued_row_is_handed_out_for_publishing_once_and_again_when_it_stays(ledger, base_dir, time):
+    first = ledger.put(key(1))
+    time.move(1)
+    urgent = ledger.put(key(2), priority=5)
+    later = ledger.put(key(3), not_before=clock.now() + timedelta(seconds=60))
+    assert [row.uuid for row in ledger.publish(1)] == [urgent]
+    assert [row.uuid for row in ledger.publish(10)] == [first]
+    assert ledger.publish(10) == []
+    assert ledger.publish(10, 30) == []
+    time.move(31)
+    assert ledger.publish(10) == []
+    claim = ledger.claim(first, me(base_dir), 60)
+    assert [row.uuid for row in ledger.publish(10, 30)] == [urgent]
+    assert ledger.publish(10, 30) == []
+    ledger.release(first, claim.attempt)
+    assert [(row.uuid, row.key) for row in ledger.publish(10)] == [(first, key(1))]
+    time.move(60)
+    assert [row.uuid for row in ledger.publish(10)] == [later]
+
+
 def test_a_claim_makes_the_row_ours(ledger, base_dir, time):
     uuid = ledger.put(key(), user="alice", parent_uuid="p")
     time.move(10)

@@ -38,6 +38,18 @@ WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
 ORDER BY priority DESC, created_at, uuid
 LIMIT :limit;
 
+-- name: ledger_publish
+-- Rows for the broker, each handed to one caller: never published since they were queued, or before :before.
+UPDATE tasks SET published_at = :now
+WHERE status = 'queued' AND (published_at IS NULL OR published_at < :before) AND uuid IN (
+    SELECT uuid FROM tasks
+    WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
+        AND (published_at IS NULL OR published_at < :before)
+    ORDER BY priority DESC, created_at, uuid
+    LIMIT :limit
+)
+RETURNING *;
+
 -- name: ledger_claim
 UPDATE tasks SET status = 'running', attempt = attempt + 1, lease_owner = :owner, lease_until = :lease_until,
     started_at = COALESCE(started_at, :now), heartbeat_at = :now, process_id = :process_id, hostname = :hostname,
@@ -55,7 +67,7 @@ SELECT requested FROM tasks WHERE uuid = :uuid;
 
 -- name: ledger_queue
 -- Back to the queue: given back by its holder, resumed by a person, or left by a dead one.
-UPDATE tasks SET status = 'queued', lease_owner = NULL, lease_until = NULL, not_before = :not_before,
+UPDATE tasks SET status = 'queued', lease_owner = NULL, lease_until = NULL, published_at = NULL, not_before = :not_before,
     requested = :requested, deaths = :deaths
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt AND COALESCE(lease_until, '') = :lease_until
 RETURNING uuid;

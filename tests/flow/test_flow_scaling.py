@@ -1,0 +1,160 @@
+"""Two daemons of different base_dirs, one ledger in PostgreSQL, and a broker between them.
+
+One only polls and queues, the other only works.  Each task is done once and its effects happen once, although the broker
+repeats everything; a broker that is away holds nobody up.
+"""
+
+import json
+import signal
+from uuid import uuid4
+
+import psycopg
+import pytest
+import services
+from flow_home import FlowHome, finished, until
+from psycopg.rows import dict_row
+
+from agent.llm.replay_server import ReplayServer
+from agent.taskqueue.broker import make_broker
+
+BROKERS = {"rabbitmq": services.RABBITMQ, "redis": services.REDIS}
+TASKS = range(1, 7)
+AT_ONCE = 3
+
+
+def said(*calls):
+    """One recorded answer."""
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for name, arguments in calls
+        ],
+    }
+
+
+RECORDING = [
+    said(("write_file", {"path": "done.txt", "content": "x\n"})),
+    said(("finish", {"title": "Done", "summary": "It is done."})),
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    with ReplayServer.serve(RECORDING) as server:
+        yield server
+
+
+class Hosts:
+    """`here` polls, `there` works: two configurations, one tracker, one ledger, one broker."""
+
+    def __init__(self, home, ledger, broker):
+        self.home = home
+        self.ledger = ledger
+        text = home.config.read_text()
+        text = text.replace("tracker: tracker", f"tracker: {home.folder}/tracker")
+        text = text.replace("repos/default.git", f"{home.folder}/repos/default.git")
+        text += f"taskqueue: {{ledger: '{ledger}', broker: '{broker}'}}\nscheduling: {{max_workers: {AT_ONCE}}}\n"
+        self.here = home.config
+        self.there = home.folder / "there" / "config.yaml"
+        self.there.parent.mkdir()
+        for path in (self.here, self.there):
+            path.write_text(text)
+
+    def start(self, config, *args):
+        self.home.config = config
+        return self.home.start("run", *args)
+
+    def rows(self):
+        with psycopg.connect(self.ledger, row_factory=dict_row) as connection:
+            try:
+                return connection.execute("SELECT * FROM tasks ORDER BY task_id").fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_tasks_of_one_host_are_done_once_by_another(tmp_path, model, name):
+    address = f"{services.need(BROKERS[name])}?queue=makimono-test-{uuid4().hex}"
+    with services.schema(tmp_path) as ledger:
+        home = FlowHome(tmp_path, url=model.url)
+        hosts = Hosts(home, ledger, address)
+        broker = make_broker(address)
+        try:
+            for number in TASKS:
+                home.issue(number, f"Short task {number}")
+            producer = hosts.start(hosts.here, "--role", "producer")
+            until(lambda: len(hosts.rows()) == len(TASKS) and all(row["published_at"] for row in hosts.rows()))
+            broker.connect()
+            assert {row["status"] for row in hosts.rows()} == {"queued"}
+            for row in [*hosts.rows(), *hosts.rows()]:
+                broker.publish({"uuid": row["uuid"]})  # a broker that says everything three times
+            broker.publish({"uuid": str(uuid4())})  # and speaks of what nobody knows
+            worker = hosts.start(hosts.there, "--role", "worker")
+            until(lambda: all(row["status"] == "completed" for row in hosts.rows()), "the end of six tasks")
+            until(lambda: broker.depth() == 0, "an empty queue")
+            for daemon in (worker, producer):
+                daemon.send_signal(signal.SIGTERM)
+            texts = [finished(daemon) for daemon in (producer, worker)]
+            assert [producer.returncode, worker.returncode] == [0, 0], texts
+            assert not any("Traceback" in text for text in texts), texts
+            broker.connect()
+            left = broker.depth()
+            assert left <= AT_ONCE, f"{left} of 19: all were acknowledged but those that the worker had just fetched"
+
+            rows = hosts.rows()
+            assert [row["attempt"] for row in rows] == [1] * len(TASKS)
+            assert [row["deaths"] for row in rows] == [0] * len(TASKS)
+            uuids = {row["uuid"] for row in rows}
+            assert {path.name for path in (hosts.there.parent / "contexts" / "completed").iterdir()} == uuids
+            assert not list((hosts.there.parent / "contexts" / "running").iterdir())
+            assert not (hosts.here.parent / "contexts" / "completed").exists()
+            assert not (hosts.here.parent / "contexts" / "tasks.db").exists()
+            assert not (hosts.there.parent / "contexts" / "tasks.db").exists()
+            assert len(home.branches()) == 1 + len(TASKS)
+            assert len(home.pulls()) == len(TASKS)
+            for number in TASKS:
+                assert len(home.said(number)) == 1
+                assert len(home.progress(number)) == 1
+                assert home.label(number) == "coding agent done"
+            home.config = hosts.here
+            listed = json.loads(home.run("tasks", "--json", code=0)[1])
+            assert {task["uuid"] for task in listed} == uuids
+        finally:
+            home.close()
+            broker.connect()
+            broker.delete()
+            broker.close()
+
+
+def test_a_broker_that_is_away_holds_nobody_up(tmp_path, model):
+    home = FlowHome(
+        tmp_path, url=model.url, config="taskqueue: {broker: 'amqp://guest:not-told-to-anyone@127.0.0.1:1/'}\n"
+    )
+    try:
+        home.issue(1, "Short task 1")
+        daemon = home.start("run")
+        until(lambda: home.row(1).get("status") == "completed")
+        daemon.send_signal(signal.SIGTERM)
+        text = finished(daemon)
+        assert daemon.returncode == 0, text
+        assert "not-told-to-anyone" not in text
+        assert "does not answer" in text
+    finally:
+        home.close()
+
+
+def test_each_role_does_its_part_once(tmp_path, model):
+    home = FlowHome(tmp_path, url=model.url)
+    try:
+        home.issue(1, "Short task 1")
+        home.run("run", "--once", "--role", "worker", code=0)
+        assert home.rows() == {}
+        home.run("run", "--once", "--role", "producer", code=0)
+        assert home.row(1)["status"] == "queued"
+        home.run("run", "--once", "--role", "worker", code=0)
+        assert home.row(1)["status"] == "completed"
+        assert home.run("run", "--role", "boss")[0] == 2
+    finally:
+        home.close()
