@@ -432,7 +432,7 @@ class GitHubServer:
         if repo.archived:
             raise Refused(403, "Repository was archived so is read-only.")
         for name, branch in (("base", base), ("head", head)):
-            if branch not in repo.branches:
+            if not repo.has_branch(branch):
                 raise invalid("PullRequest", name)
         if body.get("draft") and not repo.drafts:
             raise Refused(422, "Draft pull requests are not supported in this repository.", [])

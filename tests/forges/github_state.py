@@ -5,9 +5,11 @@ Time comes from `agent.clock`, in whole seconds as GitHub's does.
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path  # noqa: TC003 - a dataclass says it
 
 from agent import clock
 from forges.github_shapes import make
@@ -38,6 +40,15 @@ class Repo:
     has_issues: bool = True
     drafts: bool = True
     number: int = 0
+    git: Path | None = None  # a bare repository; its branches count then
+
+    def has_branch(self, name):
+        if self.git is None:
+            return name in self.branches
+        found = subprocess.run(
+            ["git", "--git-dir", str(self.git), "show-ref", "--quiet", "--verify", f"refs/heads/{name}"]
+        )
+        return found.returncode == 0
 
     @property
     def full_name(self):
