@@ -38,8 +38,10 @@ def measure() -> dict[str, Any]:
             with Server(ours, theirs) as server:
                 url = server.urls[who == "mini"]
                 if who == "ours":
-                    done = children.run("peer_ours", folder, url)
+                    uuid = children.run("peer_ours", "queue", folder, url)
+                    done = children.run("peer_ours", "work", folder, url, uuid)
                 else:
+                    project.make(folder)
                     done = children.run("peer_mini", folder, url, python=str(python), **quiet(folder))
                 asked = len(server.seen()[who == "mini"])
             if asked != TURNS + 1:

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks import machine, project
+from benchmarks import machine
 
 
 def main(place: Path, url: str) -> None:
@@ -16,7 +16,6 @@ def main(place: Path, url: str) -> None:
     from minisweagent.environments.local import LocalEnvironment
     from minisweagent.models.litellm_model import LitellmModel
 
-    project.make(place)
     config = yaml.safe_load((package_dir / "config" / "mini.yaml").read_text(encoding="utf-8"))
     config["agent"].pop("mode", None)
     kwargs = config["model"].pop("model_kwargs", {}) | {"api_base": f"{url}/v1", "api_key": "bench-key-0000"}

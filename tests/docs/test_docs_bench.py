@@ -1,0 +1,32 @@
+"""docs/bench.md says what scripts/bench measures."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def listed():
+    command = [sys.executable, "-m", "benchmarks", "--list"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    return [line.split()[0] for line in done.stdout.splitlines()]
+
+
+def test_every_bench_stands_in_the_document_and_has_its_module():
+    page = (ROOT / "docs/bench.md").read_text(encoding="utf-8")
+    names = listed()
+    assert names
+    for name in names:
+        assert f"| `{name}` |" in page, name
+        assert (ROOT / "scripts" / "benchmarks" / f"{name}.py").is_file()
+
+
+def test_a_bench_that_there_is_not_is_answered_with_those_that_there_are():
+    command = [sys.executable, "-m", "benchmarks", "speed"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no bench speed; there are memory, append" in done.stderr
