@@ -14,6 +14,7 @@ from urllib.parse import quote
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
+from agent.forge.github_auth import AppToken
 from agent.forge.github_getter import GitHubTaskGetter
 from agent.forge.github_places import Places, login
 from agent.forge.github_pulls import MAX_BODY, Pulls
@@ -86,6 +87,15 @@ class GitHubForge:
 
     def getter(self) -> GitHubTaskGetter:
         return GitHubTaskGetter(self)
+
+    def idle(self, interval: float) -> str:
+        """What a look every `interval` seconds asks of the host in an hour in which nothing happens (for `doctor`)."""
+        lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
+        looks = 3600 / interval
+        if self.searches:
+            return f"{looks * lists:.0f} searches per idle hour, of a budget of their own"
+        asked = len(self.projects) * (looks * lists + min(looks, 6))
+        return f"{asked:.0f} requests per idle hour, all conditional: none of them counts against the budget"
 
     # --- issues -----------------------------------------------------------------------------------------------
 

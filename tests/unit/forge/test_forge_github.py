@@ -257,6 +257,21 @@ def test_an_idle_hour_costs_nothing_of_the_budget(github, slept):
     assert {status for _, _, status in github.server.journal[asked:]} == {304}
 
 
+def test_the_figure_that_doctor_shows_is_the_one_that_is_measured(github):
+    assert github.forge.idle(60).startswith("126 requests per idle hour")
+    assert github.again(projects=(), owner="acme").idle(60).startswith("120 searches per idle hour")
+
+
+def test_watching_a_running_task_costs_nothing(github):
+    key = github.issue()
+    github.forge.move_label(key, "processing")
+    github.forge.control(key)
+    left = github.server.remaining
+    for _ in range(10):
+        assert github.forge.control(key) is None
+    assert github.server.remaining == left
+
+
 # --- what is said ----------------------------------------------------------------------------------------------
 
 
