@@ -5,6 +5,7 @@ Lines are translated as they pass; those that need no change are passed as they 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,7 +16,7 @@ from agent.llm.faults import RESAMPLE_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import lines
 from agent.llm.tidy import arguments_of, tidied
-from agent.llm.wire_openai import cut
+from agent.llm.wire_openai import cut, parse
 from agent.values import Usage
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def read_answer(stream: Stream, who: str) -> Draft:
         if not line.strip():
             continue
         try:
-            record: Any = orjson.loads(line)
-        except orjson.JSONDecodeError:
+            record: Any = parse(line)
+        except json.JSONDecodeError:
             rest = b"".join(stream.chunks()) if not draft.model else b""
             error = fault(hear(stream.status, line + rest, stream.headers), who)
             if isinstance(error, AnswerUnreadable) and draft.model:

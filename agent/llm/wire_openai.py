@@ -6,6 +6,8 @@ Used by the OpenAI, LM Studio and replay clients.
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from agent.values import Json, Span
 
 MOST_TOOLS = 128
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def header(parameters: Mapping[str, Any], tools: Sequence[Json]) -> bytes:
@@ -97,11 +100,21 @@ def one_by_one(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 def load(data: bytes, who: str) -> Any:
     """Parse one event or line; AnswerUnreadable, tried again a few times, when it is broken."""
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError as error:
+        return parse(data)
+    except json.JSONDecodeError as error:
         broken = AnswerUnreadable(f"{who} sent a line that is not JSON: {data[:200].decode('utf-8', 'replace')!r}")
         broken.tries = RESAMPLE_TRIES
         raise broken from error
+
+
+def parse(data: bytes) -> Any:
+    """JSON, also with half of a surrogate pair in it: some servers cut an emoji in two.  json.JSONDecodeError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if HALF.search(data):
+            return json.loads(data)
+        raise
 
 
 def cut(who: str) -> ModelStalled:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 REPLACEMENT = "\ufffd"
+NUL = b"\\u0000"  # as JSON writes it; also found where a text spells it, which then stays as it is
 LARGEST_INTEGER = (1 << 63) - 1
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -54,16 +55,18 @@ def fit_json(value: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Compact JSON.  What orjson refuses (surrogates, odd keys and types) is made fit first."""
-    try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
-        return orjson.dumps(fit_json(value))
+    """Compact JSON.  What orjson refuses (surrogates, odd keys and types), and NUL, is made fit first."""
+    return _dumps(value, 0)
 
 
 def line(record: Any) -> bytes:
     """`dumps` with the newline that ends a line of JSONL."""
+    return _dumps(record, orjson.OPT_APPEND_NEWLINE)
+
+
+def _dumps(value: Any, option: int) -> bytes:
     try:
-        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+        data = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
-        return orjson.dumps(fit_json(record), option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(fit_json(value), option=option)
+    return orjson.dumps(fit_json(value), option=option) if NUL in data else data

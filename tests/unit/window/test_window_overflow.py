@@ -232,7 +232,7 @@ def refusal(status, body):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_too_long_is_recognised_the_window_learnt_and_the_task_goes_on(task_of, way):
+def test_case_26_too_long_is_recognised_the_window_learnt_and_the_task_goes_on(task_of, way):
     wire, status, body, tells = WAYS[way]
     task = task_of(wire, refusal(status, body), 22_000)
     text, calls = task.loop.ask()
