@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agent.store.base import Database
     from agent.values import Counter, Json, Usage
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = 180.0
 
 
 def cost_of(usage: Usage, price: Price | None) -> float:

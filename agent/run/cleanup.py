@@ -16,6 +16,7 @@ from uuid import UUID
 
 from agent import clock, disk
 from agent.run import solo
+from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,8 @@ def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dr
         folder = folder_of(settings, row["uuid"])
         if folder is not None and disk.is_locked(folder / "lock"):
             continue
+        if folder is None and of_another_host(ledger, row["uuid"]):
+            continue  # its folder lies there, and goes with its row when that host cleans up
         size = 0 if folder is None else tree_size(folder)
         if not dry_run:
             if folder is not None:
@@ -58,6 +61,12 @@ def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dr
                 solo.forget(settings, whole.instance)
         removed.append(Removed(row["uuid"], row["status"], row["completed_at"] or "", size))
     return removed + old_replays(settings, before, dry_run=dry_run)
+
+
+def of_another_host(ledger: Ledger, uuid: str) -> bool:
+    """Whether another host that shares the ledger worked on the task last."""
+    row = ledger.get(uuid)
+    return row is not None and row.hostname not in (None, hostname())
 
 
 def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Removed]:

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import ForgeError, LedgerError
+from agent.errors import Fenced, ForgeError, LedgerError
 from agent.values import End, Outcome
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class TaskControl:
             self.row_at = now
             try:
                 word = self.requested()
+            except Fenced:
+                # Another attempt owns the task: end as a drain does, whose first step finds that out, and stop there.
+                return Outcome(End.DRAINED, code="fenced")
             except LedgerError:
                 word = None  # a busy database: the next look will tell
         if word is None and now - self.forge_at >= FORGE_SECONDS:

@@ -18,9 +18,11 @@ from agent.errors import LockHeld, MakimonoError, SurroundingsError
 from agent.run.producer import fetch_and_enqueue_tasks
 from agent.run.supervisor import Supervisor
 from agent.run.wiring import Wiring
+from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import FrameType
 
     from agent.config import Settings
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 TICK = 0.1
 Role = Literal["both", "producer", "worker"]
 PATIENCE = 3
+
+
+def lock_of(settings: Settings) -> Path:
+    """The lock of the one daemon of a base_dir; of one for each host where a shared ledger lets hosts share it."""
+    name = "daemon.lock" if settings.taskqueue.ledger == "sqlite" else f"daemon-{hostname()}.lock"
+    return settings.base_dir / name
 
 
 class Daemon:
@@ -51,7 +59,7 @@ class Daemon:
         """Take the daemon's lock and work.  SurroundingsError when another daemon has it."""
         disk.make_dir(self.settings.base_dir, disk.passable())
         try:
-            lock = disk.lock(self.settings.base_dir / "daemon.lock")
+            lock = disk.lock(lock_of(self.settings))
         except LockHeld:
             raise SurroundingsError(
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"

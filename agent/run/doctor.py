@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from agent import disk, gitcmd
 from agent.config import Settings
 from agent.errors import MakimonoError
+from agent.run import doctor_hosts
 from agent.security.redact import Redactor
 
 if TYPE_CHECKING:
@@ -87,7 +88,9 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         yield "sandbox", lambda: sandbox(Settings())
         return
     yield "base_dir", lambda: base_dir(settings)
-    yield "tasks.db", lambda: tasks_db(settings)
+    yield "tasks.db" if settings.taskqueue.ledger == "sqlite" else "ledger", lambda: tasks_db(settings)
+    if (address := settings.taskqueue.broker) is not None:
+        yield "broker", lambda: broker(address)
     yield "disk", lambda: space(settings.base_dir)
     yield "sandbox", lambda: sandbox(settings)
     yield "model", lambda: model(settings, None, None)
@@ -186,7 +189,7 @@ def base_dir(settings: Settings) -> Iterator[Check]:
         return
     yield from _modes(folder) or [Check(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
     try:
-        if disk.is_locked(folder / "daemon.lock"):
+        if any(map(disk.is_locked, folder.glob("daemon*.lock"))):
             yield Check("daemon", OK, f"a daemon works on {folder}")
     except OSError:
         pass  # another user's; then the folder is, too, and that was said
@@ -231,8 +234,11 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
 
     path, name = settings.base_dir / "tasks.db", "tasks.db"
     ledger = settings.taskqueue.ledger
+    if ledger.startswith("postgresql:"):
+        yield _hosts("ledger", doctor_hosts.ledger(settings))
+        return
     if ledger != "sqlite":
-        yield Check(name, WARN, f"taskqueue.ledger is {ledger.partition('://')[0]}; it is not looked at here")
+        yield Check("ledger", WARN, f"taskqueue.ledger is {ledger}; a plug-in is not looked at here")
         return
     if not path.exists():
         yield Check(name, OK, f"{path} is not there yet; it is made at the first use")
@@ -261,6 +267,16 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
         yield Check(name, OK, f"{path} is whole, {count} task(s); its schema is brought up to date at the next use")
     else:
         yield Check(name, OK, f"{path} is whole, {count} task(s), schema {known[-1]}")
+
+
+def broker(address: str) -> Iterator[Check]:
+    """What wakes the workers of other hosts."""
+    yield _hosts("broker", doctor_hosts.broker(address))
+
+
+def _hosts(name: str, finding: doctor_hosts.Finding) -> Check:
+    fit, found, advice = finding
+    return Check(name, OK if fit else FAIL, found, advice)
 
 
 def _applied(connection: object, sqlite: object) -> list[int]:
@@ -379,7 +395,9 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
             except MakimonoError as error:
                 yield Check(source, _missing(settings, one, "local.tracker"), str(error))
             else:
-                yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait")
+                idle = getattr(one, "idle", None)  # a folder costs nobody anything
+                cost = f"; {idle(settings.scheduling.interval)}" if idle is not None else ""
+                yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
                 for problem in getter.problems:
                     yield Check(source, WARN, f"an issue is skipped: {problem}")
             if isinstance(one, LocalForge):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.context import TaskContextManager
-from agent.errors import DiskError, Fenced, ForgeError, IssueUnreadable, MakimonoError
+from agent.errors import DiskError, Fenced, ForgeError, IssueUnreadable, LedgerError, MakimonoError
 from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run.task_run import TaskRun
@@ -80,6 +80,8 @@ class TaskHandler:
             return self._handle(context)
         except Fenced:
             raise  # a newer attempt owns everything, the row included
+        except LedgerError:
+            raise  # the rows cannot be reached: nothing is said, and the sweep puts the task back
         except DiskError as error:
             self._emit("task_paused", context, why=str(error))
             context.paused(str(error))

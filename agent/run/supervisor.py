@@ -65,7 +65,10 @@ class Supervisor:
         self.draining = False
         self.swept_at = -SWEEP_SECONDS
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["agent.run.preload"])
+        postgres = self.settings.taskqueue.ledger.startswith("postgresql:")
+        self.context.set_forkserver_preload(
+            [*(["psycopg", "agent.store.postgres"] if postgres else []), "agent.run.preload"]
+        )
 
     def step(self) -> None:
         """Reap what ended, put dead tasks back, start what is due and fits."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.config.environment import network_environment
+from agent.context.manager import LEASE_SECONDS
 from agent.errors import ForgeError, SetupFailed
 from agent.forge.marks import without_markers
 from agent.llm import make_client
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.values import Finished
 
+RENEW_SECONDS = 20.0
+
 
 class TaskRun:
     """One run of one task.  `publishing` False: nothing leaves the task's folder (replay)."""
@@ -57,7 +60,8 @@ class TaskRun:
         self.events = wiring.events
         self.redact = Redactor(self.settings.secrets())
         self.forge = wiring.forge_of(self.key)
-        self.control = TaskControl(lambda: wiring.ledger.requested(self.uuid), lambda: self.forge.control(self.key))
+        self.control = TaskControl(self._asked, lambda: self.forge.control(self.key))
+        self.renewed_at = clock.monotonic()
         self.effects = context.get_effect_store()
         self.progress = Progress(self)
         self.news_at = -self.forge.news_interval
@@ -167,6 +171,15 @@ class TaskRun:
         if done.timed_out and (outcome := self.control.poll()) is not None:
             raise Interrupted(outcome)
         return done
+
+    def _asked(self) -> str | None:
+        """What was asked of the task.  A turn may take longer than the lease, by which other hosts judge: the looks
+        during a model call or a command, which both have an end, renew it now and then."""
+        now = clock.monotonic()
+        if now - self.renewed_at < RENEW_SECONDS:
+            return self.wiring.ledger.requested(self.uuid)
+        self.renewed_at = now
+        return self.wiring.ledger.beat(self.uuid, self.context.attempt, LEASE_SECONDS)
 
     def _must_stop(self) -> bool:
         return self.control.poll() is not None

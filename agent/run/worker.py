@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from agent import clock, disk, proc
-from agent.errors import ClaimLost, DiskError, Fenced, LockHeld, MakimonoError
+from agent.context import manager
+from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, MakimonoError
 from agent.forge import TaskFactory
 from agent.observe import log
 from agent.observe.events import Events, to_log
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from agent.forge import Task
     from agent.taskqueue import Claim
 
-LEASE_SECONDS = 60.0
+LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 EXIT_DRAINED = 75
 """Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
@@ -78,13 +79,14 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
 def give_up(wiring: Wiring, claim: Claim, error: MakimonoError) -> None:
     """Let go of a row that `error` left running: before the handler had opened the task, or because it could not write.
 
-    A disk that is full is looked at again in a while; everything else ends the task, and the daemon tells the person.
+    A disk that is full, or rows that could not be reached, are looked at again in a while; everything else ends the
+    task, and the daemon tells the person.
     """
     with suppress(MakimonoError):  # what cannot be written now is found by the daemon's sweep
         row = wiring.ledger.get(claim.uuid)
         if isinstance(error, Fenced) or row is None or (row.status, row.attempt) != (Status.RUNNING, claim.attempt):
             return
-        if isinstance(error, DiskError):
+        if isinstance(error, DiskError | LedgerError):
             wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
         else:
             wiring.ledger.end(claim.uuid, claim.attempt, Status.FAILED, error_message=str(error), error_code=error.code)

@@ -62,9 +62,11 @@ def without_password(address: str) -> str:
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL server.  May be used from several threads."""
+    """One connection to a PostgreSQL server.  May be used from several threads.  A server that does not answer is tried
+    for `patience` seconds: SurroundingsError at the beginning, LedgerError when it was there before."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
+        self._patience = patience
         self.where = without_password(address)
         self._address = address
         self._lock = threading.RLock()
@@ -194,7 +196,10 @@ class PostgresDatabase:
             with suppress(psycopg.Error):
                 self._once("SELECT 1", {})
         if self._connection.closed:
-            self._connection = self._connect()
+            try:
+                self._connection = self._connect()
+            except SurroundingsError as error:  # it was there before: for the task that is a ledger that is away
+                raise LedgerError(str(error)) from error
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
@@ -203,7 +208,7 @@ class PostgresDatabase:
             raise SurroundingsError(
                 f"taskqueue.ledger: psycopg cannot be loaded ({error}); run scripts/setup"
             ) from error
-        deadline = clock.monotonic() + OPEN_SECONDS
+        deadline = clock.monotonic() + self._patience
         pause = 0.1
         while True:
             try:

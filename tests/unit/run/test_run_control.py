@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from agent import clock
-from agent.errors import ForgeError, LedgerError
+from agent.errors import Fenced, ForgeError, LedgerError
 from agent.run.control import FORGE_SECONDS, ROW_SECONDS, TaskControl
 from agent.values import End
 
@@ -47,6 +47,10 @@ def control(outside):
 def test_the_row_and_the_forge_are_obeyed(time, row, forge, end):
     outcome = control(Outside(row, forge)).poll()
     assert (outcome and outcome.end) == end
+
+
+def test_a_task_that_another_attempt_owns_ends_as_a_drain_does(time):
+    assert control(Outside(Fenced("a newer attempt"))).poll().end is End.DRAINED
 
 
 def test_a_drain_is_seen_at_once_and_a_stop_comes_first(time):

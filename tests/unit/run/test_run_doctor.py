@@ -5,12 +5,14 @@ import os
 import sqlite3
 
 import pytest
+import services
 from cli_home import DONE, Home
 from llm_servers import Reply, Script
 
 from agent import disk
 from agent.config import load
 from agent.run.doctor import FAIL, OK, WARN, Check, examine, existing, worst
+from agent.store.db import open_tasks
 
 
 @pytest.fixture
@@ -247,3 +249,29 @@ def test_the_place_of_a_folder_that_is_not_there_is_the_nearest_that_is(tmp_path
 def test_only_a_failure_makes_the_exit_code_3():
     assert worst([Check("a", OK, "x"), Check("b", WARN, "x")]) == 0
     assert worst([Check("a", OK, "x"), Check("b", FAIL, "x")]) == 3
+
+
+def test_a_ledger_on_a_server_is_looked_at_and_not_made(home):
+    with services.schema(home.folder) as address:
+        configure(home, taskqueue=f"{{ledger: '{address}'}}")
+        assert "made at the first use" in look(home)["ledger"].found
+        open_tasks(home.folder, address).close()
+        found = look(home)["ledger"]
+        assert found.state == OK
+        assert "0 task(s), schema" in found.found
+        assert "tasks.db" not in look(home)
+
+
+def test_a_server_or_broker_that_is_away_is_a_failure_without_its_password(home):
+    configure(
+        home,
+        taskqueue="{ledger: 'postgresql://me:pass-word-1@127.0.0.1:1/x', broker: 'redis://:pass-word-2@127.0.0.1:1'}",
+    )
+    found = look(home)
+    assert found["ledger"].state == found["broker"].state == FAIL
+    assert "pass-word" not in str(found)
+
+
+def test_a_broker_that_answers_is_fit(home):
+    configure(home, taskqueue=f"{{broker: '{services.need(services.REDIS)}?queue=makimono-test-doctor'}}")
+    assert "answers, 0 message(s) wait" in look(home)["broker"].found
