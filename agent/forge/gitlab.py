@@ -9,6 +9,7 @@ rows 8, 9, 16, 17, 19, 21, 24, 25.  Built by `run/wiring.py`.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
@@ -138,6 +139,15 @@ class GitLabForge:
         unchanged = cursor and after is before and pulls == known.pulls and not fresh
         return news, str(cursor) if unchanged else after.text()
 
+    def take(self, key: TaskKey) -> bool:
+        _, item = self._item(key)
+        present = self.label_names(item)
+        assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+        if self.labels.queued not in present and (not assigned or set(present) & self.labels.all()):
+            return False
+        self.move_label(key, "processing")  # GitLab does not say whether this very request took the label off
+        return True
+
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():
             _, item = self._item(key)
@@ -211,13 +221,13 @@ class GitLabForge:
         if not project.has_merges:
             raise ForgeError(f"merge requests are switched off in {project.full_name}; switch them on, or push by hand")
         merges = Merges(self.wire, project)
+        who = cache(lambda: self._reviewer(key, project))
         for pause in (*BRANCH_WAITS, None):
             try:
                 with self.wire.limiter.exclusive():
                     pull = merges.find(head)
                     if pull is None or pull.state != "open":
-                        who = self._reviewer(key, project)
-                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who)
+                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who())
             except BranchUnknown:
                 if pause is None:
                     raise

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from forges.github_emulate import GitHubEmulatePlace
 from forges.github_place import GitHubPlace
 from forges.github_prism import GitHubPrismPlace
+from forges.gitlab_document import GitLabPrismPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent.forge.local import LocalForge
@@ -136,4 +137,5 @@ PLACES = {
     "github-prism": GitHubPrismPlace,
     "github-emulate": GitHubEmulatePlace,
     "gitlab": GitLabPlace,
+    "gitlab-prism": GitLabPrismPlace,
 }

@@ -66,14 +66,7 @@ class GitLab:
         self.prefix = prefix
         self.per_page = per_page  # the most items of a page, to see many pages with few items
         self.lock = threading.RLock()
-        self.users, self.tokens, self.projects, self.moved = {}, {}, {}, {}
-        self.groups = set()
-        self.faults, self.journal = [], []
-        self.rate = None  # [remaining, limit, seconds to the reset]
-        self.ticks = 0
-        self.ids = 1000
-        self.branch_lag = 0  # look-ups of a new branch that still fail
-        self.clock_ahead = timedelta(0)
+        self.forget()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -102,6 +95,18 @@ class GitLab:
         self.thread.start()
         self.host = f"{'localhost' if tls else '127.0.0.1'}:{self.http.server_port}"
         self.url = f"{'https' if tls else 'http'}://{self.host}{prefix}"
+
+    def forget(self):
+        """Begin anew, without people and projects."""
+        with self.lock:
+            self.users, self.tokens, self.projects, self.moved = {}, {}, {}, {}
+            self.groups = set()
+            self.faults, self.journal = [], []
+            self.rate = None  # [remaining, limit, seconds to the reset]
+            self.ticks = 0
+            self.ids = 1000
+            self.branch_lag = 0  # look-ups of a new branch that still fail
+            self.clock_ahead = timedelta(0)
 
     def close(self):
         self.http.shutdown()
@@ -799,7 +804,8 @@ class Call:
 
         def shape(event):
             label = {**event["label"], "color": "#428bca", "description": None}
-            return event | {"user": self.basic(event["user"]), "label": label, "resource_id": item["id"]}
+            of = {"resource_type": "Issue" if kind == "issues" else "MergeRequest", "resource_id": item["id"]}
+            return event | {"user": self.basic(event["user"]), "label": label} | of
 
         return self.paged(item["events"], shape)
 
