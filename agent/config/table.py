@@ -24,7 +24,7 @@ WIDTH = 116
 _HEAD = """\
 # Configuration
 
-Everything can be set in `config.yaml`; most of it need not be. `makimono config show` prints every value and where it
+Everything can be set in `config.yaml`; most of it need not be. `main.py config show` prints every value and where it
 came from. This page is made from the program (`scripts/write_docs.py`); the commented `config.yaml` beside the README
 has every key with its default.
 
