@@ -198,8 +198,15 @@ def _why(state: State, found: Preview) -> None:
             "tokens": tokens if found.counter else "",
         },
     )
-    for name, size in (found.layers or {}).items():
-        state.say(f"  {size:>10,}  {name.replace('_', ' ')}")
+    if found.parts:
+        headings = ("layer", "span", "messages", "tokens", "", "why")
+        rows = [
+            (one.layer.replace("_", " "), one.span, one.messages or "", f"{one.tokens:,}", one.state, one.why)
+            for one in found.parts
+        ]
+        state.say()
+        tables.show(state, headings, rows, right=(2, 3))
+        state.say()
     if found.limits is not None:
         for line in found.limits.explain().splitlines():
             state.say(line)

@@ -28,6 +28,8 @@ STYLES = {
     "failed": "bold red",
     "paused": "yellow",
     "error": "red",
+    "cut": "yellow",
+    "masked": "yellow",
 }
 """Words that have a colour wherever they are a whole cell."""
 

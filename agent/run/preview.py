@@ -26,6 +26,7 @@ from agent.tools import Toolbox
 from agent.values import CLOSED_STATUSES, Plan, Span
 from agent.window import make_window
 from agent.window.base import DoesNotFit, IllegalContext
+from agent.window.outline import Part, outline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +48,9 @@ class Preview:
     """What would be sent next.
 
     `path` is the request as it would go over the wire, None when there is none (`notes` says why); `url` where to.
-    `layers` are tokens by layer, `tokens` the whole as it is judged against `limits`, `by_counter` the same by the
-    counter alone (they differ once a provider has reported).  `reported`: the provider's own number is in `tokens`.
+    `parts` are the plan as a table, `layers` tokens by layer, `tokens` the whole as it is judged against `limits`,
+    `by_counter` the same by the counter alone (they differ once a provider has reported).  `reported`: the provider's
+    own number is in `tokens`.
     """
 
     row: Row
@@ -64,6 +66,7 @@ class Preview:
     exact: bool = False
     counter: str = ""
     layers: Mapping[str, int] | None = None
+    parts: tuple[Part, ...] = ()
     limits: Limits | None = None
 
     def why(self) -> Json:
@@ -86,6 +89,7 @@ class Preview:
                 "reported": self.reported,
                 "layers": self.layers,
             },
+            "plan": [part.to_dict() for part in self.parts],
             "limits": None
             if limits is None
             else {
@@ -146,6 +150,10 @@ class _Folder:
     """As much of a TaskContextManager as a window needs."""
 
     store: MessageStore
+    learnt: Mapping[str, int]
+
+    def learnt_window(self, model: str) -> int | None:
+        return self.learnt.get(model)
 
     def get_message_store(self) -> MessageStore:
         return self.store
@@ -166,7 +174,7 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
     )
     client = make_client(settings, store, place, tools=tools.schemas())
     try:
-        window = make_window(settings, _Folder(store), client, tools, None, wiring.ratios)
+        window = make_window(settings, _Folder(store, _learnt(wiring, row)), client, tools, None, wiring.ratios)
         assembler = window.assembler
         notes = _state(row, store, is_live=is_live)
         plan, problem = _plan(window)
@@ -183,6 +191,7 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
             exact=assembler.counter.exact,
             counter=assembler.counter.name,
             layers=layers or _layers(window),
+            parts=tuple(outline(assembler, store)),
             limits=window.limits,
         )
         if row.model and row.model != client.model:
@@ -207,6 +216,12 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
         )
     finally:
         client.close()
+
+
+def _learnt(wiring: Wiring, row: Row) -> dict[str, int]:
+    """What an error has taught about the window, by model."""
+    [found] = wiring.db.run("task_get", uuid=row.uuid)
+    return {found["learnt_model"]: found["learnt_window"]} if found.get("learnt_window") else {}
 
 
 def _state(row: Row, store: MessageStore, *, is_live: bool) -> list[str]:

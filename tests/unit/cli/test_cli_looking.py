@@ -166,6 +166,15 @@ def test_request_in_words_names_layers_window_and_limit(run):
         assert part in out
 
 
+def test_request_shows_the_plan_as_a_table(run):
+    plan = json.loads(run("request", OPEN, "--json")[1])["why"]["plan"]
+    assert [one["layer"] for one in plan] == ["tools", "system", "semantic", "user_message", "working"]
+    assert all(set(one) == {"layer", "span", "messages", "tokens", "state", "why"} for one in plan)
+    out = run("request", OPEN)[1]
+    for part in ("layer", "span", "why", "user message", "the briefing: never cut", "current.jsonl bytes 0 to", "kept"):
+        assert part in out
+
+
 def test_request_of_an_ended_conversation_says_that_nothing_is_sent(run):
     _, out = run("request", DONE)
     assert "the task has ended (completed)" in out

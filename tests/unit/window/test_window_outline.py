@@ -1,0 +1,65 @@
+"""A plan as a table: every layer once, what is kept adds up, what is cut says where it is and why."""
+
+import orjson
+import pytest
+
+from agent.window.outline import outline
+
+GOOD = "Read the parser; the empty list fails. Remaining: run the tests."
+
+
+def rows(task):
+    return {one.layer: one for one in outline(task.window.assembler, task.store)}
+
+
+def kept(task):
+    return sum(one.tokens for one in outline(task.window.assembler, task.store) if one.state == "kept")
+
+
+def test_a_new_task_has_its_layers_and_nothing_is_cut(new_task):
+    task = new_task().begin().fill(3)
+    found = rows(task)
+    assert list(found) == ["tools", "system", "semantic", "user_message", "working"]
+    assert found["semantic"].state == "none"
+    assert {one.state for one in found.values()} == {"kept", "none"}
+    assert found["working"].messages == 6
+    assert kept(task) == task.window.plan().tokens
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "summary", "sliding_window", "mask"])
+def test_after_a_compaction_it_says_what_is_left_out_or_masked_and_the_rest_adds_up(new_task, strategy):
+    task = new_task(GOOD, strategy=strategy).begin().fill_to_mark()
+    task.compressor.compress(force=True)
+    found = rows(task)
+    assert kept(task) == task.window.plan().tokens
+    assert ("left out" in found) == (strategy in ("summary", "sliding_window"))
+    if "left out" in found:
+        cut = task.store.survey.cut
+        assert found["left out"].span == f"messages.jsonl seq 3 to {cut.end_seq}"
+        assert found["left out"].messages == cut.end_seq - 2
+        assert found["carried"].messages >= 1
+    else:
+        assert found["old tool results"].state == "masked"
+        assert found["old tool results"].tokens > 500
+    assert ("session_summary" in found) == (strategy == "summary")
+    if strategy == "summary":
+        assert found["session_summary"].messages == 1
+        assert "summary 1 stands for messages up to" in found["session_summary"].why
+
+
+def test_the_spans_are_whole_lines_of_the_view_one_after_the_other(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill_to_mark()
+    task.compressor.compress(force=True)
+    task.store.add_message("user", "And quickly.", kind="comment")
+    data = task.current()
+    at = 0
+    for one in outline(task.window.assembler, task.store):
+        if not one.span.startswith("current.jsonl"):
+            continue
+        start, end = (
+            int(number.replace(",", "")) for number in one.span.removeprefix("current.jsonl bytes ").split(" to ")
+        )
+        assert start == at
+        assert len([orjson.loads(line) for line in data[start:end].splitlines()]) == one.messages
+        at = end
+    assert at == len(data)
