@@ -206,6 +206,15 @@ class Forge(Protocol):
         """
         ...
 
+    def take(self, key: TaskKey) -> bool:
+        """`move_label(key, "processing")` for who found the task waiting.  False: it does not wait any more (another
+        daemon that looks at the same project took it, or a person changed the mind), so nobody here works on it.
+
+        GitHub carries out a removal once and says to whom, which makes this safe among daemons that know nothing of
+        each other; where a forge cannot tell, the labels as they are decide.
+        """
+        ...
+
     def control(self, key: TaskKey) -> Literal["stop"] | None:
         """Whether people ended a running task.  "stop": the issue is closed or gone, our label was taken away, or the
         stopped label put on.  None: go on.  ForgeError when it cannot be told; then the task goes on."""

@@ -132,19 +132,20 @@ class GitHubForge:
         unchanged = cursor and after is before and pulls == known.pulls
         return news, str(cursor) if unchanged else after.text()
 
-    def move_label(self, key: TaskKey, to: LabelState) -> None:
-        target = self.labels.name(to)
+    def take(self, key: TaskKey) -> bool:
         with self.wire.limiter.exclusive():
-            project = self.places.of(key)
-            path = f"{project.path}/issues/{_number(key)}/labels"
-            if target:
-                self._make_label(project, to)
-                present = self._of_issue(key, "POST", path, {"labels": [target]})
-            else:
-                present = self._of_issue(key, "GET", path)
-            for name in [str(label["name"]) for label in present]:
-                if self.own_name(name) in self.labels.all() - {target}:
-                    self._take_label_off(path, name)
+            project, item = self._issue(key)
+            present = self.label_names(item)
+            labelled = self.labels.queued in present
+            assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+            if not labelled and (not assigned or present & self.labels.all()):
+                return False
+            gone = self._move(project, key, "processing")
+            return not labelled or self.labels.queued in gone
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        with self.wire.limiter.exclusive():
+            self._move(self.places.of(key), key, to)
 
     def control(self, key: TaskKey) -> Literal["stop"] | None:
         with self.wire.hurried():
@@ -293,6 +294,19 @@ class GitHubForge:
         if pull is not None:
             self._pulls_of.setdefault(key, set()).add(int(pull.id))
         return pull
+
+    def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
+        """Add one label, take off the others of ours; returns those that this call took off, and nobody else."""
+        target = self.labels.name(to)
+        path = f"{project.path}/issues/{_number(key)}/labels"
+        if target:
+            self._make_label(project, to)
+            present = self._of_issue(key, "POST", path, {"labels": [target]})
+        else:
+            present = self._of_issue(key, "GET", path)
+        names = [str(label["name"]) for label in present]
+        others = [name for name in names if self.own_name(name) in self.labels.all() - {target}]
+        return {self.own_name(name) for name in others if self._take_label_off(path, name)}
 
     def _make_label(self, project: Project, state: LabelState) -> None:
         """A label that the repository does not have yet is made, with a colour."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
 from agent.errors import (
-    ForgeAccessRefused,
     ForgeError,
     ForgeRefused,
     ForgeUnreachable,
@@ -25,6 +24,7 @@ from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
 from agent.forge.gitlab_asking import taken_away, who_asked
 from agent.forge.gitlab_getter import GitLabTaskGetter
+from agent.forge.gitlab_items import Items, is_merge, number_of, state_of
 from agent.forge.gitlab_merges import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, Merges
 from agent.forge.gitlab_places import Places, number, username
 from agent.forge.gitlab_section import addresses, listed
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 GIT_USER = "oauth2"
-_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 
 
 class GitLabForge:
@@ -60,8 +59,10 @@ class GitLabForge:
         self.projects = listed(section)
         self.wire = GitLabWire(section, self.base_url, settings.base_dir / "limits", self.instance)
         self.places = Places(self.wire, section)
+        self.items = Items(self.wire, self.places, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
         self.groups: set[str] = set()  # owners that are groups, not people
+        self.lists: list[str] = []  # where the last look looked for the label
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
         self.askers: dict[tuple[Any, ...], Any] = {}  # waiting item as it was → who asked
         self._problems: list[IssueUnreadable] = []
@@ -89,14 +90,24 @@ class GitLabForge:
     def getter(self) -> GitLabTaskGetter:
         return GitLabTaskGetter(self)
 
+    def idle(self, interval: float) -> str:
+        """What a look every `interval` seconds asks of the host in an hour in which nothing happens (for `doctor`)."""
+        looks = 3600 / interval
+        kept = min(looks, 6)  # what is learnt of projects lasts ten minutes
+        if self.projects:
+            asked = looks * (2 * len(self.projects) + 2) + kept * len(self.projects)
+        else:
+            asked = looks * (2 * len(self.lists) + 2) + kept
+        return f"{asked:.0f} requests per idle hour, all conditional"
+
     # --- issues and merge requests that are tasks -------------------------------------------------------------
 
     def read(self, key: TaskKey) -> IssueText:
-        project, item = self._item(key)
-        labels = self.label_names(item)
+        project, item = self.items.get(key)
+        labels = self.items.label_names(item)
         body, base = base_of(str(item.get("description") or ""), labels)
         problems = []
-        if _is_merge(key):
+        if is_merge(key):
             if item.get("source_project_id") == project.id:
                 base = str(item["source_branch"])
             else:
@@ -113,11 +124,11 @@ class GitLabForge:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
             key=key,
-            title=text.bare(str(item.get("title") or "")) if _is_merge(key) else str(item.get("title") or ""),
+            title=text.bare(str(item.get("title") or "")) if is_merge(key) else str(item.get("title") or ""),
             body=body,
             author=username(item.get("author")) or "ghost",
             labels=tuple(sorted(labels)),
-            state=_state(item),
+            state=state_of(item),
             base=base,
             comments=comments,
             url=str(item.get("web_url") or ""),
@@ -128,7 +139,7 @@ class GitLabForge:
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
-        _number(key)
+        number_of(key)
         project = self.places.of(key, patience=QUICK)
         known = Cursor.of(cursor)
         fresh = known == Cursor() and cursor != known.text()
@@ -140,37 +151,30 @@ class GitLabForge:
         return news, str(cursor) if unchanged else after.text()
 
     def take(self, key: TaskKey) -> bool:
-        _, item = self._item(key)
-        present = self.label_names(item)
-        assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
-        if self.labels.queued not in present and (not assigned or set(present) & self.labels.all()):
-            return False
-        self.move_label(key, "processing")  # GitLab does not say whether this very request took the label off
-        return True
+        with self.wire.limiter.exclusive():
+            _, item = self.items.get(key)
+            if not self.items.waits(item):
+                return False
+            self.items.move(key, item, "processing")
+            return True
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         with self.wire.limiter.exclusive():
-            _, item = self._item(key)
-            remove, add = self.labels.change(self.label_names(item), to)
-            # One request adds and takes away: GitLab carries it out whole, and touches no other label.
-            change = {"add_labels": [add] if add else [], "remove_labels": list(remove)}
-            body = {name: value for name, value in change.items() if value}
-            if body:
-                self._of_item(key, "PUT", self._path(key, self.places.of(key)), body)
+            self.items.move(key, self.items.get(key)[1], to)
 
     def control(self, key: TaskKey) -> Literal["stop"] | None:
         try:
-            project, item = self._item(key, patience=QUICK)
+            project, item = self.items.get(key, patience=QUICK)
         except IssueUnreadable:
             return "stop"  # deleted, or moved where the account cannot see it
-        if self.labels.wish(self.label_names(item), _state(item)) == "stop":
+        if self.labels.wish(self.items.label_names(item), state_of(item)) == "stop":
             return "stop"
         if any(self.places.is_own(user) for user in item.get("assignees") or ()):
             return None
         seen = str(item.get("updated_at") or "")
         kept = self._states.get(key)
         if kept is None or kept[0] != seen:  # its notes tell who took it from whom; read once per change
-            path = self._path(key, project)
+            path = self.items.path(key, project)
             kept = seen, taken_away(self.wire, self.places, path, self.labels.processing)
             self._states[key] = kept
         return "stop" if kept[1] else None
@@ -178,15 +182,15 @@ class GitLabForge:
     # --- comments ---------------------------------------------------------------------------------------------
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
-        _number(key)
+        number_of(key)
         return self._talk(key, self.places.of(key)).find(marker)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         note = self._fit(body)
-        path = f"{self._path(key, self.places.of(key))}/notes"
+        path = f"{self.items.path(key, self.places.of(key))}/notes"
         for attempt in (1, 2):
             try:
-                return str(self._of_item(key, "POST", path, {"body": note}, again=False)["id"])
+                return str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
             except ForgeUnreachable as error:
                 if not error.maybe:
                     raise
@@ -201,7 +205,7 @@ class GitLabForge:
         note = self._fit(body)
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is no number of a note")
-        path = f"{self._path(key, self.places.of(key))}/notes/{comment_id}"
+        path = f"{self.items.path(key, self.places.of(key))}/notes/{comment_id}"
         try:
             if not self.places.is_own(self.wire.get(path).get("author")):
                 raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is not edited")
@@ -264,7 +268,7 @@ class GitLabForge:
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
         # By base_url, not by `http_url_to_repo`: what GitLab calls itself may not be reachable from here.
         url = f"{self.base_url}/{project.full_name}.git"
-        head = f"refs/merge-requests/{_number(key)}/head" if _is_merge(key) else None
+        head = f"refs/merge-requests/{number_of(key)}/head" if is_merge(key) else None
         return Repository(host, project.owner, project.name, url, project.default_branch, self.section.ca_file, head)
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
@@ -274,11 +278,6 @@ class GitLabForge:
         self.wire.close()
 
     # --- shared by the parts ----------------------------------------------------------------------------------
-
-    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
-        """The labels of an issue or merge request."""
-        labels = (label.get("name") if isinstance(label, dict) else label for label in item.get("labels") or ())
-        return frozenset(str(label) for label in labels if label)
 
     def served(self) -> list[tuple[str, Project]]:
         """The listed projects that can be worked on: (path as keys name it, project); the others are problems."""
@@ -315,41 +314,14 @@ class GitLabForge:
         except ForgeError:
             return ""
 
-    def _path(self, key: TaskKey, project: Project) -> str:
-        return f"{project.path}/{'merge_requests' if _is_merge(key) else 'issues'}/{_number(key)}"
-
-    def _item(self, key: TaskKey, *, patience: float = PATIENT) -> tuple[Project, dict[str, Any]]:
-        _number(key)
-        project = self.places.of(key, patience=patience)
-        return project, self._of_item(key, "GET", self._path(key, project), patience=patience)
-
-    def _of_item(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
-        """One call about the issue or merge request of the key."""
-        try:
-            return self.wire.call(verb, path, body=body, **more).data
-        except ForgeRefused as error:
-            if not is_missing(error):
-                raise
-            project = self.places.of(key)
-            self.places.forget(key)
-            if not _is_merge(key) and not project.has_issues:
-                why = f"issues are switched off in {project.full_name}"
-            else:
-                why = "it was deleted or never there, or the account may not see it"
-            raise IssueUnreadable(f"{key}: there is no such {key.task_type.replace('_', ' ')}; {why}") from error
-        except ForgeAccessRefused as error:
-            if verb != "GET" and self.places.of(key).archived:
-                raise ForgeError(f"{key}: the project is archived, nothing can be written there ({error})") from error
-            raise
-
     def _talk(self, key: TaskKey, project: Project, patience: float = PATIENT) -> Talk:
-        kind = "merge_requests" if _is_merge(key) else "issues"
-        return Talk(self.wire, self.places, project, Thing(kind, int(_number(key))), patience)
+        kind = "merge_requests" if is_merge(key) else "issues"
+        return Talk(self.wire, self.places, project, Thing(kind, int(number_of(key))), patience)
 
     def _listened(self, key: TaskKey, project: Project, patience: float) -> tuple[int, ...]:
         """The merge requests whose talk belongs to an issue's task: those that the bot opened for it."""
-        if not _is_merge(key):
-            path = f"{self._path(key, project)}/related_merge_requests"
+        if not is_merge(key):
+            path = f"{self.items.path(key, project)}/related_merge_requests"
             start = f"makimono/{key.task_id}-"
             for item in self.wire.pages(path, patience=patience):
                 ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
@@ -358,15 +330,15 @@ class GitLabForge:
         return tuple(sorted(self._merges_of.get(key, ())))
 
     def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
-        if pull is not None and not (_is_merge(key) and pull.id == key.task_id):
+        if pull is not None and not (is_merge(key) and pull.id == key.task_id):
             self._merges_of.setdefault(key, set()).add(int(pull.id))
         return pull
 
     def _reviewer(self, key: TaskKey, project: Project) -> int | None:
         """The person who asked, when that is somebody who may; the label that started it is gone by now, its event is
         not."""
-        _, item = self._item(key)
-        kind = "merge_requests" if _is_merge(key) else "issues"
+        _, item = self.items.get(key)
+        kind = "merge_requests" if is_merge(key) else "issues"
         who = who_asked(self.wire, self.places, project, kind, item, self.labels.queued, patience=PATIENT)
         return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
 
@@ -382,17 +354,3 @@ class GitLabForge:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
         return text.fit(body, text.MAX_NOTE)
-
-
-def _is_merge(key: TaskKey) -> bool:
-    return key.task_type == "merge_request"
-
-
-def _state(item: dict[str, Any]) -> Literal["open", "closed"]:
-    return "open" if item.get("state") in ("opened", "locked") else "closed"
-
-
-def _number(key: TaskKey) -> str:
-    if not _NUMBER.fullmatch(key.task_id):
-        raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitLab; they are called 1, 2, 3 …")
-    return key.task_id

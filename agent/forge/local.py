@@ -100,6 +100,27 @@ class LocalForge:
                 log.get("forge").warning("comment_skipped", why=problem)
         return news, following
 
+    def take(self, key: TaskKey) -> bool:
+        relative = _relative(key)
+        waits = False
+
+        def change(data: bytes) -> bytes:
+            nonlocal waits
+            head, start = front.split(data, self._name(relative))
+            present = head.items("labels")
+            waits = self.labels.queued in present
+            if not waits:
+                return data
+            remove, add = self.labels.change(present, "processing")
+            return head.with_items("labels", remove, add).text.encode() + data[start:]
+
+        with self.files.locked():
+            try:
+                self.files.rewrite(relative, change)
+            except FileNotFoundError:
+                raise self._gone(relative) from None
+        return waits
+
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         relative = _relative(key)
 

@@ -47,14 +47,15 @@ class Task:
         """The uuid the queue gave, None before."""
         return self.uuid
 
-    def prepare(self) -> None:
+    def prepare(self) -> bool:
         """Show on the forge that the task is taken: the processing label instead of the bot label.
 
-        Called after the row is in the ledger; calling it again does no harm.  ForgeError without a forge.
+        Called after the row is in the ledger; calling it again does no harm.  False: it did not wait any more, somebody
+        else took it.  ForgeError without a forge.
         """
         if self.forge is None:
             raise ForgeError(f"task {self.key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
-        self.forge.move_label(self.key, "processing")
+        return self.forge.take(self.key)
 
     def __repr__(self) -> str:
         return f"Task({self.key}, uuid={self.uuid})"

@@ -1,14 +1,17 @@
 """Poll the forges and put what they hold into the ledger.
 
 The row first, the label second: a crash between them leaves a queued row and an unmoved label, and the next poll
-moves it (seed 002, 4.6, with the order of design section 2).  Called by the daemon each `scheduling.interval`.
+moves it (seed 002, 4.6, with the order of design section 2).  A task that somebody else took in between (a daemon with
+a ledger of its own) is withdrawn before anybody can claim it.  Called by the daemon each `scheduling.interval`.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
+from agent import clock
 from agent.errors import DiskError, ForgeError, IssueUnreadable
 from agent.values import Status
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
     from agent.taskqueue import Row
     from agent.taskqueue.ledger import Ledger
+
+HELD = timedelta(seconds=30)
+"""A row is held back until the label has moved; after a crash in between it is due all the same."""
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:
@@ -53,16 +59,21 @@ def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> s
         uuid=str(uuid4()),
         user=task.get_user(),
         title=task.title,
+        not_before=clock.now() + HELD,
         provider=settings.llm.provider,
         model=settings.provider().model,
     )
-    if uuid is not None:
-        events.emit("task_queued", uuid=uuid, task=str(key))
     task.uuid = uuid
+    taken = True
     try:
-        task.prepare()
+        taken = task.prepare()
     except (ForgeError, DiskError) as error:  # the next poll moves the label; the other issues go on
         events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
+    if uuid is not None and not taken and ledger.withdraw(uuid):
+        return None  # another daemon, with a ledger of its own, was quicker
+    if uuid is not None:
+        ledger.offer(uuid)
+        events.emit("task_queued", uuid=uuid, task=str(key))
     if uuid is None and (waiting := ledger.latest(key)) is not None and waiting.status is Status.PAUSED:
         ledger.request(waiting.uuid, "resume")  # the bot label on a task that waits means: go on
         events.emit("task_resumed", uuid=waiting.uuid)

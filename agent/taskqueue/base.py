@@ -161,6 +161,14 @@ class BaseLedger(Protocol):
         """
         ...
 
+    def offer(self, uuid: str) -> bool:
+        """Let a queued row be claimed now, whatever its `not_before`; False when it is not queued."""
+        ...
+
+    def withdraw(self, uuid: str) -> bool:
+        """Remove a queued row that nobody has ever claimed, as if it had never been put; False when it is not so."""
+        ...
+
     def get(self, uuid: str) -> Row | None:
         """The row, None when there is none."""
         ...

@@ -77,6 +77,12 @@ class Ledger:
             raise LedgerError(f"the uuid {name} belongs to another task, {there.key}; use a new one")
         return None
 
+    def offer(self, uuid: str) -> bool:
+        return bool(self.db.run("ledger_offer", uuid=uuid))
+
+    def withdraw(self, uuid: str) -> bool:
+        return bool(self.db.run("ledger_withdraw", uuid=uuid))
+
     def get(self, uuid: str) -> Row | None:
         found = self.db.run("ledger_get", uuid=uuid)
         return Row.of(found[0]) if found else None

@@ -150,6 +150,18 @@ def test_prepare_takes_the_issue_and_may_be_called_again(place):
     assert place.forge.getter().get_task_list() == []
 
 
+def test_a_task_is_taken_once(place):
+    key = place.issue(labels=("bug", "coding agent"))
+    (task,) = place.forge.getter().get_task_list()
+    (same,) = place.again().getter().get_task_list()
+    assert task.prepare() is True
+    assert same.prepare() is False
+    assert place.labels(key) == ["bug", "coding agent processing"]
+    place.put_labels(key, "bug")
+    assert place.again().take(key) is False
+    assert place.labels(key) == ["bug"]
+
+
 def test_the_factory_makes_the_task_again_from_what_the_queue_carried(place):
     key = place.issue()
     task = TaskFactory.from_dict({**key.to_dict(), "uuid": "u-1", "user": "alice"}, [place.forge])

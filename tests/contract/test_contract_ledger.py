@@ -184,6 +184,21 @@ def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger
     assert ledger.due(10, clock.now() + timedelta(seconds=59)) == [later, urgent, old, new]
 
 
+def test_a_row_that_is_held_back_is_offered_or_withdrawn(ledger, base_dir, time):
+    held = ledger.put(key(1), not_before=clock.now() + timedelta(seconds=30))
+    gone = ledger.put(key(2), not_before=clock.now() + timedelta(seconds=30))
+    assert ledger.due(10, clock.now()) == []
+    assert ledger.offer(held)
+    assert ledger.due(10, clock.now()) == [held]
+    assert ledger.withdraw(gone)
+    assert ledger.get(gone) is None
+    assert ledger.put(key(2)) is not None
+    ledger.claim(held, me(base_dir), 60)
+    assert not ledger.withdraw(held)
+    assert not ledger.offer(held)
+    assert not ledger.withdraw(gone)
+
+
 def test_each_queued_row_is_handed_out_for_publishing_once_and_again_when_it_stays(ledger, base_dir, time):
     first = ledger.put(key(1))
     time.move(1)

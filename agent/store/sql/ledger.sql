@@ -38,6 +38,12 @@ WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
 ORDER BY priority DESC, created_at, uuid
 LIMIT :limit;
 
+-- name: ledger_offer
+UPDATE tasks SET not_before = NULL WHERE uuid = :uuid AND status = 'queued' RETURNING uuid;
+
+-- name: ledger_withdraw
+DELETE FROM tasks WHERE uuid = :uuid AND status = 'queued' AND attempt = 0 RETURNING uuid;
+
 -- name: ledger_publish
 -- Rows for the broker, each handed to one caller: never published since they were queued, or before :before.
 UPDATE tasks SET published_at = :now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,6 +165,29 @@ def test_an_issue_that_is_assigned_to_the_bot_starts_and_does_not_start_again(gi
     assert waiting(github.forge) == []
     github.forge.move_label(task.get_task_key(), "done")
     assert waiting(github.forge) == []
+
+
+def test_of_two_daemons_that_see_the_same_label_one_takes_the_task(tmp_path, github):
+    """Each has a base_dir, a limiter and a ledger of its own, so GitHub's answer to the removal is all they share."""
+    key = github.issue(labels=("bug", "coding agent"))
+    forges = [
+        GitHubForge.all(github_settings(tmp_path / name, github.address, bot_name="makimono"))[0]
+        for name in ("one", "two", "three", "four")
+    ]
+    barrier = threading.Barrier(len(forges))
+    taken = []
+
+    def take(forge):
+        barrier.wait()
+        taken.append(forge.take(key))
+
+    threads = [threading.Thread(target=take, args=(forge,)) for forge in forges]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == [False, False, False, True]
+    assert github.labels(key) == ["bug", "coding agent processing"]
 
 
 def test_taking_the_issue_away_from_the_bot_stops_the_task(github, slept):

@@ -3,7 +3,8 @@
 import pytest
 from run_home import UUID
 
-from agent.run.producer import budget_spent, fetch_and_enqueue_tasks
+from agent.forge.local import LocalForge
+from agent.run.producer import budget_spent, enqueue, fetch_and_enqueue_tasks
 from agent.values import Status
 
 
@@ -30,6 +31,25 @@ def test_a_crash_between_row_and_label_is_mended_by_the_next_poll(place):
     assert poll(here) == []
     assert "coding agent processing" in path.read_text()
     assert len(here.ledger.list()) == 1
+
+
+def test_a_task_that_another_daemon_took_in_between_leaves_no_row(place):
+    here = place()
+    path = here.issue(1)
+    (task,) = here.forge.getter().get_task_list()
+    LocalForge(here.settings).take(task.get_task_key())  # a daemon with a ledger of its own was quicker
+    assert enqueue(here.settings, here.ledger, task, here.events) is None
+    assert here.ledger.list() == []
+    assert here.named("task_queued") == []
+    assert "labels: [coding agent processing]" in path.read_text()
+
+
+def test_a_row_can_be_claimed_as_soon_as_the_label_has_moved(place):
+    here = place()
+    here.issue(1)
+    (uuid,) = poll(here)
+    assert here.ledger.get(uuid).not_before is None
+    assert here.ledger.due(10) == [uuid]
 
 
 def test_one_broken_issue_is_named_and_the_others_go_on(place):
