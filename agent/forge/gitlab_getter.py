@@ -58,7 +58,8 @@ class GitLabTaskGetter:
 
     def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
         """(kind, item) of all that might wait, of the projects that are served."""
-        for path in self._lists(projects):
+        self.forge.lists = self._lists(projects)
+        for path in self.forge.lists:
             for kind in KINDS:
                 try:
                     for item in self._items(f"{path}/{kind}", {"labels": self.forge.labels.queued}):
@@ -94,11 +95,9 @@ class GitLabTaskGetter:
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an item, None when it does not wait (any more)."""
         places = self.forge.places
-        present = self.forge.label_names(item)
-        labelled = self.forge.labels.queued in present
-        assigned = any(places.is_own(user) for user in item.get("assignees") or ())
-        if item.get("state") != "opened" or not (labelled or (assigned and not present & self.forge.labels.all())):
+        if not self.forge.items.waits(item):
             return None
+        labelled = self.forge.labels.queued in self.forge.items.label_names(item)
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
             self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
