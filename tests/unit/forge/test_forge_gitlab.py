@@ -8,6 +8,7 @@ import pytest
 from forges.gitlab_place import PROJECT, TOKEN, GitLabPlace, gitlab_settings
 from forges.gitlab_server import DEVELOPER, GUEST, REPORTER, GitLab
 
+from agent import clock
 from agent.config import Settings
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
 from agent.forge.gitlab import GitLabForge
@@ -129,6 +130,21 @@ def test_an_idle_look_is_answered_with_304(place):
     again = place.server.journal[before:]
     assert len(again) == 4  # issues and merge requests of the project; issues and merge requests assigned to the bot
     assert all(one["headers"].get("if-none-match") for one in again)
+
+
+def test_what_an_idle_hour_costs_is_what_is_said(place):
+    """60 looks, one a minute; `doctor` prints the figure and docs/forges.md has it."""
+    for forge in (place.again(), place.again(projects=(), owner="acme")):
+        with clock.use(clock.FakeClock()) as time:
+            waiting(forge)
+            said = forge.idle(60)
+            before = len(place.server.journal)
+            for _ in range(60):
+                time.move(60)
+                waiting(forge)
+        asked = place.server.journal[before:]
+        assert said == f"{len(asked)} requests per idle hour, all conditional"
+        assert all(one["headers"].get("if-none-match") for one in asked)
 
 
 def test_five_thousand_issues_are_read_to_the_end(place):
