@@ -85,6 +85,16 @@ def test_a_row_without_a_folder_goes_too(place):
     assert left(here) == []
 
 
+def test_a_row_whose_folder_lies_on_another_host_stays_for_that_host(place):
+    here = place()
+    folder = ended(here, 1)
+    here.ledger.db.execute("UPDATE tasks SET hostname = 'another-host'")
+    (folder / "messages.jsonl").unlink()
+    folder.rmdir()
+    assert cleanup(here.settings, here.ledger) == []
+    assert len(here.ledger.list()) == 1
+
+
 @pytest.mark.parametrize("name", ["../../precious", "..", ".", "", "completed", f"{UUID % 1}/../../precious"])
 def test_a_uuid_that_is_a_path_is_never_one(place, name):
     here = place()

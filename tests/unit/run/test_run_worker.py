@@ -7,7 +7,7 @@ import pytest
 from run_home import UUID
 
 from agent import clock, disk
-from agent.errors import ConfigError, DiskError, Fenced, IssueUnreadable
+from agent.errors import ConfigError, DiskError, Fenced, IssueUnreadable, LedgerError
 from agent.run import worker
 from agent.values import Status
 
@@ -68,6 +68,7 @@ def test_a_source_that_is_not_configured_any_more_ends_the_task_with_that_word(p
     [
         (IssueUnreadable("gone"), Status.FAILED),
         (DiskError("full"), Status.QUEUED),
+        (LedgerError("the connection was cut"), Status.QUEUED),
         (Fenced("a newer attempt"), Status.RUNNING),
     ],
 )

@@ -1,0 +1,198 @@
+"""The messenger between ledger, broker and supervisor; the broker is a real one."""
+
+import socket
+import threading
+import time
+from uuid import uuid4
+
+import pytest
+import services
+from flow_home import until
+from run_home import UUID
+
+from agent.run.courier import Courier, pointer
+from agent.run.supervisor import Supervisor
+from agent.taskqueue.broker import make_broker
+from agent.values import Status
+
+
+class Door:
+    """A port of this machine that leads to `address` while it is open."""
+
+    def __init__(self, host, port):
+        self.to = (host, port)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.sockets = []
+        self.threads = []
+
+    def open(self):
+        server = socket.create_server(("127.0.0.1", self.port))
+        self.sockets.append(server)
+        self._start(self._serve, server)
+
+    def _start(self, what, *args):
+        self.threads.append(threading.Thread(target=what, args=args, daemon=True))
+        self.threads[-1].start()
+
+    def _serve(self, server):
+        while True:
+            try:
+                near, _ = server.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self.to)
+            self.sockets += [near, far]
+            self._start(self._carry, near, far)
+            self._start(self._carry, far, near)
+
+    def _carry(self, one, other):
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+        except OSError:
+            pass
+        shut(one, other)
+
+    def close(self):
+        shut(*self.sockets)
+        for thread in self.threads:
+            thread.join()
+        for end in self.sockets:
+            end.close()
+        self.sockets.clear()
+        self.threads.clear()
+
+
+def shut(*sockets):
+    for one in sockets:
+        try:
+            one.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+@pytest.fixture
+def queue():
+    """The address of an empty queue, and a broker that is connected to it."""
+    address = f"{services.need(services.REDIS)}?queue=makimono-test-{uuid4().hex}"
+    broker = make_broker(address)
+    broker.connect()
+    yield address, broker
+    broker.connect()
+    broker.delete()
+    broker.close()
+
+
+def configured(place, address):
+    return place(f"taskqueue: {{broker: '{address}'}}\n")
+
+
+def taken(courier):
+    return until(lambda: courier.take(9), "a message")
+
+
+def test_what_is_queued_is_published_fetched_and_acknowledged(place, queue):
+    address, broker = queue
+    here = configured(place, address)
+    courier = Courier(here.settings, here.events)
+    courier.start()
+    try:
+        uuid = here.row(1)
+        until(lambda: here.named("task_published") == [{"uuid": uuid}])
+        until(lambda: broker.depth() == 1)
+        assert courier.take(9) == [], "there was no room"
+        courier.room = 1
+        assert taken(courier) == [uuid]
+        courier.settle(uuid)
+        courier.settle(uuid)
+        courier.settle(str(uuid4()))
+        until(lambda: not courier._held)
+    finally:
+        courier.stop()
+    broker.connect()
+    assert broker.depth() == 0
+    assert courier.connected is False
+
+
+def test_what_was_not_settled_goes_back(place, queue):
+    address, broker = queue
+    here = configured(place, address)
+    courier = Courier(here.settings, here.events)
+    courier.room = 1
+    courier.start()
+    try:
+        uuid = here.row(1)
+        assert taken(courier) == [uuid]
+    finally:
+        courier.stop()
+    assert broker.depth() == 1
+
+
+def test_a_broker_that_goes_and_comes_is_found_again(place, queue):
+    address, _ = queue
+    host, _, rest = services.REDIS.partition("://")[2].partition("/")
+    name, _, port = host.partition(":")
+    door = Door(name, int(port))
+    here = configured(place, f"redis://127.0.0.1:{door.port}/{rest}?{address.partition('?')[2]}")
+    courier = Courier(here.settings, here.events)
+    courier.start()
+    try:
+        until(lambda: here.named("broker_away"))
+        assert courier.connected is False
+        door.open()
+        until(lambda: courier.connected)
+        door.close()
+        until(lambda: not courier.connected)
+        door.open()
+        until(lambda: courier.connected)
+        uuid = here.row(1)
+        courier.room = 1
+        assert taken(courier) == [uuid]
+    finally:
+        courier.stop()
+        door.close()
+    assert len(here.named("broker_connected")) == 2
+
+
+class Brought:
+    def __init__(self, uuid):
+        self.uuid = uuid
+
+
+def test_messages_about_what_cannot_be_started_are_let_go(place):
+    here = place("taskqueue: {broker: 'redis://127.0.0.1:1'}\nscheduling: {max_workers: 4}\n")
+    courier = Courier(here.settings, here.events)
+    courier.connected = True
+    supervisor = Supervisor(here.wiring, courier=courier)
+    held, stopped, hindered = here.claim(1).uuid, here.row(2), here.row(3)
+    here.ledger.request(stopped, "stop")
+    supervisor.refusals[hindered] = (1, time.monotonic() + 100)
+    messages = [held, stopped, hindered, UUID % 9]
+    courier._arrived.extend(map(Brought, messages[:3]))
+    supervisor.start_due()
+    assert not supervisor.children
+    assert sorted(courier._settled) == sorted(messages[:3])
+    assert courier.room == 3
+    courier._arrived.append(Brought(messages[3]))
+    supervisor.start_due()
+    assert messages[3] in courier._settled
+    supervisor.drain()
+    assert courier.room == 0
+    assert here.ledger.get(hindered).status is Status.QUEUED
+
+
+def test_a_producer_starts_nothing(place):
+    here = place()
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring, starts=False)
+    supervisor.step()
+    assert not supervisor.children
+    assert here.ledger.get(uuid).status is Status.QUEUED
+
+
+def test_a_pointer_says_whose_and_what(place):
+    here = place()
+    row = here.ledger.get(here.row(7))
+    assert pointer(row) == {"uuid": UUID % 7, "user": "alice", **here.key(7)}
