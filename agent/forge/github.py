@@ -14,6 +14,7 @@ from urllib.parse import quote
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
+from agent.forge.github_asking import ask_for_review
 from agent.forge.github_auth import AppToken
 from agent.forge.github_getter import GitHubTaskGetter
 from agent.forge.github_places import Places, login
@@ -217,7 +218,10 @@ class GitHubForge:
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        changed = self._pulls(key).update(pull.id, title=title, body=body, draft=draft, state=state)
+        project = self.places.of(key)
+        changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
+        if pull.draft and not changed.draft and changed.state == "open":  # it became ready
+            ask_for_review(self, project, _number(key), changed.id)
         self._seen(key, changed)
         return changed
 
@@ -356,5 +360,5 @@ class GitHubForge:
 
 def _number(key: TaskKey) -> str:
     if not _NUMBER.fullmatch(key.task_id):
-        raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitHub; they are called 1, 2, 3 …")
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitHub; they are called 1, 2, 3 …")
     return key.task_id

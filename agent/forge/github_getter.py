@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeRefused, IssueUnreadable
+from agent.forge.github_asking import last_actor
 from agent.forge.github_auth import AppToken
 from agent.forge.github_places import login
 from agent.forge.task import Task
@@ -122,7 +123,7 @@ class GitHubTaskGetter:
         if self._look_ups >= LOOK_UPS:
             return None
         self._look_ups += 1
-        actor = self._last_actor(f"{project.path}/issues/{item['number']}/events", labelled=labelled)
+        actor = last_actor(self.forge, project, item["number"], labelled=labelled)
         if actor is not None and places.may_ask(project, actor):
             return login(actor)
         who = login(actor) or login(author) or "a deleted account"
@@ -132,17 +133,6 @@ class GitHubTaskGetter:
         )
         self._tell(problem, f"{where} {item.get('updated_at')}")
         return None
-
-    def _last_actor(self, path: str, *, labelled: bool) -> Any:
-        """Who did the newest of what started it."""
-        actor = None
-        for event in self.forge.wire.pages(path):
-            if labelled and event.get("event") == "labeled":
-                if self.forge.own_name((event.get("label") or {}).get("name")) == self.forge.labels.queued:
-                    actor = event.get("actor")
-            elif not labelled and event.get("event") == "assigned" and self.forge.places.is_own(event.get("assignee")):
-                actor = event.get("assigner") or event.get("actor")
-        return actor
 
     def _tell(self, problem: IssueUnreadable, once: str) -> None:
         """Report a problem at the first look that sees it, not at every one."""

@@ -467,7 +467,19 @@ class GitHubServer:
         items, more = self._page(path, query, [one for one in repo.reviews.values() if one["pull"] == number])
         return 200, [self.state.show_review(repo, one) for one in items], more
 
+    def _request_review(self, repo, parts, _query, body, _login, _path):
+        issue = self._find_pull(repo, parts[0])
+        for name in body["reviewers"]:
+            if name == issue["user"]:
+                raise Refused(422, "Review cannot be requested from pull request author.", [])
+            if name not in repo.people:
+                said = "Reviews may only be requested from collaborators."
+                raise Refused(422, said, [])
+        issue["reviewers"] = sorted({*issue.get("reviewers", ()), *body["reviewers"]})
+        return 201, self.state.show_pull(repo, issue, "pull-request-simple"), {}
+
     routes = (
+        ("POST", r"/pulls/(\d+)/requested_reviewers", _request_review),
         ("GET", "", _get_repo),
         ("GET", "/issues", _list_issues),
         ("GET", r"/issues/(\d+)", _get_issue),

@@ -57,7 +57,7 @@ def test_a_host_is_named_as_people_know_it(tmp_path, base_url, instance):
     [
         ({"token": None}, "github.token is not set"),
         ({"projects": ()}, "projects .a list of owner/name., owner or query"),
-        ({"projects": ("web",)}, "'web' is no repository; write owner/name"),
+        ({"projects": ("web",)}, "'web' is not a repository; write owner/name"),
         ({"projects": ("https://github.com/acme/web",)}, "is no repository"),
         ({"projects": ("../../user",)}, "is no repository"),
     ],
@@ -409,6 +409,29 @@ def test_ready_and_draft_go_both_ways(github):
         assert github.forge.update_pull(key, pull, draft=draft).draft == draft
     assert len(github.server.asked("POST", "/graphql")) == 2
     assert github.server.asked("PATCH") == []
+
+
+def test_who_asked_is_asked_for_a_review_when_it_is_ready(github):
+    github.person("bob")
+    issue = github.repo.issue("from outside", "x", "stranger")
+    github.repo.put_label(issue, "coding agent", "bob")
+    (task,) = github.forge.getter().get_task_list()
+    key = task.get_task_key()
+    github.branch(HEAD)
+    pull = github.forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
+    assert "reviewers" not in github.repo.issues[int(pull.id)]
+    ready = github.forge.update_pull(key, pull, draft=False)
+    assert github.repo.issues[int(pull.id)]["reviewers"] == ["bob"]
+    github.forge.update_pull(key, ready, draft=False, title="T2")
+    assert len(github.server.asked("POST", "/requested_reviewers")) == 1
+
+
+def test_that_nobody_can_be_asked_for_a_review_spoils_nothing(github):
+    key = github.issue()
+    del github.repo.people["alice"]
+    github.branch(HEAD)
+    pull = github.forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
+    assert github.forge.update_pull(key, pull, draft=False).draft is False
 
 
 # --- the token is read at each request -------------------------------------------------------------------------
