@@ -20,7 +20,7 @@ from agent.prompts import render
 from agent.values import End, Outcome, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from agent.context import TaskContextManager
     from agent.llm.base import ModelClient
@@ -57,7 +57,8 @@ class Repetition(Protocol):
 @dataclass
 class Loop:
     """The parts of one task.  `limits` answers with an outcome when turns, tokens, money or time are used up;
-    `news` returns what people wrote since the last look; `beat` writes heartbeat and counters, one UPDATE."""
+    `news` yields what people wrote since the last look, and moves its cursor after the last of it was appended;
+    `beat` writes heartbeat and counters, one UPDATE."""
 
     context: TaskContextManager
     model: ModelClient
@@ -66,7 +67,7 @@ class Loop:
     repetition: Repetition
     control: Control
     limits: Callable[[], Outcome | None]
-    news: Callable[[], Sequence[str]]
+    news: Callable[[], Iterable[str]]
     beat: Callable[[], None]
     events: Events
     hints: int = field(default=0, init=False)
@@ -98,10 +99,11 @@ class Loop:
 
     def hear(self) -> bool:
         """Take in what people wrote; whether there was anything.  An answer to `ask_user` comes this way too."""
-        texts = self.news()
-        for text in texts:
+        heard = False
+        for text in self.news():
             self.say(text, kind="comment")
-        return bool(texts)
+            heard = True
+        return heard
 
     def ask(self) -> tuple[str, Sequence[Json]]:
         """One answer of the model.  Too long: compact once, retry once, reset, then give up."""

@@ -36,7 +36,7 @@ from agent.work.setup import prepare
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from agent.context import TaskContextManager
@@ -249,22 +249,25 @@ class TaskRun:
             events=self.events,
         )
 
-    def news(self) -> Sequence[str]:
-        """What people wrote since the last look, fenced; the cursor moves once the loop has taken it in."""
+    def news(self) -> Iterator[str]:
+        """What people wrote since the last look, fenced.  The cursor moves when the loop has appended all of it: a
+        process that dies in between hears a comment twice rather than never."""
         now = clock.monotonic()
         if now - self.news_at < self.forge.news_interval:
-            return ()
+            return
         self.news_at = now
         try:
             comments, cursor = self.forge.comments_since(self.key, self.cursor)
         except ForgeError as error:
             self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
-            return ()
+            return
+        for comment in comments:
+            if not comment.is_bot:
+                yield self.redact(briefing.comment_text(comment, self.context.fence))
         if cursor != self.cursor:
             self.cursor = cursor
+            self.context.get_message_store().sync()
             self.context.set_columns(comment_cursor=cursor)
-        people = [comment for comment in comments if not comment.is_bot]
-        return [self.redact(briefing.comment_text(comment, self.context.fence)) for comment in people]
 
     def beat(self) -> None:
         """Heartbeat and counters; Fenced when a newer attempt owns the row."""

@@ -7,10 +7,12 @@ from llm_servers import Script, call, says
 from run_home import UUID
 
 from agent import clock
+from agent.context import TaskContextManager
 from agent.errors import AccessRefused, ForgeError, RepositoryMissing
 from agent.forge import TaskFactory
 from agent.run.handler import FORGE_ATTEMPTS, TaskHandler
-from agent.values import End, Status
+from agent.run.task_run import TaskRun
+from agent.values import End, Status, TaskKey
 
 FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."})])
 
@@ -178,3 +180,25 @@ def test_without_publishing_the_issue_is_left_as_it_was(work):
     assert handler.handle(task).end is End.FINISHED
     assert said(here) == ""
     assert "coding agent processing" in label(here)
+
+
+def test_the_cursor_of_comments_moves_only_after_the_loop_has_appended_them(place):
+    """A process that dies in between hears a comment twice; an answer to a question is never lost."""
+    here = place()
+    here.issue(1)
+    claim = here.claim(1)
+    context = TaskContextManager(
+        TaskKey(**here.key(1)), claim.uuid, here.settings, attempt=claim.attempt, database=here.wiring.db
+    )
+    run = TaskRun(here.wiring, context)
+    here.comment(1, "The first one.", ident=7)
+    here.comment(1, "Not the second.", ident=8)
+    news = run.news()
+    assert "The first one." in next(news)
+    assert "Not the second." in next(news)
+    assert context.column("comment_cursor") is None
+    assert list(news) == []
+    assert context.column("comment_cursor") is not None
+    run.news_at = -run.forge.news_interval
+    assert list(run.news()) == []
+    context.close()
