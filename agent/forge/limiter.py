@@ -136,7 +136,7 @@ class Limiter:
             state = orjson.loads(self.path.read_bytes())
         except (OSError, orjson.JSONDecodeError):
             return {}
-        return state if isinstance(state, dict) else {}
+        return state if _is_ours(state) else {}
 
     def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
         disk.make_dir(self.folder)
@@ -144,6 +144,20 @@ class Limiter:
             state = self._read()
             change(state)
             disk.write_file(self.path, orjson.dumps(state), sync=False)
+
+
+def _is_ours(state: Any) -> bool:
+    """Whether the file holds what we write: numbers by name, and a reason."""
+    if not isinstance(state, dict):
+        return False
+    rows = {"buckets": ("remaining", "limit", "reset"), "blocked": ("until",)}
+    for part, names in rows.items():
+        entries = state.get(part, {})
+        if not isinstance(entries, dict) or not all(isinstance(one, dict) for one in entries.values()):
+            return False
+        if not all(isinstance(one.get(name), int | float) for one in entries.values() for name in names):
+            return False
+    return all(isinstance(state.get(name, 0), int | float) for name in ("strikes", "tokens", "paced_at"))
 
 
 def _now() -> float:
