@@ -6,8 +6,9 @@ Keys only, as `sections.py`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from agent.config.base import Section
 from agent.config.kinds import RootPath, Secret, Text, Url, Whole  # noqa: TC001 - pydantic needs them
@@ -81,10 +82,20 @@ class GitHub(Labels, Host):
     app: GitHubApp | None = Field(default=None, description="A GitHub App instead of a token.")
 
 
+def _number_as_text(value: Any) -> Any:
+    """A project's number, which YAML reads as one."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class GitLab(Labels, Host):
     """A GitLab host."""
 
-    base_url: Url = Field(default="https://gitlab.com", description="Address of the host.")
+    base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
+    owner: Text | None = Field(default=None, description="Only projects below this group or user.")
+    projects: tuple[Annotated[Text, BeforeValidator(_number_as_text)], ...] = Field(
+        default=(),
+        description="Only these projects, as group/subgroup/name or number; empty: all that the account develops.",
+    )
 
 
 class Tracker(Section):

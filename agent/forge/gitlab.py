@@ -204,7 +204,7 @@ class GitLabForge:
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
         note = self._fit(body)
         if not comment_id.isascii() or not comment_id.isdigit():
-            raise ForgeError(f"{comment_id!r} is no number of a note")
+            raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.of(key))}/notes/{comment_id}"
         try:
             if not self.places.is_own(self.wire.get(path).get("author")):
@@ -231,7 +231,8 @@ class GitLabForge:
                 with self.wire.limiter.exclusive():
                     pull = merges.find(head)
                     if pull is None or pull.state != "open":
-                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=who())
+                        asked = None if draft else who()
+                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=asked)
             except BranchUnknown:
                 if pause is None:
                     raise
@@ -251,8 +252,10 @@ class GitLabForge:
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        merges = Merges(self.wire, self.places.of(key))
-        changed = merges.update(pull.id, title=title, body=body, draft=draft, state=state)
+        project = self.places.of(key)
+        changed = Merges(self.wire, project).update(
+            pull.id, title=title, body=body, draft=draft, state=state, reviewer=lambda: self._reviewer(key, project)
+        )
         self._seen(key, changed)
         return changed
 

@@ -17,6 +17,8 @@ from agent.forge.base import PullRef
 from agent.forge.gitlab_wire import is_missing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.forge.gitlab_places import Project
     from agent.forge.gitlab_wire import GitLabWire
 
@@ -100,10 +102,11 @@ class Merges:
         body: str | None,
         draft: bool | None,
         state: Literal["open", "closed"] | None,
+        reviewer: Callable[[], int | None],
     ) -> PullRef:
-        """Send only what differs."""
+        """Send only what differs.  One that becomes ready gets `reviewer`, unless people chose some."""
         if not number.isascii() or not number.isdigit():
-            raise ForgeError(f"{number!r} is no number of a merge request")
+            raise ForgeError(f"{number!r} is not the number of a merge request")
         path = f"{self.path}/{number}"
         try:
             item = self.wire.get(path)
@@ -114,9 +117,11 @@ class Merges:
             }
             if title is None and draft in (None, now.draft):
                 wanted["title"] = None  # what a person wrote there is not put in order
-            changes = {
+            changes: dict[str, Any] = {
                 name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
             }
+            if now.draft and draft is False and not item.get("reviewers") and (who := reviewer()) is not None:
+                changes["reviewer_ids"] = [who]
             if state is not None and now.state not in ("merged", state):
                 changes["state_event"] = "close" if state == "closed" else "reopen"
             return ref(self.wire.call("PUT", path, body=changes).data) if changes else now

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -64,6 +66,7 @@ class GitLab:
 
     def __init__(self, prefix="", *, tls=None, per_page=None):
         self.prefix = prefix
+        self.git = None  # address of who serves `group/project.git`, behind this server's own
         self.per_page = per_page  # the most items of a page, to see many pages with few items
         self.lock = threading.RLock()
         self.forget()
@@ -307,6 +310,9 @@ class GitLab:
         length = int(handler.headers.get("content-length") or 0)
         raw = handler.rfile.read(length)
         parts = urlsplit(handler.path)
+        if self.git is not None and ".git/" in parts.path:
+            self._git(handler, raw)
+            return
         with self.lock:
             record = {
                 "verb": handler.command,
@@ -337,6 +343,23 @@ class GitLab:
             handler.close_connection = True
             return
         self._write(handler, record, status, headers, body)
+
+    def _git(self, handler, raw):
+        """git's own requests go on to who serves the repositories: one address for both, as a GitLab has."""
+        target = urlsplit(self.git)
+        connection = HTTPConnection(target.hostname, target.port, timeout=60)
+        headers = {name: value for name, value in handler.headers.items() if name.lower() != "host"}
+        connection.request(handler.command, handler.path.removeprefix(self.prefix), raw, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        handler.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+        connection.close()
 
     def _server_time(self):
         return datetime.now(UTC) + self.clock_ahead
@@ -708,9 +731,8 @@ class Call:
 
     def change(self, name, kind, number):
         item = self.find_item(name, kind, number, REPORTER if kind == "issues" else DEVELOPER)
-        body = self.take(
-            "title", "description", "state_event", "add_labels", "remove_labels", "assignee_ids", of="body"
-        )
+        known = ("title", "description", "state_event", "add_labels", "remove_labels", "assignee_ids")
+        body = self.take(*known, *(("reviewer_ids",) if kind == "merge_requests" else ()), of="body")
         if not body:
             raise Refused(400, {"error": "title, description, … are missing, at least one parameter must be provided"})
         self._check_title(body)
@@ -723,6 +745,8 @@ class Call:
         if body.get("state_event") and item["state"] != "merged":
             item["state"] = "closed" if body["state_event"] == "close" else "opened"
         self.server._relabel(item, self.who, self._names("add_labels"), self._names("remove_labels"))
+        if "reviewer_ids" in body:
+            item["reviewers"] = [one for one in body["reviewer_ids"] if one in item["project"]["members"]]
         if "assignee_ids" in body:
             self.server._assign(item, self.who, body["assignee_ids"])
         item["updated_at"] = self.server.now()
@@ -769,7 +793,7 @@ class Call:
     # --- branches ---------------------------------------------------------------------------------------------
 
     def _has_branch(self, project, branch):
-        if branch not in project["branches"]:
+        if branch not in project["branches"] and not _in_git(project, branch):
             return False
         if branch != project["default_branch"] and self.server.branch_lag > 0:
             self.server.branch_lag -= 1
@@ -873,6 +897,14 @@ class Call:
         note["body"] = self.server._quick_actions(item, self.who, self._note_text())
         note["updated_at"] = item["updated_at"] = self.server.now()
         return 200, {}, self.note_shape(item, note)
+
+
+def _in_git(project, branch):
+    """Whether a real repository, where the project has one (`git`), has the branch."""
+    if "git" not in project:
+        return False
+    argv = ["git", "--git-dir", project["git"], "rev-parse", "--verify", "-q", f"refs/heads/{branch}"]
+    return subprocess.run(argv, stdout=subprocess.DEVNULL).returncode == 0
 
 
 _P = "/projects/([^/]+)"

@@ -82,7 +82,7 @@ def test_several_hosts_and_several_sections_of_one_host_share_the_keys_out(place
 
 def test_a_project_that_is_listed_by_number_has_keys_with_its_path(place):
     place.issue()
-    number = str(place.project["id"])
+    number = place.project["id"]
     forge = place.again(projects=(number,))
     assert waiting(forge) == [f"gitlab:{PROJECT}#1"]
     shared, _ = GitLabForge.all(
@@ -441,7 +441,7 @@ def test_a_machines_comment_is_marked_and_counts_only_when_listed(place):
 # --- what is shown ---------------------------------------------------------------------------------------------
 
 
-def test_a_merge_request_is_a_draft_by_its_title_and_has_the_asker_as_reviewer(place):
+def test_a_merge_request_is_a_draft_by_its_title_and_the_asker_reviews_it_when_it_is_ready(place):
     place.person("bob")
     key = place.issue(labels=())
     place.server.label(place.item(key), "bob", add=("coding agent",))
@@ -449,10 +449,13 @@ def test_a_merge_request_is_a_draft_by_its_title_and_has_the_asker_as_reviewer(p
     place.branch("makimono/1-0badcafe")
     pull = place.forge.open_pull(key, title="Fix", body="x", head="makimono/1-0badcafe", base="main", draft=True)
     item = place.project["merge_requests"][int(pull.id)]
-    assert item["title"] == "Draft: Fix"
-    assert item["reviewers"] == [place.server.user("bob")["id"]]
+    assert (item["title"], item["reviewers"]) == ("Draft: Fix", [])
     place.forge.update_pull(key, pull, draft=False)
-    assert item["title"] == "Fix"
+    assert (item["title"], item["reviewers"]) == ("Fix", [place.server.user("bob")["id"]])
+    place.forge.update_pull(key, pull, draft=True)
+    item["reviewers"] = [place.server.user("alice")["id"]]  # whom people chose stays
+    place.forge.update_pull(key, pull, draft=False)
+    assert item["reviewers"] == [place.server.user("alice")["id"]]
     item["title"] = "draft: [Draft] Named by a person"
     assert place.forge.find_pull(key, pull.head).title == "Named by a person"
     place.forge.update_pull(key, pull, title="Fixed", draft=True)
