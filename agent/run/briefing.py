@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.forge.base import Comment, IssueText
+    from agent.run.parent import Parent
     from agent.work.workspace import Workspace
 
 RULES = ("AGENTS.md", "CLAUDE.md")
@@ -42,8 +43,9 @@ def briefing(
     *,
     window: int,
     commands: bool,
+    parent: Parent | None = None,
 ) -> str:
-    """The first user message: repository rules as data, then the task."""
+    """The first user message: repository rules as data, then the task, and what an earlier one left."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     return render(
@@ -58,6 +60,8 @@ def briefing(
         empty_repository=workspace.base_commit is None,
         verify=settings.verify.command,
         commands=commands,
+        earlier=fence(clean(parent.summary).text, marker, source="an earlier run's summary") if parent else "",
+        goes_on=parent is not None and parent.branch == workspace.branch,
     )
 
 

@@ -16,6 +16,7 @@ from agent.context import TaskContextManager
 from agent.errors import DiskError, Fenced, ForgeError, IssueUnreadable, LedgerError, MakimonoError
 from agent.llm.base import Interrupted
 from agent.observe import log
+from agent.run.closing import LABELS
 from agent.run.task_run import TaskRun
 from agent.run.telling import tell
 from agent.values import End, Outcome, Status
@@ -139,8 +140,17 @@ class TaskHandler:
         report = None if outcome.end is End.STOPPED else run.delivery.deliver(outcome)
         if report is not None and report.changed:
             context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
-        tell(run, outcome, report)
-        self._close(context, run, outcome, report)
+        status, code, message = judged(outcome, report)
+        tell(run, outcome, report, failed=status is Status.FAILED)
+        run.label(LABELS[status])
+        if status is Status.COMPLETED:
+            context.complete(outcome)
+        elif status is Status.STOPPED:
+            context.stopped(message)
+        else:
+            context.fail(message, code)
+        self.failed = status is Status.FAILED
+        self._emit("task_ended", context, status=str(status), end=str(outcome.end), code=code)
         return outcome
 
     def _show_drained(self, context: TaskContextManager, run: TaskRun) -> None:
@@ -149,32 +159,13 @@ class TaskHandler:
         except MakimonoError as error:  # the row goes back all the same
             self._emit("effect_failed", context, effect="progress", error=str(error))
 
-    def _close(self, context: TaskContextManager, run: TaskRun, outcome: Outcome, report: Report | None) -> None:
-        """Label, then row and folder."""
-        code, problem = report.problem if report is not None else ("", "")
-        if outcome.end is End.STOPPED:
-            status = Status.STOPPED
-            run.label("stopped")
-            context.stopped(outcome.summary)
-        elif outcome.end in DONE and not code:
-            status = Status.COMPLETED
-            run.label("done")
-            context.complete(outcome)
-        else:
-            status = Status.FAILED
-            run.label("failed")
-            code = outcome.code if outcome.end not in DONE else code
-            context.fail(problem if outcome.end in DONE else outcome.summary, code or str(outcome.end))
-        self.failed = status is Status.FAILED
-        self._emit("task_ended", context, status=str(status), end=str(outcome.end), code=code or outcome.code)
-
     def _fail(self, context: TaskContextManager, code: str, message: str) -> None:
         """Tell the person and close as failed; what cannot be told does not hide the first error."""
         self.failed = True
         outcome = Outcome(End.FAILED, code=code, summary=message)
         if self.run is not None:
             try:
-                tell(self.run, outcome, None)
+                tell(self.run, outcome, None, failed=True)
                 self.run.label("failed")
             except MakimonoError as second:
                 self._emit("effect_failed", context, effect="final", error=str(second))
@@ -183,3 +174,13 @@ class TaskHandler:
 
     def _emit(self, name: str, context: TaskContextManager, **fields: object) -> None:
         self.wiring.events.emit(name, uuid=context.uuid, **fields)
+
+
+def judged(outcome: Outcome, report: Report | None) -> tuple[Status, str, str]:
+    """(status, code, message) of a run that is over: what the model says, and whether what came of it holds."""
+    if outcome.end is End.STOPPED:
+        return Status.STOPPED, "stopped", outcome.summary
+    if outcome.end not in DONE:
+        return Status.FAILED, outcome.code or str(outcome.end), outcome.summary
+    code, problem = report.problem if report is not None else ("", "")
+    return (Status.FAILED, code, problem) if code else (Status.COMPLETED, "", "")

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from agent import clock
 from agent.errors import DiskError, ForgeError, IssueUnreadable
+from agent.run.parent import parent_of
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> s
         user=task.get_user(),
         title=task.title,
         not_before=clock.now() + HELD,
+        parent_uuid=parent_of(settings, ledger, key),
         provider=settings.llm.provider,
         model=settings.provider().model,
     )

@@ -20,6 +20,7 @@ from agent.run import briefing
 from agent.run.control import TaskControl
 from agent.run.delivery import Delivery
 from agent.run.limits import TaskLimits, Used
+from agent.run.parent import read_parent
 from agent.run.progress import Progress
 from agent.sandbox import make_sandbox
 from agent.sandbox.base import Mounts
@@ -92,10 +93,15 @@ class TaskRun:
         where = (repository.host, repository.owner, repository.repo, repository.url)
         self.mirror = Mirror(base_dir, *where, env=network, **login)
         self.mirror.fetch()
+        self.parent = read_parent(settings, self.wiring.ledger, self.forge, self.context.column("parent_uuid"))
+        earlier = self.parent.branch if self.parent else None
+        if earlier is not None and self.mirror.commit_of(earlier) is None:
+            earlier = None  # somebody removed it
         self.workspace = Workspace(
             self.context.context_dir,
             self.mirror,
-            branch=f"makimono/{self.key.task_id}-{self.uuid[:8]}",
+            branch=earlier or f"makimono/{self.key.task_id}-{self.uuid[:8]}",
+            start_at=earlier,
             base=self.issue.base or repository.default_branch,
             owner_uid=self.sandbox.uid,
             isolated=self.sandbox.kind != "none",
@@ -220,6 +226,7 @@ class TaskRun:
                 self.workspace,
                 self.context.fence,
                 window=self.window.limits.window,
+                parent=self.parent,
                 commands=self.sandbox.kind != "refused",
             )
             store.add_message("user", self.redact(text), kind="task")

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from agent.values import Outcome
 
 
-def tell(run: TaskRun, outcome: Outcome, report: Report | None) -> None:
-    """Post the comment of this end, once, and bring the progress comment up to date."""
+def tell(run: TaskRun, outcome: Outcome, report: Report | None, *, failed: bool = False) -> None:
+    """Post the comment of this end, once, and bring the progress comment up to date.
+
+    `failed`: whatever the model says, the task ends as failed (a check is red, nothing could be pushed).
+    """
     if not run.publishing:
         return
     try:
-        run.progress.edit(str(outcome.end))
+        run.progress.edit("failed" if failed and outcome.end is not End.LIMIT else str(outcome.end))
     except ForgeError as error:  # a person deleted it, say; the final comment tells the same
         run.events.emit("effect_failed", effect="progress", error=str(error))
     if outcome.end is End.PAUSED:
@@ -37,7 +40,7 @@ def tell(run: TaskRun, outcome: Outcome, report: Report | None) -> None:
         return None if found is None else {"id": found}
 
     def post() -> dict[str, Any]:
-        body = render("final", outcome=outcome, report=report, uuid=run.uuid, facts=run.facts())
+        body = render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts())
         return {"id": run.forge.post_comment(run.key, marked(run.say(body), mark))}
 
     run.effects.once(name, look_up, post)

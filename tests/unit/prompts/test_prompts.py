@@ -214,7 +214,7 @@ def test_the_final_comment_of_finished_work():
     assert text == (
         "Summary.\n\nReady for review: https://forge.example/pulls/3\n\n"
         "- Branch `makimono/7-0123abcd`: 2 files changed, +10 -3\n- Check `make test`: exit code 0\n\n"
-        "Reply in a comment to have something changed; it goes on from this result.\n\n"
+        "To have something changed, say what in a comment and set the label again: it goes on from this branch.\n\n"
         f"<sub>12 turns · 123,456 tokens in, 7,890 out · cost 0.1235 · gpt-x · task `{UUID}`</sub>"
     )
 
@@ -237,9 +237,15 @@ def test_everything_that_can_be_said_at_once_is_still_tidy():
         assert "`tests/a.py`, `tests/b.py`\n\n<details>" in text
 
 
+def test_work_that_did_not_pass_says_so_first():
+    outcome = Outcome(End.FINISHED, "Summary.", "T")
+    text = prompts.render("final", outcome=outcome, report=report(), failed=True, uuid=UUID, facts=FACTS)
+    assert text.startswith("**Not done: what the model handed in did not pass.**\n\nSummary.")
+
+
 def test_nothing_changed_is_an_answer():
     text = final(End.ANSWERED, report(changed=False, pull=None))
-    assert text.startswith("Summary.\n\nNo file was changed.\n\nReply")
+    assert text.startswith("Summary.\n\nNo file was changed.\n\nSet the label again")
     assert final(End.ANSWERED, None).startswith("Summary.\n\nNo file was changed.")
 
 
@@ -278,7 +284,8 @@ def test_the_words_of_each_end():
     assert final(End.FAILED, None, code="model_stalled").startswith(
         "**The task could not be done** (model_stalled)**.**\n"
     )
-    assert "another try" in final(End.LIMIT, report())
+    assert "set the label again" in final(End.LIMIT, report())
+    assert "another try" in final(End.LIMIT, None)
     assert "Draft: " in final(End.LIMIT, report())
 
 

@@ -1,0 +1,97 @@
+"""The label set again on an issue that was worked on: a new task that goes on from the earlier one."""
+
+import re
+
+import pytest
+from flow_home import FlowHome, finish, git, write
+
+
+@pytest.fixture
+def home(tmp_path):
+    here = FlowHome(tmp_path, {})
+    yield here
+    here.close()
+
+
+def relabel(here, number):
+    path = here.issue_path(number)
+    path.write_text(re.sub(r"^labels: .*$", "labels: [coding agent]", path.read_text(), flags=re.MULTILINE))
+
+
+def uuids(here):
+    return sorted(path.name for path in (here.contexts / "completed").iterdir())
+
+
+def test_the_label_again_goes_on_in_the_same_branch_and_pull_request(home):
+    asked = []
+
+    def second(request):
+        asked.append(request.json["messages"][1]["content"])
+        return write("b.txt", "two\n")
+
+    home.plays["First try"] = [write("a.txt", "one\n"), finish("Write a", "There is an a now.")]
+    home.issue(1, "First try")
+    home.once()
+    branch = home.row(1)["branch"]
+    home.plays["First try"] = [second, finish("Write b as well", "And a b.")]
+    home.comment(1, "Please add a b.")
+    relabel(home, 1)
+    home.once()
+    assert len(home.pulls()) == 1
+    assert "title: Write b as well" in home.pulls()[0]
+    assert home.branches() == ["main", branch]
+    assert home.show(f"{branch}:a.txt") == "one\n"
+    assert home.show(f"{branch}:b.txt") == "two\n"
+    assert "There is an a now." in asked[0]
+    assert "Please add a b." in asked[0]
+    assert "its pull request is open" in asked[0]
+    assert len(home.said(1)) == 2
+    assert len(home.progress(1)) == 2
+    first, last = (row for row in sorted(home_rows(home), key=lambda row: row["created_at"]))
+    assert last["parent_uuid"] == first["uuid"]
+    assert last["branch"] == first["branch"] == branch
+
+
+def home_rows(here):
+    from pysqlite3 import dbapi2 as sqlite3
+
+    connection = sqlite3.connect(here.contexts / "tasks.db")
+    connection.row_factory = sqlite3.Row
+    try:
+        return [dict(row) for row in connection.execute("SELECT * FROM tasks")]
+    finally:
+        connection.close()
+
+
+def test_a_merged_pull_request_is_not_pushed_to_again(home):
+    home.plays["Merged"] = [write("a.txt", "one\n"), finish("Write a")]
+    home.issue(1, "Merged")
+    home.once()
+    branch = home.row(1)["branch"]
+    git("push", "-q", ".", f"refs/heads/{branch}:refs/heads/main", cwd=home.repos["default"])
+    (pull,) = (home.folder / "tracker" / "pulls").glob("*.md")
+    pull.write_text(pull.read_text().replace("state: open", "state: closed"))
+    home.plays["Merged"] = [write("b.txt", "two\n"), finish("Write b")]
+    relabel(home, 1)
+    home.once()
+    assert len(home.pulls()) == 2
+    (other,) = set(home.branches()) - {"main", branch}
+    assert home.show(f"{other}:b.txt") == "two\n"
+
+
+def test_work_that_did_not_pass_is_gone_on_with(home):
+    text = home.config.read_text()
+    home.config.write_text(text + "verify: {command: 'grep good a.txt'}\n")
+    home.plays["Until it is good"] = [write("a.txt", "bad\n"), finish("Bad", "I think it is done.")]
+    home.issue(1, "Until it is good")
+    home.once(code=1)
+    assert home.said(1)[0].startswith("**Not done: what the model handed in did not pass.**")
+    assert home.progress(1)[0].startswith("**Failed.**")
+    assert "draft: true" in home.pulls()[0]
+    home.plays["Until it is good"] = [write("a.txt", "good\n"), finish("Good", "Now it is.")]
+    relabel(home, 1)
+    home.once()
+    assert len(home.pulls()) == 1
+    assert "draft: false" in home.pulls()[0]
+    assert home.label(1) == "coding agent done"
+    assert len(uuids(home)) == 2
