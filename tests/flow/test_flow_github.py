@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from flow_home import FlowHome, Held, finish, git, until, write
 from forges.git_http import served, write_logins
@@ -93,6 +96,34 @@ def test_from_the_label_to_the_pull_request_that_is_ready(homes):
     assert home.flow.row(1)["status"] == "completed"
     config = git("config", "--list", "--file", str(next(home.flow.contexts.rglob("completed/*/git/config"))), cwd="/")
     assert TOKEN not in config
+
+
+@pytest.mark.parametrize(
+    ("verb", "pattern", "skip"),
+    [
+        ("POST", r"/issues/1/comments$", 0),
+        ("POST", r"/pulls$", 0),
+        ("POST", r"/issues/1/comments$", 1),
+        ("POST", r"/issues/1/labels$", 1),
+    ],
+    ids=["progress comment", "pull request", "final comment", "last label"],
+)
+def test_a_worker_that_is_killed_after_an_outside_effect_does_nothing_twice(homes, verb, pattern, skip):
+    home = homes({TASK: [write("a.txt"), finish("A", "Done.")]})
+    issue = home.issue("bug")
+    killed = []
+
+    def kill():
+        pid = home.flow.worker(1)
+        os.kill(pid, signal.SIGKILL)
+        killed.append(pid)
+
+    home.server.fault(verb, pattern, after=True, cut=True, call=kill, skip=skip)
+    home.flow.once()
+    assert len(killed) == 1
+    assert sorted(issue["labels"]) == ["bug", "coding agent done"]
+    assert (len(home.own("progress")), len(home.own("final")), len(home.pulls())) == (1, 1, 1)
+    assert home.pulls()[0]["pull"]["draft"] is False
 
 
 def test_a_label_that_is_taken_away_stops_a_running_task(homes):

@@ -73,8 +73,23 @@ class GitHubServer:
         self.http.server_close()
         self.thread.join()
 
-    def fault(self, verb, pattern, *, status=None, message="", headers=(), body=None, after=False, cut=False, times=1):
-        """The next `times` requests that fit: answered by `status`, or the connection cut; `after` having acted."""
+    def fault(
+        self,
+        verb,
+        pattern,
+        *,
+        status=None,
+        message="",
+        headers=(),
+        body=None,
+        after=False,
+        cut=False,
+        times=1,
+        call=None,
+        skip=0,
+    ):
+        """The next `times` requests that fit: answered by `status`, or the connection cut; `after` having acted.  `call`
+        is called before the answer, or the cut.  The first `skip` that fit are left alone."""
         self.faults.append(
             {
                 "verb": verb,
@@ -85,6 +100,8 @@ class GitHubServer:
                 "after": after,
                 "cut": cut,
                 "times": times,
+                "call": call,
+                "skip": skip,
             }
         )
 
@@ -101,6 +118,9 @@ class GitHubServer:
             fault = next(
                 (one for one in self.faults if one["verb"] == verb and one["pattern"].search(parts.path)), None
             )
+            if fault is not None and fault["skip"]:
+                fault["skip"] -= 1
+                fault = None
             if fault is not None:
                 fault["times"] -= 1
                 if not fault["times"]:
@@ -115,6 +135,8 @@ class GitHubServer:
 
     def _faulty(self, fault, verb, target):
         self.journal.append((verb, target, fault["status"] or 0))
+        if fault["call"] is not None:
+            fault["call"]()
         return None if fault["cut"] else (fault["status"], fault["headers"], fault["body"])
 
     def _answer(self, verb, parts, headers, text):
