@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.gitlab_wire import QUICK
 
@@ -58,14 +59,14 @@ def taken_away(wire: GitLabWire, places: Places, path: str, label: str) -> bool:
     """Whether somebody took the assignment from the bot since `label` (that of a running task) was put on last."""
     name = places.own()[1]
     words = [
-        (str(note.get("created_at") or ""), meant)
+        (clock.parse(str(note["created_at"])), meant)
         for note in _activity(wire, path, QUICK)
         if (meant := assigned(str(note.get("body") or ""), name)) is not None
     ]
     if not words or words[0][1]:
         return False
     began = [
-        str(event.get("created_at") or "")
+        clock.parse(str(event["created_at"]))
         for event in wire.pages(f"{path}/resource_label_events", patience=QUICK)
         if event.get("action") == "add" and (event.get("label") or {}).get("name") == label
     ]

@@ -111,7 +111,12 @@ class GitLabTaskGetter:
             self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
         user = self._askers[state] = self.forge.askers[state]
         if not places.may_ask(project, user, patience=QUICK):
-            why = "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
+            if places.is_ours(user):
+                why = "it is the agent's own account; if that is you, list it in allowed_users"
+            else:
+                why = (
+                    "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
+                )
             self._tell(
                 IssueUnreadable(
                     f"{where}: asked for by {username(user) or 'nobody'}, whose word does not count here ({why}); "

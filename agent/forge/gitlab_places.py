@@ -129,11 +129,11 @@ class Places:
 
     def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether this person's word counts: Developer or more, inherited too, and in `allowed_users` when that is
-        set.  A machine's counts only when it is listed there."""
+        set.  That of a machine, and of the own account, counts only when it is listed there."""
         name = username(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if name not in self.allowed and self.is_machine(user, patience=patience):
+        if name not in self.allowed and (self.is_ours(user) or self.is_machine(user, patience=patience)):
             return False
         return self._access_of(project, number(user), patience) >= DEVELOPER
 

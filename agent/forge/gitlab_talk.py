@@ -53,7 +53,7 @@ class Talk:
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[Thing, dict[str, Any]]] = []
         for thing, note in self._changed(cursor):
-            newest = max(newest, str(note.get("updated_at") or ""))
+            newest = max(newest, _utc(note.get("updated_at")))
             key, now = str(note["id"]), digest(str(note.get("body") or ""))
             if digests.pop(key, None) == now:
                 digests[key] = now
@@ -92,7 +92,7 @@ class Talk:
         pulls = (Thing("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience):
-                updated = str(note.get("updated_at") or "")
+                updated = _utc(note.get("updated_at"))
                 # A merge request whose first look this is has older notes than the newest of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
@@ -133,15 +133,20 @@ class Talk:
                 heading.append(f"answer to {username(first.get('author')) or 'ghost'}")
         if note.get("resolved"):
             heading.append("resolved")
-        created = str(note.get("created_at") or "")
+        created = _utc(note.get("created_at"))
         return Comment(
             str(note["id"]),
             username(note.get("author")) or "ghost",
             f"[{', '.join(heading)}]\n\n{body}" if heading else body,
             created,
-            str(note.get("updated_at") or created),
+            _utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
         )
+
+
+def _utc(text: Any) -> str:
+    """A time as it is compared: GitLab writes its own zone, which changes twice a year."""
+    return clock.stamp(clock.parse(str(text))) if text else ""
 
 
 def _place(position: dict[str, Any]) -> str:

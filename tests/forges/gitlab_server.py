@@ -107,6 +107,7 @@ class GitLab:
             self.faults, self.journal = [], []
             self.rate = None  # [remaining, limit, seconds to the reset]
             self.ticks = 0
+            self.began, self.zone = datetime(2026, 1, 31, 9, 0, tzinfo=UTC), UTC
             self.ids = 1000
             self.branch_lag = 0  # look-ups of a new branch that still fail
             self.clock_ahead = timedelta(0)
@@ -209,7 +210,7 @@ class GitLab:
 
     def now(self):
         self.ticks += 1
-        moment = datetime(2026, 1, 31, 9, 0, tzinfo=UTC) + timedelta(seconds=self.ticks)
+        moment = (self.began + timedelta(seconds=self.ticks)).astimezone(self.zone)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _id(self):
@@ -695,7 +696,10 @@ class Call:
                 if words and words.lower() not in f"{item['title']} {item['description']}".lower():
                     continue
                 found.append(item)
-        found.sort(key=lambda item: (item[order], item["id"]), reverse=self.query.get("sort", "desc") == "desc")
+        found.sort(
+            key=lambda item: (datetime.fromisoformat(item[order]), item["id"]),
+            reverse=self.query.get("sort", "desc") == "desc",
+        )
         return self.paged(found, self.shape)
 
     def of_project(self, name, kind):
@@ -843,7 +847,10 @@ class Call:
             for note in item["notes"]
             if kinds in (None, "all_notes") or note["system"] == (kinds == "only_activity")
         ]
-        found.sort(key=lambda note: (note[order], note["id"]), reverse=self.query.get("sort", "desc") == "desc")
+        found.sort(
+            key=lambda note: (datetime.fromisoformat(note[order]), note["id"]),
+            reverse=self.query.get("sort", "desc") == "desc",
+        )
         return self.paged(found, lambda note: self.note_shape(item, note))
 
     def discussions(self, name, kind, number):

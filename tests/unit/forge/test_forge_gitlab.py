@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from forges.gitlab_place import PROJECT, TOKEN, GitLabPlace, gitlab_settings
@@ -256,6 +259,14 @@ def test_what_the_bot_does_itself_starts_nothing(place):
     assert waiting(place.forge) == []
 
 
+def test_the_account_of_the_token_asks_only_when_it_is_listed(place):
+    me = place.server.user("makimono")
+    me["bot"] = False  # somebody's own token
+    place.issue(author="makimono")
+    assert "own account; if that is you, list it in allowed_users" in problems(place.forge)[0]
+    assert waiting(place.again(allowed_users=("makimono",))) == [f"gitlab:{PROJECT}#1"]
+
+
 def test_a_person_without_a_name_and_an_issue_without_a_body_read_well(place):
     place.server.user("nameless", display="")
     key = place.issue(author="nameless", body="", labels=())
@@ -427,6 +438,22 @@ def test_a_look_at_comments_with_nothing_new_is_one_answer_304(place):
     assert place.forge.comments_since(key, issue.cursor) == ((), issue.cursor)
     (one,) = place.server.journal[before:]
     assert one["headers"]["if-none-match"]
+
+
+def test_no_comment_is_lost_when_the_clocks_of_gitlab_are_put_back(place):
+    """It writes times in its own zone: 02:59 +02:00 comes before 02:10 +01:00."""
+    server = place.server
+    server.zone = ZoneInfo("Europe/Berlin")
+    server.began = datetime(2026, 10, 25, 0, 59, 30, tzinfo=UTC)
+    key = place.issue(labels=("coding agent processing",))
+    place.comment(key, "before")
+    issue = place.forge.read(key)
+    for number in range(5):
+        server.began += timedelta(minutes=10)
+        place.comment(key, f"after {number}")
+        news, cursor = place.forge.comments_since(key, issue.cursor)
+        assert [comment.body for comment in news] == [f"after {number}"]
+        issue = replace(issue, cursor=cursor)
 
 
 def test_a_machines_comment_is_marked_and_counts_only_when_listed(place):
