@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.errors import ContextOverflow
 from agent.llm.base import Interrupted
 from agent.prompts import render
+from agent.tools import AFTER_THE_END
 from agent.values import End, Outcome, ToolResult
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class Loop:
         return heard
 
     def ask(self) -> tuple[str, Sequence[Json]]:
-        """One answer of the model.  Too long: compact once, retry once, reset, then give up."""
+        """One answer of the model, which the client appends.  Too long: `make_room` compacts at the first overflow in a
+        row and resets at the second; after the third the task ends."""
         self.events.emit("turn_started")
         for last_try in (False, False, True):
             try:
@@ -121,7 +123,11 @@ class Loop:
         cut = self.model.last is not None and self.model.last.finish_reason == "length"
         if not calls:
             return self.without_calls(text, cut=cut)
-        results = [self.refuse(call, render("length")) if cut else self.call(call) for call in calls]
+        results: list[ToolResult] = []
+        for call in calls:
+            over = AFTER_THE_END if any(result.outcome for result in results) else ""
+            why = render("length") if cut else over
+            results.append(self.refuse(call, why) if why else self.call(call))
         self.hints = self.hints + 1 if cut else 0
         ends = [result.outcome for result in results if result.outcome is not None]
         if ends:
@@ -150,7 +156,7 @@ class Loop:
 
     def call(self, call: Json) -> ToolResult:
         """Run one call; record it, then append its result."""
-        if "invalid" in call:
+        if "invalid" in call:  # `values.Answer`: the arguments were no JSON object
             return self.refuse(call, render("invalid", name=call["name"], found=call["invalid"]))
         self.events.emit("tool_started", tool=call["name"])
         return self.record(call, self.tools.run(call["name"], call["arguments"]))

@@ -84,6 +84,10 @@ class Finish:
         return Product("", head="[finished]", outcome=ending("finish", arguments))
 
 
+AFTER_THE_END = "not run: an earlier call of this answer had ended the run"
+"""The result of a call that stands behind `finish` or `ask_user` in one answer."""
+
+
 def ending(tool: str, arguments: Mapping[str, Any]) -> Outcome:
     """The outcome of a call of `ask_user` or `finish`, also of a recorded one; ToolError when it says nothing."""
     if tool == "ask_user":

@@ -15,7 +15,7 @@ from agent.tools.base import TOOLS, Place, Product, Run, Tool
 from agent.tools.check import checked
 from agent.tools.lines import decoded, shorten
 from agent.tools.outputs import Outputs, Whole, blocks, masked
-from agent.tools.planning import ending
+from agent.tools.planning import AFTER_THE_END, ending
 from agent.tools.running import overwritten
 from agent.tools.state import State
 from agent.tools.text import UTF8, fit, size_of
@@ -131,7 +131,8 @@ class Toolbox:
             arguments = record.get("args")
             if isinstance(arguments, dict):
                 self._state.note(str(record.get("tool")), arguments, str(record.get("status")))
-                self._last = record
+                if record.get("error") != AFTER_THE_END:
+                    self._last = record
 
     def restored_outcome(self) -> Outcome | None:
         """How the newest restored call ended the run (`finish`, `ask_user`), None when it did not."""

@@ -180,6 +180,16 @@ def test_parallel_calls_are_run_in_order_and_each_is_answered(bench):
     assert "1" in bench.results()[1]
 
 
+def test_what_stands_behind_the_end_is_answered_and_not_run(bench):
+    outcome = bench.start(both(("finish", FINISH), ("write_file", {"path": "late.txt", "content": "x"}))).run()
+    assert outcome.end is End.FINISHED
+    assert "had ended the run" in bench.results()[1]
+    assert not (bench.folder / "tree" / "late.txt").exists()
+    bench.leave()
+    outcome = bench.start(says("openai", "What else?")).run()  # a new process finds the end too
+    assert (outcome.end, bench.script.asked) == (End.FINISHED, [])
+
+
 @pytest.mark.parametrize("reasoning", [False, True])
 def test_an_answer_without_text_and_call_gets_a_word_and_the_third_ends_the_run(bench, reasoning):
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
