@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -10,8 +11,12 @@ import services
 from flow_home import until
 from run_home import UUID
 
+from agent import clock
+from agent.context import TaskContextManager
+from agent.context.manager import LEASE_SECONDS
 from agent.run.courier import Courier, pointer
 from agent.run.supervisor import Supervisor
+from agent.run.task_run import RENEW_SECONDS, TaskRun
 from agent.taskqueue.broker import make_broker
 from agent.values import Status
 
@@ -196,3 +201,26 @@ def test_a_pointer_says_whose_and_what(place):
     here = place()
     row = here.ledger.get(here.row(7))
     assert pointer(row) == {"uuid": UUID % 7, "user": "alice", **here.key(7)}
+
+
+def test_looks_during_a_long_turn_renew_the_lease(place):
+    """Other hosts judge by the lease alone, and a turn may take longer than it."""
+    with clock.use(clock.FakeClock()) as time:
+        here = place()
+        here.issue(1)
+        claim = here.claim(1)
+        context = TaskContextManager(
+            claim.key, claim.uuid, here.settings, attempt=claim.attempt, database=here.wiring.db
+        )
+        run = TaskRun(here.wiring, context)
+        before = here.ledger.get(claim.uuid).lease_until
+        assert run.control.poll() is None
+        assert here.ledger.get(claim.uuid).lease_until == before
+        time.move(RENEW_SECONDS)
+        assert run.control.poll() is None
+        until_then = clock.stamp(clock.now() + timedelta(seconds=LEASE_SECONDS))
+        assert here.ledger.get(claim.uuid).lease_until == until_then > before
+        here.ledger.release(claim.uuid, claim.attempt)
+        time.move(RENEW_SECONDS)
+        assert run.control.poll().code == "fenced"
+        context.close()
