@@ -15,20 +15,18 @@ MAX_DESCRIPTION = 1_048_576
 MAX_TITLE = 255
 DRAFT = "Draft: "
 CUT = "\n\n… cut: GitLab takes no more. The whole text is in the task's folder."
-_ACTION = re.compile(r"^([ \t]*)/(?=[A-Za-z_])", re.MULTILINE)
+_ACTION = re.compile(r"^([ \t]*)/(?=[\w-]+(?:\s|$))", re.MULTILINE)
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
-_FENCE = re.compile(r"[ \t]*(```|~~~)")
 
 
 def plain(text: str) -> str:
-    """`text` without quick actions and lone surrogates.  In prose a backslash stands before the slash and is not seen;
-    in a code block, where it would be, the line moves by a space."""
-    lines, fence = [], ""
-    for line in text.encode("utf-8", "replace").decode().replace("\0", "\ufffd").split("\n"):
-        if match := _FENCE.match(line):
-            fence = "" if fence == match[1] else fence or match[1]
-        lines.append(_ACTION.sub(r"\1 /" if fence else r"\1\/", line) if "/" in line else line)
-    return "\n".join(lines)
+    """`text` without quick actions and lone surrogates.
+
+    A backslash before the slash, in code blocks too, where it is seen: what is a code block to GitLab's reader of quick
+    actions is not what is one to Markdown.  GitLab takes carriage returns out before it looks, so they go first.
+    """
+    text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    return _ACTION.sub(r"\1\\/", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def fit(text: str, limit: int) -> str:
@@ -38,7 +36,8 @@ def fit(text: str, limit: int) -> str:
         return text
     mark = hidden_in(text)
     tail = f"{CUT}\n\n{hidden(mark)}" if mark else CUT
-    return text[: limit - len(tail)] + tail
+    head = text[: limit - len(tail) - 1]  # the cut may make an action of `/close/x`, and its backslash needs room
+    return plain(head) + tail
 
 
 def title(text: str, *, draft: bool) -> str:

@@ -36,6 +36,8 @@ class KeptAnswers:
         """Keep an answer; the ones that were not asked for longest go."""
         self._drop(name)
         packed = zlib.compress(body, 1)
+        if len(packed) > self.size:
+            return  # it would push out everything, and itself
         self._kept[name] = (etag, headers, packed)
         self.used += len(packed)
         while self.used > self.size:
