@@ -104,12 +104,12 @@ class Places:
         return login(user).casefold() == self.own().casefold()
 
     def may_ask(self, project: Project, user: Any) -> bool:
-        """Whether this person's word counts: write access, and in `allowed_users` when that is set.  A machine's
-        counts only when it is listed there; a deleted account's never."""
+        """Whether this person's word counts: write access, and in `allowed_users` when that is set.  A machine's, and
+        the own account's, count only when they are listed there; a deleted account's never."""
         name = login(user).casefold()
         if not name or (self.allowed and name not in self.allowed):
             return False
-        if is_bot(user):
+        if is_bot(user) or self.is_own(user):
             return name in self.allowed
         return self._may_write(project, login(user))
 

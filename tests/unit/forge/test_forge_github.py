@@ -125,6 +125,12 @@ def test_bots_start_nothing_unless_they_are_listed(github):
     assert users(github.again(allowed_users=("dependabot[bot]", "alice"))) == ["dependabot[bot]"]
 
 
+def test_the_own_account_starts_nothing_unless_it_is_listed(github):
+    github.issue(author="makimono")
+    assert users(github.forge) == []
+    assert users(github.again(allowed_users=("makimono",))) == ["makimono"]
+
+
 def test_a_refused_issue_is_said_once_and_again_when_it_changed(github):
     github.repo.issue("from outside", "x", "stranger", ["coding agent"])
     assert len(problems(github.forge)) == 1
