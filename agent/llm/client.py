@@ -223,7 +223,13 @@ class ChatClient(ABC):
     def send(self, path: Path, more: Mapping[str, str]) -> Draft:
         """One try."""
         with path.open("rb") as body, self.transport.post(self.url, body, more) as stream:
-            return self.read(stream)
+            try:
+                return self.read(stream)
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+                # JSON, but not this wire's: a list for an object, a text for a list, nested without end.
+                raise AnswerUnreadable(
+                    f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
+                ) from error
 
     @property
     def transport(self) -> Transport:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 SHOWN = 2_000  # characters of unreadable arguments that are kept
+DEEPEST = 100  # objects and lists inside each other; orjson writes 254, and a record has some of its own
+MOST_TOKENS = 10**12  # a count beyond that is none: no window is as long, and rows hold 64 bits
 GOOD_ID = re.compile(r"^[A-Za-z0-9_.:-]{1,64}$")
 
 
@@ -111,7 +113,10 @@ def finished(draft: CallDraft, used: Collection[str]) -> Json:
     call: Json = {"id": call_id, "name": legal_name(draft.name)}
     raw = "".join(draft.pieces)
     arguments = draft.ready if draft.ready is not None else read_arguments(raw)
-    if isinstance(arguments, dict):
+    if not is_shallow(arguments):
+        call["arguments"] = {}
+        call["invalid"] = f"more than {DEEPEST} objects or lists inside each other: {fit(raw[:SHOWN])}"[:SHOWN]
+    elif isinstance(arguments, dict):
         call["arguments"] = fit_json(arguments)
     else:
         call["arguments"] = {}
@@ -138,6 +143,30 @@ def read_arguments(raw: str) -> Any:
     if value is None:
         return {}
     return value if isinstance(value, dict) else None
+
+
+def is_shallow(value: Any) -> bool:
+    """Whether at most DEEPEST objects and lists stand inside each other."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def counted(prompt: Any, completion: Any, cached: Any) -> Usage | None:
+    """A server's counts.  None without a count of the prompt; what is no count of tokens (negative, a text, absurdly
+    large) counts as not said."""
+    prompt, completion, cached = (
+        value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)
+    )
+    return Usage(prompt, completion, min(cached, prompt)) if prompt else None
 
 
 def _no_constant(name: str) -> Any:

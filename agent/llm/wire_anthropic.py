@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.llm.draft import Draft
+from agent.llm.draft import Draft, counted
 from agent.llm.faults import fault
 from agent.llm.said import hear, read
 from agent.llm.streams import events
 from agent.llm.tidy import GO_ON, arguments_of, parsed
 from agent.llm.wire_openai import cut, load
-from agent.values import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.llm.transport import Stream
-    from agent.values import Json, Span
+    from agent.values import Json, Span, Usage
 
 CACHE = {"type": "ephemeral"}
 
@@ -191,6 +190,6 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
 
 def usage_of(usage: Mapping[str, Any]) -> Usage | None:
     """`input_tokens` leaves out what was read from or written to the cache; our `prompt` is all of it."""
-    cached = int(usage.get("cache_read_input_tokens") or 0)
-    prompt = int(usage.get("input_tokens") or 0) + cached + int(usage.get("cache_creation_input_tokens") or 0)
-    return Usage(prompt, int(usage.get("output_tokens") or 0), cached) if prompt else None
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    whole = sum(usage[name] for name in names if isinstance(usage.get(name), int))
+    return counted(whole, usage.get("output_tokens"), usage.get("cache_read_input_tokens"))

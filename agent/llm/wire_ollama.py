@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import AnswerUnreadable
-from agent.llm.draft import Draft
+from agent.llm.draft import Draft, counted
 from agent.llm.faults import RESAMPLE_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import lines
 from agent.llm.tidy import arguments_of, tidied
 from agent.llm.wire_openai import cut, parse
-from agent.values import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from agent.llm.transport import Stream
     from agent.values import Json, Span
 
+COUNTS = ("prompt_eval_count", "eval_count", "prompt_eval_cached_count")
 SMALLEST_CUT = 1_000
 """A cut prompt is about half of a window, and no window is below 2048: smaller counts are a server that reports only
 what it did not have cached (older versions)."""
@@ -114,12 +114,7 @@ def _take(draft: Draft, record: Json) -> None:
         draft.fragment(len(draft.calls), call.get("id"), function.get("name"), function.get("arguments") or {})
     if record.get("done"):
         draft.finish = str(record.get("done_reason") or "stop")
-        if record.get("prompt_eval_count"):
-            draft.usage = Usage(
-                int(record["prompt_eval_count"]),
-                int(record.get("eval_count") or 0),
-                int(record.get("prompt_eval_cached_count") or 0),
-            )
+        draft.usage = counted(*(record.get(key) for key in COUNTS))
 
 
 def was_cut(reported: int, estimated: int, window: int, before: int = 0) -> bool:

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled
-from agent.llm.draft import Draft
+from agent.llm.draft import Draft, counted
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import chunks, sized
 from agent.llm.streams import events
-from agent.values import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agent.llm.transport import Stream
-    from agent.values import Json, Span
+    from agent.values import Json, Span, Usage
 
 MOST_TOOLS = 128
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -173,8 +172,8 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
 
 def usage_of(record: Any) -> Usage | None:
     """The provider's counts; None when there are none (a prompt of 0 tokens is no count)."""
-    if not isinstance(record, dict) or not record.get("prompt_tokens"):
+    if not isinstance(record, dict):
         return None
     details = record.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else record.get("prompt_cache_hit_tokens")
-    return Usage(int(record["prompt_tokens"]), int(record.get("completion_tokens") or 0), int(cached or 0))
+    return counted(record.get("prompt_tokens"), record.get("completion_tokens"), cached)

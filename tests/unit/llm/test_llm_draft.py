@@ -1,10 +1,12 @@
 """Fragments → answer: ids, names, arguments."""
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.llm.draft import Draft, legal_name, read_arguments
+from agent.llm.draft import DEEPEST, Draft, counted, legal_name, read_arguments
+from agent.values import Usage
 
 
 def only(draft, taken=()):
@@ -129,3 +131,33 @@ def test_arguments_survive_any_cutting_into_fragments(arguments, cuts):
         draft.fragment(0, "a" if start == 0 else None, "one" if start == 0 else None, text[start : start + size])
         start += size
     assert only(draft)["arguments"] == fit_json(arguments)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_arguments_nested_beyond_all_measure_are_not_run_and_can_be_recorded(kept):
+    """orjson writes 254 levels; what it cannot write would end the task as a bug."""
+    for depth in (DEEPEST + 1, 300, 900):
+        text = '{"title": ' + "[" * depth + "]" * depth + "}"
+        draft = Draft()
+        draft.fragment(0, "call_a", "finish", orjson.loads(text) if kept else text)
+        call = only(draft)
+        assert (call["arguments"], call["invalid"][:13]) == ({}, "more than 100")
+    draft = Draft()
+    draft.fragment(0, "call_a", "finish", '{"title": ' + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1) + "}")
+    assert "invalid" not in only(draft)
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [
+        ((100, 20, 10), Usage(100, 20, 10)),
+        ((10**30, 10**30, 0), None),
+        ((100, 10**30, -1), Usage(100, 0, 0)),
+        ((-5, -5, 0), None),
+        (("many", 2, 0), None),
+        ((None, 2, 0), None),
+        ((5, None, 900), Usage(5, 0, 5)),
+    ],
+)
+def test_counts_that_can_be_none_are_not_taken(said, taken):
+    assert counted(*said) == taken
