@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # The rule of `tokens.ratios.blend`, which stands on the same floor and cannot be called from here.
 WEIGHT = 0.3  # of the newest pair, against everything before it; the first three are averaged
 LEAST, MOST = 0.5, 3.0  # what is beyond is no property of a tokenizer: images, a cut prompt, a proxy
+PART = 0.6  # of the estimate; a report of less is of a server that tells only what it had not cached
 SMALLEST_SAMPLE = 200  # tokens; below, the overhead of a template is most of the difference
 
 
@@ -35,9 +36,9 @@ class TokenRatios:
     def learn(self, model: str, estimated: int, reported: int) -> float:
         """Take in one pair: tokens estimated without any ratio, tokens that the provider reported.
 
-        Returns the new ratio.  A small sample, or a report of nothing, teaches nothing.
+        Returns the new ratio.  A small sample, or a report of a part, teaches nothing.
         """
-        if estimated < SMALLEST_SAMPLE or reported <= 0:
+        if estimated < SMALLEST_SAMPLE or reported < PART * estimated:
             return self.get(model)
         fresh = min(MOST, max(LEAST, reported / estimated))
         with self.database.transaction():

@@ -12,6 +12,9 @@ LOWEST, HIGHEST = 0.5, 3.0
 SMALLEST_SAMPLE = 200
 """Tokens; below, the overhead of a template is most of the difference."""
 
+PART = 0.6
+"""Of the estimate: a report of less is of a server that tells only what it had not cached."""
+
 WEIGHT = 0.3
 """Of the newest pair, against everything before it; the first three are averaged, so that they are enough."""
 
@@ -21,7 +24,7 @@ DRIFT = 0.10
 
 def is_sample(estimated: int, reported: int) -> bool:
     """Whether a pair teaches anything."""
-    return estimated >= SMALLEST_SAMPLE and reported > 0
+    return estimated >= SMALLEST_SAMPLE and reported >= PART * estimated
 
 
 def blend(old: float, estimated: int, reported: int, samples: int = 1000) -> float:
@@ -35,7 +38,7 @@ def blend(old: float, estimated: int, reported: int, samples: int = 1000) -> flo
 
 def drift(estimated: int, reported: int) -> float:
     """How far an estimate was off, as a signed share of what was reported; 0.0 when there is too little to tell."""
-    if not is_sample(estimated, reported):
+    if estimated < SMALLEST_SAMPLE or reported <= 0:
         return 0.0
     return (estimated - reported) / reported
 

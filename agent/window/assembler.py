@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
 from agent.tokens import PRIMING, count_tools, plain, ratio_of
+from agent.tokens.ratios import PART
 from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
 from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
@@ -184,9 +185,9 @@ class ContextAssembler:
 
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.survey
-        if account.reported:
-            return account.reported + self.scaled(account.since)
-        return self.scaled(seen.tokens + self.fixed())
+        known, guessed = account.reported + self.scaled(account.since), self.scaled(seen.tokens + self.fixed())
+        # A report of far less than was sent is of a server that tells only what it had not cached.
+        return known if account.reported and known >= PART * guessed else guessed
 
     def _plan(self, options: AssemblyOptions) -> AssembledContext:
         started = clock.monotonic()

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from agent.errors import MakimonoError
-from agent.tokens import count_message
+from agent.tokens import MemoryRatios, count_message
 from agent.values import Usage
 from agent.window import AssemblyOptions, ContextAssembler, ContextConfig, DoesNotFit, Limits, MemoryLayer
 
@@ -56,6 +56,17 @@ def test_tools_count_before_the_first_report_and_not_twice_after_it(new_task):
     task.store.add_message("assistant", "Seen.", usage=Usage(1234, 6))
     task.store.add_message("user", "Go on.")
     assert with_tools.plan().tokens == 1240 + count_message(task.store.counter, {"content": "Go on."})
+
+
+def test_a_report_of_what_was_not_cached_alone_is_not_taken_for_the_whole(new_task):
+    """Older Ollama: case by case the whole prompt, or only its new part."""
+    task = new_task(context_length=32_768).begin().fill(10)
+    whole = task.window.plan().tokens
+    task.store.add_message("assistant", "Seen.", usage=Usage(300, 6))
+    task.store.add_message("user", "Go on.")
+    assert task.window.plan().tokens > whole
+    ratios = MemoryRatios()
+    assert ratios.learn("phi4", whole, 300) == 1.0
 
 
 def test_a_second_plan_parses_only_new_lines(new_task):

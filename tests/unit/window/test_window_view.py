@@ -163,7 +163,7 @@ def test_a_list_that_is_not_legal_is_counted_all_the_same(view):
 
 def test_broken_json_is_named_with_its_line(view):
     view.path.write_bytes(b'{"role":"system","content":"x"}\n{"role":\n')
-    with pytest.raises(IllegalContext, match=r"Message 2 in current\.jsonl is no JSON"):
+    with pytest.raises(IllegalContext, match=r"Message 2 in current\.jsonl is not? JSON"):
         view.complete()
 
 
