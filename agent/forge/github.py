@@ -104,10 +104,19 @@ class GitHubForge:
         project, item = self._issue(key)
         labels = self.label_names(item)
         body, base = base_of(str(item.get("body") or ""), labels)
+        problems = []
         if item.get("pull_request"):
-            base = str(self.wire.get(f"{project.path}/pulls/{key.task_id}")["head"]["ref"])
+            pull = self.wire.get(f"{project.path}/pulls/{key.task_id}")
+            source = (pull["head"].get("repo") or {}).get("full_name") or "a fork that is gone"
+            is_own = source.casefold() == project.full_name.casefold()
+            base = str(pull["head" if is_own else "base"]["ref"])
+            if not is_own:
+                problems.append(
+                    f"this pull request comes from {source}; nothing is pushed there, only to a branch here"
+                )
         comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key)))
-        problems = (f"{left_out} comments of people who may not write here are left out",) if left_out else ()
+        if left_out:
+            problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
             key=key,
             title=str(item.get("title") or ""),
@@ -121,7 +130,7 @@ class GitHubForge:
             created_at=str(item.get("created_at") or ""),
             updated_at=str(item.get("updated_at") or ""),
             cursor=cursor.text(),
-            problems=problems,
+            problems=tuple(problems),
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:

@@ -225,6 +225,21 @@ def test_pull_requests_among_the_issues_are_tasks_of_their_own_kind(github):
     assert github.forge.repository(key, issue).head_ref == "refs/pull/1/head"
 
 
+def test_a_pull_request_of_a_fork_is_worked_on_from_its_base_and_that_is_said(github):
+    github.person("alice")
+    fork = github.server.state.repo("stranger", "web")
+    pull = github.repo.pull("Improve", "text", "stranger", "main", "main", False, fork=fork)
+    github.repo.put_label(pull, "coding agent", "alice")
+    (task,) = github.forge.getter().get_task_list()
+    key = task.get_task_key()
+    issue = github.forge.read(key)
+    assert (issue.base, issue.author) == ("main", "stranger")
+    assert issue.problems == (
+        "this pull request comes from stranger/web; nothing is pushed there, only to a branch here",
+    )
+    assert github.forge.repository(key, issue).head_ref == "refs/pull/1/head"
+
+
 def test_a_label_is_known_however_it_is_written(github):
     github.issue(labels=("Coding Agent", "bug"))
     (task,) = github.forge.getter().get_task_list()
