@@ -106,6 +106,7 @@ class TaskRun:
             owner_uid=self.sandbox.uid,
             isolated=self.sandbox.kind != "none",
         )
+        self.workspace.reports.extend(self.issue.problems)
         self.reports = self.workspace.reports
         self.workspace.open()
         self.home = self._set_up()
