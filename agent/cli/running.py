@@ -76,6 +76,9 @@ def _ask(state: State, prefix: str, word: Word) -> int:
     wiring = Wiring(state.looking)
     try:
         uuid = wiring.ledger.resolve(prefix)
+        row = wiring.ledger.get(uuid)
+        if word == "resume" and row is not None and row.status == "running" and row.requested != "pause":
+            raise UsageError(f"task {uuid} is running and nobody paused it; there is nothing to resume")
         status = wiring.ledger.request(uuid, word)
         row = wiring.ledger.get(uuid)
         if status == "stopped" and row is not None:

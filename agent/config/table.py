@@ -34,7 +34,7 @@ default < `config.yaml` < environment < command line.
 
 - **config.yaml** is the one in the current folder, or the one named by `--config`. Without one, the defaults hold; one
   that is named must exist. Relative paths count from its folder. It is read with a safe loader; an unknown key, a
-  wrong type, a key that stands there twice or an empty required value is refused, with the line and the nearest known
+  wrong type, a key that is given twice or an empty required value is refused, with the line and the nearest known
   key.
 - **`${NAME}`** in a value is replaced from the environment. When it is unset or empty that is an error in a section in
   use (the chosen `llm.provider`, the listed `task_sources`, everything that is not about one of these); elsewhere the

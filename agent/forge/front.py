@@ -197,7 +197,7 @@ def parse(text: str, name: str) -> Front:
     for key, value in root.value:
         word = str(key.value) if isinstance(key, yaml.ScalarNode) else ""
         if word in nodes:
-            raise IssueUnreadable(f"{name}:{key.start_mark.line + 2}: `{word}` stands there twice; keep one")
+            raise IssueUnreadable(f"{name}:{key.start_mark.line + 2}: `{word}` is given twice; keep one")
         nodes[word] = value
     return Front(name, text, start, end, nodes)
 

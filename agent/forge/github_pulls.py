@@ -80,7 +80,7 @@ class Pulls:
     ) -> PullRef:
         """Send only what differs."""
         if not number.isascii() or not number.isdigit():
-            raise ForgeError(f"{number!r} is no number of a pull request")
+            raise ForgeError(f"{number!r} is not the number of a pull request")
         path = f"{self.path}/{number}"
         item = self.wire.get(path)
         wanted: dict[str, Any] = {

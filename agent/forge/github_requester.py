@@ -101,7 +101,7 @@ def app_token(app_id: int, private_key: str) -> str:
     try:
         return AppAuth(app_id, private_key).create_jwt()
     except (PyJWTError, ValueError) as error:
-        raise ConfigError(f"github.app.private_key is no private key in PEM form: {error}") from error
+        raise ConfigError(f"github.app.private_key is not a private key in PEM form: {error}") from error
 
 
 def close_sessions() -> None:

@@ -39,7 +39,7 @@ def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
     for name in section.projects:
         full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
         if not _PROJECT.fullmatch(full):
-            raise ConfigError(f"github.projects: {name!r} is no repository; write owner/name")
+            raise ConfigError(f"github.projects: {name!r} is not a repository; write owner/name")
         owner, _, repo = full.partition("/")
         projects.append((owner, repo))
     return tuple(projects)

@@ -85,7 +85,7 @@ class Talk:
 def number_of(comment_id: str) -> str:
     """The number of an issue comment.  ForgeError for another kind, which is never ours to edit."""
     if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
-        raise ForgeError(f"{comment_id!r} is no comment of an issue that could be edited")
+        raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")
     return comment_id
 
 

@@ -229,7 +229,7 @@ class GitHubWire:
         try:
             data = json.loads(text) if text else None
         except ValueError as error:
-            raise ForgeUnreachable(f"{what}: {status}, and the body is no JSON: {text[:100]!r}", maybe=True) from error
+            raise ForgeUnreachable(f"{what}: {status}, and the body is not JSON: {text[:100]!r}", maybe=True) from error
         if verb == "GET" and (etag := headers.get("etag")):
             self.kept.put(name, etag, {key: headers[key] for key in ("link",) if key in headers}, text.encode())
         return Answer(status, headers, data)

@@ -91,5 +91,5 @@ def state_of(item: dict[str, Any]) -> Literal["open", "closed"]:
 def number_of(key: TaskKey) -> str:
     """The number within the project.  IssueUnreadable for what is none: it goes into an address."""
     if not _NUMBER.fullmatch(key.task_id):
-        raise IssueUnreadable(f"{key.task_id!r} is no number of an issue on GitLab; they are called 1, 2, 3 …")
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitLab; they are called 1, 2, 3 …")
     return key.task_id

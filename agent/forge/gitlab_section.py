@@ -33,6 +33,6 @@ def listed(section: Any) -> tuple[str, ...]:
         if not name.isdigit() and "/" not in name and section.owner is not None:
             name = f"{section.owner.strip('/')}/{name}"
         if not _PROJECT.fullmatch(name):
-            raise ConfigError(f"gitlab.projects: {one!r} is no project; write group/subgroup/name, or its number")
+            raise ConfigError(f"gitlab.projects: {one!r} is not a project; write group/subgroup/name, or its number")
         projects.append(name)
     return tuple(dict.fromkeys(projects))

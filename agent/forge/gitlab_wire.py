@@ -179,7 +179,7 @@ class GitLabWire:
         except ValueError as error:
             start = content[:80].decode("utf-8", "replace")
             raise ForgeUnreachable(
-                f"{what}: {status}, and the body is no JSON: {start!r}; is base_url the address of GitLab, with its "
+                f"{what}: {status}, and the body is not JSON: {start!r}; is base_url the address of GitLab, with its "
                 f"sub-path?",
                 maybe=verb != "GET",
             ) from error

@@ -288,7 +288,7 @@ def _issue(key: TaskKey, head: front.Front) -> IssueText:
 
 def _relative(key: TaskKey, suffix: str = ".md") -> str:
     if not _NUMBER.fullmatch(key.task_id):
-        raise IssueUnreadable(f"{key.task_id!r} is no number of a local issue; they are called 1, 2, 3 …")
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of a local issue; they are called 1, 2, 3 …")
     return f"issues/{key.task_id}{suffix}"
 
 

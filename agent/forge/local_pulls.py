@@ -74,7 +74,7 @@ class LocalPulls:
     ) -> PullRef:
         """Change what is not None."""
         if not number.isdecimal():
-            raise ForgeError(f"{number!r} is no number of a local pull request")
+            raise ForgeError(f"{number!r} is not the number of a local pull request")
         relative = f"{FOLDER}/{int(number)}.md"
         name = str(self.files.root / relative)
 

@@ -118,7 +118,7 @@ class Events:
     def emit(self, name: str, /, **fields: Any) -> None:
         """Announce `name`.  ValueError when it is not in `EVENTS`; a listener that raises is logged and skipped."""
         if name not in EVENTS:
-            raise ValueError(f"{name!r} is no event; the names are in agent/observe/events.py")
+            raise ValueError(f"{name!r} is not an event; the names are in agent/observe/events.py")
         for listener in self._listeners:
             try:
                 listener(name, fields)

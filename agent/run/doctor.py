@@ -176,7 +176,9 @@ def base_dir(settings: Settings) -> Iterator[Check]:
     folder, name = settings.base_dir, "base_dir"
     if not folder.is_dir():
         if folder.exists() or folder.is_symlink():
-            yield Check(name, FAIL, f"{folder} is no folder", "move it away, or set context_storage.base_dir elsewhere")
+            yield Check(
+                name, FAIL, f"{folder} is not a folder", "move it away, or set context_storage.base_dir elsewhere"
+            )
             return
         parent = existing(folder)
         if os.access(parent, os.W_OK | os.X_OK):

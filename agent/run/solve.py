@@ -171,12 +171,12 @@ def repository_of(settings: Settings, given: str | None, named: str | None, issu
     else:
         where = "--repo"
     if not Path(given).is_dir():
-        raise UsageError(f"{where}: {given} is no folder; give the folder of a git repository")
+        raise UsageError(f"{where}: {given} is not a folder; give the folder of a git repository")
     address = str(Path(given).resolve())
     try:
         Remote(address).list()
     except (WorkError, GitError) as error:
-        raise UsageError(f"{where}: {given} is no git repository; give one with --repo DIR ({error})") from error
+        raise UsageError(f"{where}: {given} is not a git repository; give one with --repo DIR ({error})") from error
     return address
 
 

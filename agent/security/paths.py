@@ -49,7 +49,7 @@ def guarded(paths: Iterable[str]) -> list[str]:
     for path in paths:
         plain = _folded(path)
         if not plain or plain.startswith("/") or ".." in plain.split("/") or _has_controls(path):
-            found.append(f"PA-07 {path!r} is no safe path")
+            found.append(f"PA-07 {path!r} is not a safe path")
         elif any(_GIT.fullmatch(part) for part in plain.split("/")):
             found.append(f"PA-01 {path} is taken for a git directory")
         elif _PIPELINES.search(plain):

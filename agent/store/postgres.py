@@ -215,7 +215,7 @@ class PostgresDatabase:
                 return self._open()
             except psycopg.ProgrammingError as error:
                 raise ConfigError(
-                    f"taskqueue.ledger: {self.where} is no address of PostgreSQL ({_line(error)})"
+                    f"taskqueue.ledger: {self.where} is not an address of PostgreSQL ({_line(error)})"
                 ) from error
             except psycopg.Error as error:
                 if self._is_for_ever(error) or clock.monotonic() > deadline:

@@ -237,7 +237,7 @@ class Ledger:
 
         def ask(row: Row) -> bool:
             if row.status in CLOSED_STATUSES:
-                raise UsageError(f"task {uuid} is {row.status} already and cannot {word}")
+                raise UsageError(f"task {uuid} is {row.status} already and cannot be {moves.DONE[word]}")
             to, requested = moves.obey(word, row.status, row.requested)
             result[:] = [to]
             if to is row.status:
@@ -370,14 +370,14 @@ def _canonical(uuid: str) -> str:
     try:
         return str(UUID(uuid))
     except ValueError:
-        raise UsageError(f"{uuid!r} is no uuid; it looks like 550e8400-e29b-41d4-a716-446655440000") from None
+        raise UsageError(f"{uuid!r} is not a uuid; it looks like 550e8400-e29b-41d4-a716-446655440000") from None
 
 
 def _status(status: Status | str) -> Status:
     try:
         return Status(status)
     except ValueError:
-        raise UsageError(f"{str(status)!r} is no status; allowed are {', '.join(Status)}") from None
+        raise UsageError(f"{str(status)!r} is not a status; allowed are {', '.join(Status)}") from None
 
 
 def _limit(limit: int | None) -> int:

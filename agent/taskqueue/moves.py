@@ -16,6 +16,8 @@ from agent.values import CLOSED_STATUSES, Status
 
 Word = Literal["stop", "pause", "resume"]
 WORDS: tuple[Word, ...] = get_args(Word)
+DONE: dict[Word, str] = {"stop": "stopped", "pause": "paused", "resume": "resumed"}
+"""What a word makes of a task, for sentences."""
 
 MOVES: dict[Status, frozenset[Status]] = {
     Status.QUEUED: frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED, Status.FAILED}),

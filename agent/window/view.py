@@ -127,7 +127,7 @@ class View:
             message = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             message = {}
-            problem = f"Message {number} in {self.path.name} is no JSON: {error}"
+            problem = f"Message {number} in {self.path.name} is not JSON: {error}"
         else:
             problem = self._problem(seen, message, number)
         message = message if isinstance(message, dict) else {}

@@ -75,7 +75,7 @@ class Remote:
             self.url = str(self.path)
         elif not re.match(r"^(https?|ssh|git)://[^-/]|^[^-/:\s][^/:\s]*:[^/]", self.url):
             raise RepositoryMissing(
-                f"{self.url!r} is no address of a git repository; give a folder, file://, https:// or ssh:// address"
+                f"{self.url!r} is not the address of a git repository; give a folder, file://, https:// or ssh://"
             )
 
     def list(self) -> Listing:

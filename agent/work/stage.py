@@ -81,7 +81,7 @@ class Stage:
         if stat.S_ISLNK(status.st_mode):
             return True
         if not stat.S_ISREG(status.st_mode):
-            left_out.append(f"{shown(path)} is no regular file (FIFO, socket or device) and was left out")
+            left_out.append(f"{shown(path)} is not a regular file (FIFO, socket or device) and was left out")
             return False
         if not os.access(self.tree / path, os.R_OK):
             left_out.append(f"{shown(path)} cannot be read (mode {stat.S_IMODE(status.st_mode):04o}) and was left out")

@@ -92,7 +92,7 @@ class Workspace:
     def _first_state(self) -> gitdir.State:
         checked = git("check-ref-format", f"refs/heads/{self.branch}", check=False)
         if checked.returncode != 0 or self.branch.startswith("-"):
-            raise WorkError(f"{self.branch!r} is no name of a branch")
+            raise WorkError(f"{self.branch!r} is not the name of a branch")
         base = self._wanted_base or self.mirror.default_branch()
         if self.mirror.is_empty():
             return gitdir.State(self.branch, base or self.mirror.head_name(), None, None)

@@ -230,6 +230,7 @@ def test_config_show_works_where_a_variable_is_not_set(home, capsys, monkeypatch
 def test_pause_resume_and_stop_reach_the_row(run):
     assert run("pause", OPEN[:4]) == (0, f"{OPEN}: pause requested\n")
     assert json.loads(run("resume", OPEN, "--json")[1]) == {"uuid": OPEN, "status": "running", "requested": "resume"}
+    assert run("resume", OPEN)[0] == 2, "it runs, and nobody wants it to pause any more"
     assert run("stop", OPEN)[0] == 0
     assert "stop" in run("show", OPEN)[1]
 

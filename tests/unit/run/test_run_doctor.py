@@ -81,7 +81,7 @@ def test_a_base_dir_that_is_a_file_is_a_finding(home):
     (home.folder / "contexts").write_text("")
     found = look(home)
     assert found["base_dir"].state == FAIL
-    assert "is no folder" in found["base_dir"].found
+    assert "is not a folder" in found["base_dir"].found
 
 
 def test_a_base_dir_that_others_can_read_is_a_warning_with_the_command(home):

@@ -156,5 +156,5 @@ def test_what_is_no_open_issue_here_is_refused(tracked, name):
 def test_a_name_that_is_not_configured_is_answered_with_those_that_are(settings, tmp_path):
     with pytest.raises(UsageError, match="known: default, other"):
         repository_of(settings, None, "third", tmp_path / "x.md")
-    with pytest.raises(UsageError, match=r"local\.repos\.default: .* is no folder"):
+    with pytest.raises(UsageError, match=r"local\.repos\.default: .* is not a folder"):
         repository_of(settings, None, None, tmp_path / "x.md")

@@ -148,7 +148,7 @@ def test_what_is_no_file_neither_hangs_nor_fails_and_is_reported(source, make_wo
     (workspace.tree / "new.txt").write_text("x")
     assert commit(workspace)
     assert workspace.changed_paths() == ["new.txt"]
-    assert workspace.reports == ["replaced.txt is no regular file (FIFO, socket or device) and was left out"]
+    assert workspace.reports == ["replaced.txt is not a regular file (FIFO, socket or device) and was left out"]
     assert workspace.guard() == []
 
 
