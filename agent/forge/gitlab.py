@@ -104,6 +104,11 @@ class GitLabForge:
 
     def read(self, key: TaskKey) -> IssueText:
         project, item = self.items.get(key)
+        if item.get("confidential") and not project.is_private:
+            raise IssueUnreadable(
+                f"{key} is confidential and {project.full_name} is not private: a merge request would show what is in "
+                f"it to others. Take the mark off if that may be, or give the work to a private project"
+            )
         labels = self.items.label_names(item)
         body, base = base_of(str(item.get("description") or ""), labels)
         problems = []

@@ -36,6 +36,7 @@ class Project:
     has_issues: bool
     has_merges: bool
     has_code: bool
+    is_private: bool
     access: int
 
     @property
@@ -105,6 +106,7 @@ class Places:
             _is_on(found, "issues"),
             _is_on(found, "merge_requests"),
             found.get("repository_access_level") != "disabled",
+            found.get("visibility") == "private",
             max(levels),
         )
         self._projects[str(project.id)] = (clock.monotonic(), project)

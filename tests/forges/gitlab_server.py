@@ -488,7 +488,7 @@ class Call:
         return shown | {
             "type": "ISSUE",
             "issue_type": "issue",
-            "confidential": False,
+            "confidential": item.get("confidential", False),
             "due_date": None,
             "weight": None,
             "moved_to_id": item.get("moved_to_id"),
@@ -535,7 +535,7 @@ class Call:
             "ssh_url_to_repo": f"git@gitlab.internal:{project['path']}.git",
             "http_url_to_repo": f"http://gitlab.internal/{project['path']}.git",
             "web_url": f"http://gitlab.internal/{project['path']}",
-            "visibility": "private",
+            "visibility": project.get("visibility", "private"),
             "namespace": {
                 "id": 1,
                 "name": owner.rpartition("/")[2],

@@ -545,6 +545,19 @@ def test_the_repository_is_named_by_base_url_not_by_what_gitlab_calls_itself(pla
     assert forge.git_login(key) == ("oauth2", TOKEN)
 
 
+@pytest.mark.parametrize("visibility", ["public", "internal", "private"])
+def test_a_confidential_issue_is_not_carried_into_a_merge_request_that_others_see(place, visibility):
+    key = place.issue()
+    place.item(key)["confidential"] = True
+    place.project["visibility"] = visibility
+    if visibility == "private":
+        assert place.forge.read(key).title == "Fix it"
+    else:
+        with pytest.raises(IssueUnreadable, match="confidential"):
+            place.forge.read(key)
+        place.forge.post_comment(key, "the person who asked is told")
+
+
 def test_the_base_branch_may_be_a_label_too(place):
     key = place.issue(labels=("coding agent", "base: release/2"))
     assert place.forge.read(key).base == "release/2"
