@@ -26,7 +26,7 @@ from agent.forge.gitlab_asking import taken_away, who_asked
 from agent.forge.gitlab_getter import GitLabTaskGetter
 from agent.forge.gitlab_items import Items, is_merge, number_of, state_of
 from agent.forge.gitlab_merges import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, Merges
-from agent.forge.gitlab_places import Places, number, username
+from agent.forge.gitlab_places import DEVELOPER, Places, number, username
 from agent.forge.gitlab_section import addresses, listed
 from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
@@ -293,9 +293,8 @@ class GitLabForge:
         for one in self.projects:
             try:
                 project = self.places.project(one, patience=QUICK)
-                if project.archived or not (project.has_issues or project.has_merges):
-                    why = "it is archived" if project.archived else "its issues and merge requests are switched off"
-                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")  # noqa: TRY301
+                if (why := _unfit(project)) is not None:
+                    raise IssueUnreadable(f"{project.full_name}: {why}")  # noqa: TRY301
             except IssueUnreadable as problem:
                 if one not in self.told:
                     self.told.add(one)
@@ -362,3 +361,14 @@ class GitLabForge:
         if len(body) > self.max_comment:
             raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
         return text.fit(body, text.MAX_NOTE)
+
+
+def _unfit(project: Project) -> str | None:
+    """Why nothing can be asked for in a project, None when it can."""
+    if project.archived:
+        return "it is archived, so nothing can be asked for there"
+    if not (project.has_issues or project.has_merges):
+        return "its issues and merge requests are switched off, so nothing can be asked for there"
+    if 0 < project.access < DEVELOPER:  # 0: inherited from further up, which the answer does not tell
+        return "the account of the token has less than Developer access there and can push nothing; make it Developer"
+    return None

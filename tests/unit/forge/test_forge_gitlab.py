@@ -181,12 +181,14 @@ def test_projects_that_cannot_be_worked_on_are_told_once_and_hide_no_others(plac
     people = {"makimono": DEVELOPER, "alice": DEVELOPER}
     server.project("acme/old", members=people, archived=True)
     server.project("acme/bare", members=people, issues_on=False, merges_on=False)
+    server.project("acme/seen", members=people | {"makimono": REPORTER})
     place.issue()
-    forge = place.again(projects=("acme/old", "acme/bare", "acme/nowhere", PROJECT))
+    forge = place.again(projects=("acme/old", "acme/bare", "acme/nowhere", "acme/seen", PROJECT))
     getter = forge.getter()
     assert [str(task.get_task_key()) for task in getter.get_task_list()] == [f"gitlab:{PROJECT}#1"]
     said = [str(problem) for problem in getter.problems]
-    assert len(said) == 3
+    assert len(said) == 4
+    assert "acme/seen: the account of the token has less than Developer access" in said[3]
     assert "acme/old: it is archived" in said[0]
     assert "acme/bare: its issues and merge requests are switched off" in said[1]
     assert "no project acme/nowhere" in said[2]
