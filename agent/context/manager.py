@@ -17,6 +17,7 @@ from agent.context.messages import MessageStore
 from agent.context.row import TaskRow
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
+from agent.security.redact import Redactor
 from agent.store.db import open_tasks
 from agent.store.ratios import TokenRatios
 from agent.values import Outcome, Status, TaskKey
@@ -98,7 +99,8 @@ class TaskContextManager:
         gone = self._folder.sweep()
         self.ratios = TokenRatios(self.database)
         folder, durability = self._folder.path, settings.context_storage.durability
-        self._tools = ToolStore(folder, durability=durability)
+        self._redact = Redactor(settings.secrets())
+        self._tools = ToolStore(folder, durability=durability, redact=self._redact)
         self._effects = EffectStore(folder)
         self._messages = MessageStore(
             folder,
@@ -223,13 +225,13 @@ class TaskContextManager:
 
     def complete(self, outcome: Outcome | str | None = None) -> None:
         """The task is done: status completed, the folder to completed/."""
-        title = outcome.title or None if isinstance(outcome, Outcome) else None
+        title = self._redact(outcome.title) or None if isinstance(outcome, Outcome) else None
         code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
         self._end(Status.COMPLETED, outcome=code, title=title)
 
     def fail(self, error_message: str, code: str = "error") -> None:
         """The task failed: status failed with the reason, the folder to completed/."""
-        self._end(Status.FAILED, error_message=error_message, error_code=code)
+        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code)
 
     def stopped(self, message: str = "") -> None:
         """Somebody stopped the task: status stopped, the folder to completed/."""

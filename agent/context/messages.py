@@ -20,6 +20,7 @@ from agent.context.survey import Survey
 from agent.context.totals import Totals
 from agent.context.view import View
 from agent.errors import DiskError
+from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile
 from agent.store.text import line
 from agent.tokens import counter_for, plain
@@ -61,6 +62,7 @@ class MessageStore:
         self.context_dir = Path(context_dir)
         self.context_length = provider.context_length
         self.counter = counter or counter_for(provider.model, ratios)
+        self.redact = Redactor(settings.secrets())  # whoever said it: a model repeats what it was shown
         self.plain = plain(self.counter)  # `tokens` of a record never change their meaning, whatever is learnt
         durability = settings.context_storage.durability
         self.summaries = summaries or SummaryStore(self.context_dir, durability=durability)
@@ -113,6 +115,7 @@ class MessageStore:
         seq = self._file.last_id + 1
         kind = kind_of(survey, role, kind)
         text = content_of(role, content, calls=bool(tool_calls))
+        text = self.redact(text) if text else text
         record: Json = {"seq": seq, "role": role}
         tokens = self._count(text) if text else 0
         if role == "tool":
@@ -132,6 +135,9 @@ class MessageStore:
             record["tool_calls"] = calls_of(tool_calls, survey.ids.__contains__, seq)
             for entry in record["tool_calls"]:
                 function = entry["function"]
+                function["arguments"] = self.redact(function["arguments"])
+                if "invalid" in entry:
+                    entry["invalid"] = self.redact(entry["invalid"])
                 tokens += self._count(function["name"]) + self._count(function["arguments"])
             record["tokens"] = tokens
         if usage is not None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from agent import clock
+from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile
+from agent.store.text import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +23,8 @@ STATUSES = ("success", "error")
 class ToolStore:
     """The tool calls of one task."""
 
-    def __init__(self, context_dir: Path, *, durability: str = "turn") -> None:
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redactor | None = None) -> None:
+        self.redact = redact or Redactor(())
         self.path = Path(context_dir) / "tools.jsonl"
         self.file = JsonlFile(self.path, durability=durability)
         last = self.file.last()
@@ -47,19 +52,26 @@ class ToolStore:
         record: Json = {
             "seq": self.file.next_id(),
             "tool": tool_name,
-            "args": args,
-            "result": result,
+            "args": self._masked(args),
+            "result": self._masked(result),
             "status": status,
             "duration_ms": round(duration_ms),
             "timestamp": clock.stamp(),
         }
         if error is not None:
-            record["error"] = error
+            record["error"] = self.redact(error)
         if output is not None:
             record["output"] = output
         self.file.append(record)
         self._last_name = tool_name
         return int(record["seq"])
+
+    def _masked(self, value: Any) -> Any:
+        """`value` as it was unless a declared secret is in it."""
+        if isinstance(value, str):
+            return self.redact(value)
+        text = dumps(value).decode()
+        return value if (masked := self.redact(text)) == text else orjson.loads(masked)
 
     def count_tool_calls(self) -> int:
         """How many there are."""

@@ -2,6 +2,7 @@
 
 import stat
 from datetime import timedelta
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -359,3 +360,29 @@ def test_the_seeds_queries_run_and_mean_what_they_say(open_task, config, sql):
         "SELECT SUM(total_tokens) as total, AVG(total_tokens) as average FROM tasks WHERE status = 'completed';"
     )
     assert tokens == {"total": 300, "average": 150.0}
+
+
+def test_no_file_and_no_row_of_a_task_holds_a_declared_secret_whoever_said_it(tmp_path):
+    """The model repeats in its calls what an issue or a file showed it."""
+    secret = "key-of-the-test-0123"
+    config = {
+        "context_storage": {"base_dir": str(tmp_path), "durability": "none"},
+        "llm": {"provider": "openai", "openai": {"model": "m", "context_length": 8192, "api_key": secret}},
+    }
+    key = {"task_source": "local", "instance": "t", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "1"}
+    context = TaskContextManager(key, str(uuid4()), config)
+    store, args = context.get_message_store(), {"title": f"Use {secret}", "summary": "s"}
+    store.add_message("system", "You help.")
+    store.add_message("user", f"Use {secret}.")
+    calls = [
+        {"id": "c1", "name": "finish", "arguments": args},
+        {"id": "c2", "name": "x", "arguments": {}, "invalid": secret},
+    ]
+    store.add_message("assistant", f"I use {secret}.", tool_calls=calls)
+    context.get_tool_store().add_tool_call("finish", args, f"{secret} done", "error", 1, f"no {secret}")
+    store.add_message("tool", f"{secret} done", tool_call_id="c1")
+    store.add_message("tool", "no", tool_call_id="c2")
+    context.complete(Outcome(End.FINISHED, title=f"Use {secret}"))
+    context.close()
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []
+    assert b'"title":"Use ***"' in next(tmp_path.rglob("tools.jsonl")).read_bytes()
