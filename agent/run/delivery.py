@@ -15,6 +15,7 @@ from agent.forge.marks import without_markers
 from agent.prompts import render
 from agent.run.solo import keep_pull
 from agent.security.sanitise import output
+from agent.security.terminal import plain
 from agent.values import End
 from agent.work.verify import Verdict, touched_tests, verify
 
@@ -105,7 +106,7 @@ class Delivery:
     def _commit(self, title: str) -> Report:
         message = render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         name, email = self.author
-        self.workspace.commit(self.redact(without_markers(message)), name=name, email=email)
+        self.workspace.commit(self._fit(message), name=name, email=email)
         if not self.workspace.has_commits():
             return Report(self.workspace.branch)
         return Report(
@@ -131,7 +132,7 @@ class Delivery:
             return replace(report, rejected=str(rejected))
         body = render(
             "pull_request",
-            summary=self.redact(without_markers(summary)),
+            summary=self._fit(summary),
             issue=self.issue,
             key=self.key,
             uuid=self.uuid,
@@ -139,7 +140,11 @@ class Delivery:
             ready=ready,
             **self.facts(),
         )
-        return replace(report, pull=self._pull(self.redact(without_markers(title)), body, draft=not ready))
+        return replace(report, pull=self._pull(self._fit(title), body, draft=not ready))
+
+    def _fit(self, text: str) -> str:
+        """Words of a model as people read them, on a terminal too: no sequence it obeys, no marker, no secret."""
+        return self.redact(without_markers(plain(text)))
 
     def _pull(self, title: str, body: str, *, draft: bool) -> PullRef:
         """Open the pull request once; later calls bring its text and state up to date."""

@@ -28,6 +28,7 @@ from agent.security.paths import guarded
 from agent.security.redact import Redactor
 from agent.security.sanitise import output
 from agent.security.secrets import scan
+from agent.security.terminal import plain
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.window import make_window
@@ -308,8 +309,9 @@ class TaskRun:
             self.forge.move_label(self.key, state)
 
     def say(self, text: str) -> str:
-        """Fit for a forge: secrets masked, markers taken out, at most what one comment may hold."""
-        text = without_markers(self.redact(text))
+        """Fit for a forge: nothing a terminal obeys, secrets masked, markers taken out, at most what one comment may
+        hold."""
+        text = without_markers(self.redact(plain(text)))
         room = self.forge.max_comment - 200
         if len(text) > room:
             text = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {self.uuid}."

@@ -122,3 +122,11 @@ def test_without_publishing_nothing_is_said(run):
     one.label("done")
     assert comments(one) == []
     assert "labels: [coding agent]" in (one.place.folder / "tracker" / "issues" / "1.md").read_text()
+
+
+def test_no_comment_holds_what_a_terminal_obeys(run):
+    first = run()
+    tell(first, Outcome(End.ANSWERED, summary="\x1b[2J\x1b]0;x\x07red\u202e and\r\nblue\x07"), None)
+    (said,) = [one for one in comments(first) if "blue" in one]
+    assert "red and\nblue" in said
+    assert not set(said) & set("\x1b\x07\r\u202e")
