@@ -182,7 +182,8 @@ def parse(text: str, name: str) -> Front:
     try:
         root = yaml.compose(text[start:end], Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        inside = error.context_mark is not None and "block" not in str(error.context)  # what was begun and not ended
+        mark = error.context_mark if inside else error.problem_mark or error.context_mark
         line = mark.line + 2 if mark else 1
         raise IssueUnreadable(f"{name}:{line}: the front matter is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:

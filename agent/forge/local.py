@@ -255,6 +255,11 @@ class LocalTaskGetter:
         problems = [
             IssueUnreadable(f"{self.forge.files.root / name}: write the number without leading zeros") for name in odd
         ]
+        problems += [
+            IssueUnreadable(f"{self.forge.files.root / name}: the name of an issue is a number; call it 1.md, 2.md …")
+            for name in self.forge.files.unnumbered("issues")
+            if self._is_issue(name)
+        ]
         tasks = []
         for number in numbers:
             try:
@@ -266,6 +271,13 @@ class LocalTaskGetter:
                 tasks.append(task)
         self.problems = tuple(problems)
         return tasks
+
+    def _is_issue(self, relative: str) -> bool:
+        """Whether a file begins as issues do; a README among them is no mistake."""
+        try:
+            return front.is_there(self.forge.files.read(relative, front.LIMIT))
+        except (FileNotFoundError, IssueUnreadable):
+            return False
 
 
 def _issue(key: TaskKey, head: front.Front) -> IssueText:

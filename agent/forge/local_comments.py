@@ -1,13 +1,14 @@
 """Comments of a local issue: `issues/{n}.comments.jsonl`, one object a line, written by people and by us.
 
-Fields `id` (integer), `author`, `body`, `created_at`, `updated_at`.  A line that cannot be read is left out and named;
-the rest goes on.  Ours are appended; an edit replaces one line and leaves every other byte.  Called by `local.py`.
+Fields `id` (integer), `author`, `body`, `created_at`, `updated_at`.  A person need not write an `id`: the comment is
+then called by a digest of its words.  A line that cannot be read is left out and named; the rest goes on.
+Ours are appended; an edit replaces one line and leaves every other byte.  Called by `local.py`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from agent.forge.local_files import TrackerFiles
 
 _ID = re.compile(rb'"id"\s*:\s*"?([0-9]{1,18})')
-_SEEN = re.compile(r"([0-9]+):([0-9a-f]{12})")
+_SEEN = re.compile(r"([0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class LocalComments:
             except ValueError as error:
                 problems.append(f"{where}: {error}; the line is left out")
                 continue
+            if comment.id in seen and comment.id.startswith("h"):  # the same words again
+                same = sum(one == comment.id or one.startswith(f"{comment.id}-") for one in seen)
+                comment = replace(comment, id=f"{comment.id}-{same + 1}")
             if comment.id in seen:
                 problems.append(f"{where}: id {comment.id} is used twice; give this comment another one")
                 continue
@@ -149,13 +153,18 @@ def _comment(line: bytes) -> Comment:
         problem = 'a comment must be an object with "id", "author" and "body"'
         raise ValueError(problem)  # noqa: TRY004 - the caller needs one class and the text
     number = record.get("id")
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ValueError(f'"id" must be a whole number, not {number!r}')
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+        raise ValueError(f'"id" must be a whole number, not {number!r}; it may be left out')
     if wrong := [name for name in ("author", "body") if not isinstance(record.get(name), str)]:
         raise ValueError(f'"{wrong[0]}" must be text')
-    created = record.get("created_at") or ""
-    updated = record.get("updated_at") or created
-    return Comment(str(number), record["author"], record["body"], str(created), str(updated))
+    created = str(record.get("created_at") or "")
+    updated = str(record.get("updated_at") or created)
+    if number is None:  # no number can be this, so it clashes with none, and other lines may come and go
+        said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
+        return Comment(
+            f"h{blake2b(said, digest_size=6).hexdigest()}", record["author"], record["body"], created, updated
+        )
+    return Comment(str(number), record["author"], record["body"], created, updated)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -61,6 +61,15 @@ class TrackerFiles:
             sorted(f"{folder}/{text}.md" for text in found if text != str(int(text))),
         )
 
+    def unnumbered(self, folder: str) -> list[str]:
+        """Names of the `*.md` in it that have no number, hidden ones left out; none when it cannot be listed."""
+        try:
+            names = os.listdir(self.root / folder)  # noqa: PTH208 - names only
+        except OSError:
+            return []
+        others = (name for name in names if name.endswith(".md") and not name.startswith("."))
+        return sorted(f"{folder}/{name}" for name in others if not _NUMBERED.fullmatch(name))
+
     def read(self, relative: str, limit: int | None = None) -> bytes:
         """The file, or its first `limit` bytes.  FileNotFoundError when there is none, else IssueUnreadable."""
         descriptor = self._open(relative)

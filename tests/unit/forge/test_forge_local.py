@@ -114,6 +114,25 @@ def test_issues_are_listed_by_number_and_other_files_are_not_looked_at(forge):
     assert [task.get_task_key().task_id for task in tasks] == ["2", "9", "10", "100"]
 
 
+def test_an_issue_whose_name_is_not_a_number_is_reported(forge):
+    write(forge, "fix-login")
+    write(forge, "README", "Write issues here.")
+    getter = forge.getter()
+    assert getter.get_task_list() == []
+    (problem,) = getter.problems
+    assert str(problem).endswith("fix-login.md: the name of an issue is a number; call it 1.md, 2.md …")
+
+
+@pytest.mark.parametrize(
+    "broken", ["labels: [coding agent", 'labels: "coding agent', "labels [coding agent]", "labels: coding: agent"]
+)
+def test_what_is_not_yaml_is_named_with_the_line_where_it_begins(forge, broken):
+    write(forge, 1, ISSUE.replace("labels: [coding agent]", broken))
+    getter = forge.getter()
+    assert getter.get_task_list() == []
+    assert "1.md:3: the front matter is not YAML" in str(getter.problems[0])
+
+
 def test_broken_issues_are_reported_and_the_others_go_on(forge):
     write(forge, 1, "no front matter")
     write(forge, 2, ISSUE.replace("author: alice\n", ""))
@@ -359,6 +378,21 @@ def test_broken_comment_lines_are_left_out_and_named(forge):
     ]
     assert forge.comments_since(key_of(forge, 1), None)[0] == issue.comments
     assert forge.post_comment(key_of(forge, 1), "ours") == "10"
+
+
+def test_a_person_need_not_number_a_comment(forge):
+    write(forge, 1)
+    key = key_of(forge, 1)
+    lines = ['{"author": "a", "body": "yes"}', '{"id": 7, "author": "b", "body": "seven"}']
+    comments_file(forge, 1).write_text("\n".join(lines) + "\n")
+    first, cursor = forge.comments_since(key, None)
+    assert [comment.body for comment in first] == ["yes", "seven"]
+    comments_file(forge, 1).write_text("\n".join(['{"author": "c", "body": "before"}', *lines, lines[0]]) + "\n")
+    news, following = forge.comments_since(key, cursor)
+    assert [(comment.author, comment.body) for comment in news] == [("c", "before"), ("a", "yes")]
+    assert len({comment.id for comment in forge.read(key).comments}) == 4
+    assert forge.post_comment(key, "ours") == "8"
+    assert forge.comments_since(key, following)[0] == ()
 
 
 def test_a_comment_line_that_breaks_while_a_task_runs_is_logged_once(forge, root):
