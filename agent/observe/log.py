@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 from contextlib import suppress
-from json import dumps as json_dumps
+from json import JSONEncoder
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -44,6 +44,7 @@ LONGEST = 20_000
 
 # C0 and C1 signs, DEL, and the marks that turn text around: none of them may reach a terminal.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_encode = JSONEncoder(ensure_ascii=False, default=str).encode
 _BARE = re.compile(r"[^\s\"'=\x00-\x1f]+")
 
 
@@ -187,7 +188,7 @@ def _trace(error: Any) -> str:
 
 
 def _json_line(fields: dict[str, Any]) -> str:
-    return json_dumps(fields, ensure_ascii=False, default=str)
+    return _encode(fields)
 
 
 def _human_line(fields: dict[str, Any]) -> str:
@@ -208,4 +209,4 @@ def _human_line(fields: dict[str, Any]) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, str) and _BARE.fullmatch(value):
         return value
-    return json_dumps(value, ensure_ascii=False, default=str)
+    return _encode(value)

@@ -99,9 +99,8 @@ class Unconfined:
     def folders(self, home: Path | None) -> Iterator[tuple[Path, Path]]:
         """A home and a folder for temporary files; what was made here is removed with all that is in it."""
         made = Path(tempfile.mkdtemp(prefix="makimono-"))
+        tmp, own = made / "tmp", made / "home"
         try:
-            tmp = made / "tmp"
-            own = made / "home"
             for folder in (tmp, own):
                 folder.mkdir(0o700)
             if self.uid is not None:
@@ -110,4 +109,8 @@ class Unconfined:
                     os.chown(folder, self.uid, self.uid)
             yield home or own, tmp
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            try:  # most commands leave nothing, and then this is all there is to do
+                for folder in (tmp, own, made):
+                    folder.rmdir()
+            except OSError:
+                shutil.rmtree(made, ignore_errors=True)
