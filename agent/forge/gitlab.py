@@ -13,12 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
-from agent.errors import (
-    ForgeError,
-    ForgeRefused,
-    ForgeUnreachable,
-    IssueUnreadable,
-)
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge import gitlab_text as text
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
     from agent.values import TaskKey
 
 GIT_USER = "oauth2"
+EXPIRES_SOON = 14  # days
 
 
 class GitLabForge:
@@ -99,6 +95,22 @@ class GitLabForge:
         else:
             asked = looks * (2 * len(self.lists) + 2) + kept
         return f"{asked:.0f} requests per idle hour, all conditional"
+
+    def rights(self) -> tuple[str, ...]:
+        """What is wrong with the token itself, or soon will be (for `doctor`)."""
+        try:
+            token = self.wire.get("/personal_access_tokens/self", patience=QUICK)
+        except (ForgeRefused, ForgeAccessRefused):
+            return ()  # an OAuth token, or an old GitLab: it does not say
+        found = []
+        if "api" not in token.get("scopes", ()):
+            scopes = ", ".join(token.get("scopes", ())) or "none"
+            found.append(f"{self.instance}: the token has the scopes {scopes}; it needs api")
+        if until := token.get("expires_at"):
+            days = (clock.parse(str(until)) - clock.now()).days
+            if days < EXPIRES_SOON:
+                found.append(f"{self.instance}: the token expires on {until}; make a new one and set it")
+        return tuple(found)
 
     # --- issues and merge requests that are tasks -------------------------------------------------------------
 

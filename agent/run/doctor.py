@@ -205,8 +205,8 @@ def _modes(folder: Path) -> list[Check]:
     wanted = disk.passable()
     found = []
     for path in (folder, folder / "running", folder / "completed"):
-        if not path.is_dir():
-            continue
+        if not path.is_dir() or (path == folder and disk.is_unused(path)):
+            continue  # the first use gives a folder without anything in it its mode
         mode = mode_of(path)
         if mode & ~wanted & 0o077:
             more = "others may look into what tasks keep"
@@ -400,6 +400,8 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 idle = getattr(one, "idle", None)  # a folder costs nobody anything
                 cost = f"; {idle(settings.scheduling.interval)}" if idle is not None else ""
                 yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
+                for fault in getattr(one, "rights", tuple)():
+                    yield Check(source, WARN, fault)
                 for problem in getter.problems:
                     yield Check(source, WARN, f"an issue is skipped: {problem}")
             if isinstance(one, LocalForge):

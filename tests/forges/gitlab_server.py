@@ -104,6 +104,7 @@ class GitLab:
         with self.lock:
             self.users, self.tokens, self.projects, self.moved = {}, {}, {}, {}
             self.groups = set()
+            self.scopes, self.expires_at = ["api"], None
             self.faults, self.journal = [], []
             self.rate = None  # [remaining, limit, seconds to the reset]
             self.ticks = 0
@@ -647,6 +648,10 @@ class Call:
     def me(self):
         return 200, {}, {**self.basic(self.who), "bot": self.who["bot"]}
 
+    def token(self):
+        told = {"id": 1, "name": "makimono", "revoked": False, "active": True, "user_id": self.who["id"]}
+        return 200, {}, told | {"scopes": self.server.scopes, "expires_at": self.server.expires_at}
+
     def person(self, number):
         found = self.server.users.get(int(number))
         if found is None:
@@ -919,6 +924,7 @@ _KIND = "(issues|merge_requests)"
 ROUTES = [
     ("GET", "/version", "version"),
     ("GET", "/user", "me"),
+    ("GET", "/personal_access_tokens/self", "token"),
     ("GET", r"/users/(\d+)", "person"),
     ("GET", "/projects", "all_projects"),
     ("GET", _P, "one_project"),

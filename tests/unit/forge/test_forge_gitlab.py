@@ -150,6 +150,19 @@ def test_what_an_idle_hour_costs_is_what_is_said(place):
         assert all(one["headers"].get("if-none-match") for one in asked)
 
 
+def test_what_is_wrong_with_the_token_is_said_before_it_is_missed(place):
+    with clock.use(clock.FakeClock()):  # 31 January 2026
+        assert place.forge.rights() == ()
+        place.server.scopes, place.server.expires_at = ["read_api", "read_user"], "2026-02-10"
+        scope, end = place.forge.rights()
+        assert "has the scopes read_api, read_user; it needs api" in scope
+        assert "expires on 2026-02-10" in end
+        place.server.scopes, place.server.expires_at = ["api"], "2026-03-31"
+        assert place.forge.rights() == ()
+        place.server.fault("GET", "personal_access_tokens", status=404)
+        assert place.forge.rights() == ()
+
+
 def test_five_thousand_issues_are_read_to_the_end(place):
     server = place.server
     user = server.user("alice")
