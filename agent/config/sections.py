@@ -192,8 +192,8 @@ BROKER_SCHEMES = (
     *("amqp", "amqps", "redis", "rediss"),
     *("sentinel", "sqs", "azureservicebus", "gcpubsub", "confluentkafka", "pgmq", "mongodb", "zookeeper"),
 )
-"""Of kombu's transports those that reach other hosts.  `amqp` and `redis` are tested, the others as kombu documents them;
-the second line needs a client library."""
+"""Of kombu's transports those that reach other hosts.  `amqp` and `redis` are tested; the second line needs a client
+library."""
 
 
 class TaskQueue(Section):
