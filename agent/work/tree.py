@@ -41,6 +41,14 @@ def has_git_name(path: str) -> bool:
     return any(is_git_name(part) for part in path.split("/"))
 
 
+def enterable(tree: Path) -> None:
+    """Give the owner of the tree's own folder all rights to it, where a command took them away."""
+    mode = tree.lstat().st_mode
+    if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+        with disk.writing(tree):
+            tree.chmod(stat.S_IMODE(mode) | 0o700)
+
+
 def write_gitfile(tree: Path, target: str = INSIDE) -> bool:
     """Put the `.git` file in its place; True when something else, or nothing, was there.
 

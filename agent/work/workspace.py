@@ -188,7 +188,11 @@ class Workspace:
         return self._owner
 
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
-        """What a sandbox needs to show a command: keyword arguments of `sandbox.Mounts`."""
+        """What a sandbox needs to show a command: keyword arguments of `sandbox.Mounts`.
+
+        The tree's own folder is made enterable again: after a `chmod 000 .` no command could start to take it back.
+        """
+        tree.enterable(self.tree)
         return {
             "work": self.tree,
             "git": self.git_dir,

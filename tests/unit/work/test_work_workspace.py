@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 
@@ -84,7 +85,7 @@ def test_without_a_default_branch_the_message_asks_for_a_base(tmp_path, make_wor
 
 @pytest.mark.parametrize("name", ["-x", "a b", "a..b", "a/.git/../x~1", ""])
 def test_a_branch_name_that_git_refuses_is_refused(name, source, make_workspace):
-    with pytest.raises(WorkError, match="no name of a branch"):
+    with pytest.raises(WorkError, match="not the name of a branch"):
         make_workspace(source, branch=name)
 
 
@@ -387,3 +388,11 @@ def test_plain_git_understands_the_tree_from_inside(source, make_workspace, tmp_
     assert sh("git", "status", "--porcelain", cwd=workspace.tree, env=env) == " M README.md\n"
     assert "+hello you" in sh("git", "diff", cwd=workspace.tree, env=env)
     assert sh("git", "diff", "--stat", "main", cwd=workspace.tree, env=env)
+
+
+def test_a_tree_that_a_command_closed_to_itself_is_open_for_the_next_command(source, make_workspace):
+    workspace = make_workspace(source)
+    workspace.tree.chmod(0o000)
+    workspace.mounts()
+    assert stat.S_IMODE(workspace.tree.stat().st_mode) == 0o700
+    assert workspace.paths() == ["README.md", "src/app.py"]
