@@ -224,12 +224,14 @@ class ChatClient(ABC):
         """One try."""
         with path.open("rb") as body, self.transport.post(self.url, body, more) as stream:
             try:
-                return self.read(stream)
+                draft = self.read(stream)
             except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
                 # JSON, but not this wire's: a list for an object, a text for a list, nested without end.
                 raise AnswerUnreadable(
                     f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
                 ) from error
+            stream.rest()
+            return draft
 
     @property
     def transport(self) -> Transport:

@@ -7,6 +7,7 @@ redirects, no `.netrc`, and no JSON.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 DIRECT: Any = {"http": None, "https": None, "all": None}  # for `requests`: no proxy, whatever the environment says
 CONNECT = 10.0  # seconds for a connection
+KEEP = 4.0  # seconds that an unused connection is kept: servers close theirs after 5 and more, routers forget silently
+REST = 0.05  # seconds that are waited for what follows the end of an answer
+RESTS = 4  # reads of it
 TICK = 1.0  # seconds between two looks at control and deadline
 READ = 1 << 16
 SEND = 1 << 18  # bytes of a request in one write; urllib3's 16 KiB cost more than the copying
@@ -122,13 +126,14 @@ class Transport:
         self.whole = whole
         self.control = control
         self.sockets = Sockets()
+        self.used_at = clock.monotonic()
         self.session = Session()
         self.session.headers.clear()
         self.session.headers.update({"Accept-Encoding": "identity", "Connection": "keep-alive", **headers})
         self.session.auth = _keep_headers
-        adapter = Adapter(self.sockets)
-        self.session.mount("http://", adapter)
-        self.session.mount("https://", adapter)
+        self.adapter = Adapter(self.sockets)
+        self.session.mount("http://", self.adapter)
+        self.session.mount("https://", self.adapter)
 
     def close(self) -> None:
         self.session.close()
@@ -150,6 +155,8 @@ class Transport:
         self, method: str, url: str, headers: Mapping[str, str], *, whole: float | None = None, **sent: Any
     ) -> Iterator[Stream]:
         idle = self.idle if whole is None else min(self.idle, whole)
+        if clock.monotonic() - self.used_at > KEEP:
+            self.adapter.close()  # its connections; it can be used again
         with self._watched(self.whole if whole is None else whole) as watch, self._translated(watch):
             response = self.session.request(
                 method,
@@ -169,6 +176,7 @@ class Transport:
                 yield Stream(response, self.who, watch)
             finally:
                 response.close()
+                self.used_at = clock.monotonic()
 
     @contextmanager
     def _watched(self, whole: float) -> Iterator[Watch]:
@@ -206,7 +214,7 @@ class Transport:
             failure.tries = STALLED_TRIES
         elif isinstance(error, requests.exceptions.ConnectionError):
             failure = ModelUnreachable(
-                f"{self.who} cannot be reached: {_reason(error)}; is it running, is base_url right?"
+                f"{self.who} cannot be reached: {_reason(error)}. Is the server running, and is base_url right?"
             )
             failure.tries = TRANSIENT_TRIES
         else:
@@ -273,6 +281,19 @@ class Stream:
             yield chunk
         self._watch.judge()
 
+    def rest(self) -> None:
+        """Read the end of a body whose content has said that it is over, so that the connection serves again.  What
+        is not there at once is not waited for: the connection is closed then."""
+        connection = self._raw.connection
+        sock = getattr(connection, "sock", None)
+        if sock is None:
+            return
+        with suppress(urllib3.exceptions.HTTPError, OSError):
+            sock.settimeout(REST)
+            for _ in range(RESTS):
+                if not self._raw.read1(READ, decode_content=True):
+                    break
+
     def lines(self) -> Iterator[bytes]:
         """Lines without their end (LF or CRLF); the last one may lack it."""
         rest = bytearray()
@@ -305,4 +326,5 @@ def _reason(error: requests.exceptions.ConnectionError) -> str:
             break
         inner = deeper
     words = str(inner)
-    return words.rpartition(">: ")[2] or shown(words)
+    said = re.sub(r"^\w+\(.*?\): ", "", words.rpartition(">: ")[2] or words)  # `HTTPConnection(host=…): `
+    return re.sub(r"\s*\(.*\Z", "", said.removeprefix("Failed to establish a new connection: ")) or shown(words)
