@@ -62,6 +62,20 @@ def make_dir(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
+def claim_dir(path: Path, mode: int) -> Path:
+    """`make_dir`; a directory of ours that holds nothing yet, as a fresh clone has it, gets `mode` too."""
+    make_dir(path, mode)
+    if is_unused(path) and path.stat().st_uid == os.geteuid():
+        with suppress(OSError):  # a file system without modes
+            path.chmod(mode)
+    return path
+
+
+def is_unused(path: Path) -> bool:
+    """Whether the directory holds nothing, or a `.gitkeep` only."""
+    return all(name == ".gitkeep" for name in os.listdir(path))  # noqa: PTH208 - names only
+
+
 def sync_dir(path: Path) -> None:
     """fsync a directory, so that a rename in it is durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TICK = 0.1
 Role = Literal["both", "producer", "worker"]
-PATIENCE = 3
+PATIENCE = 2
 
 
 def lock_of(settings: Settings) -> Path:
@@ -54,10 +54,11 @@ class Daemon:
         self.wake = threading.Event()
         self.drain = False
         self.kill = False
+        self.worked: tuple[str, ...] = ()  # uuids of the tasks that had a worker of this daemon, at its end
 
     def run(self, *, once: bool = False) -> int:
         """Take the daemon's lock and work.  SurroundingsError when another daemon has it."""
-        disk.make_dir(self.settings.base_dir, disk.passable())
+        disk.claim_dir(self.settings.base_dir, disk.passable())
         try:
             lock = disk.lock(lock_of(self.settings))
         except LockHeld:
@@ -106,6 +107,9 @@ class Daemon:
         supervisor.sweep()
         if self.role == "producer":
             return 0 if asked else SurroundingsError.exit_code
+        for row in wiring.ledger.list(status="running"):
+            if wiring.ledger.is_mine(row, wiring.owner):
+                self.events.emit("worker_awaited", uuid=row.uuid)
         code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
         return code or (0 if asked or self.drain else SurroundingsError.exit_code)
 
@@ -141,6 +145,12 @@ class Daemon:
 
     def _work(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
         """Step the supervisor until `done`, drained or killed."""
+        try:
+            return self._steps(supervisor, done, once=once)
+        finally:
+            self.worked = tuple(supervisor.exit_codes)
+
+    def _steps(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool) -> int:
         draining = False
         failures = 0
         while True:

@@ -126,7 +126,7 @@ def folder_of(settings: Settings, uuid: str) -> Path:
     if str(UUID(uuid)) != uuid:
         raise ValueError(f"{uuid!r} is not a uuid")
     mode = disk.passable()
-    running = disk.make_dir(disk.make_dir(settings.base_dir, mode) / "running", mode)
+    running = disk.make_dir(disk.claim_dir(settings.base_dir, mode) / "running", mode)
     return disk.make_dir(running / uuid, mode)
 
 
