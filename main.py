@@ -1,4 +1,5 @@
-"""Makimono's entry: `python3 main.py COMMAND`, with the packages that `scripts/setup` put into `.venv`."""
+#!/usr/bin/env python3
+"""Makimono's entry: `./main.py COMMAND`, with the packages that `scripts/setup` put into `.venv`."""
 
 import os
 import sys

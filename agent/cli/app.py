@@ -10,8 +10,10 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.exceptions import TyperException
 
-from agent.cli.state import State, front
+from agent import __version__
+from agent.cli.state import State, failure, front
 from agent.errors import MakimonoError, SurroundingsError
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ INTERRUPTED = 130
 def _exit_with(code: object, **_: object) -> None:
     """What a command returns is the exit code."""
     raise typer.Exit(code if isinstance(code, int) else 0)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"makimono {__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -38,11 +46,24 @@ app = typer.Typer(
 
 @app.callback()
 def options(
-    config: Annotated[str | None, typer.Option("--config", metavar="PATH", help="Before or after the command.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON; before or after the command.")] = False,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="PATH",
+            help="The configuration, before or after the command; without it config.yaml of the current folder, "
+            "if there is one.",
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead of text; before or after the command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Work off issues: poll, queue, one process per task, a branch and a pull request for each."""
-    del config, json  # `front` took them out of the arguments; here they are for the help
+    del config, json, version  # `front` took them out of the arguments; here they are for the help
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,15 +75,20 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no Japanese still gets an answer
     try:
-        app(front(argv, state), prog_name="main.py", obj=state)
+        code = app(front(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
+    except TyperException as error:  # an argument that is missing or wrong
+        error.show()  # type: ignore[attr-defined]  # each of its classes that is raised here has it
+        if state.json:
+            state.data(failure("usage", error.format_message(), error.exit_code))
+        return int(error.exit_code)
     except MakimonoError as error:
         state.fail(error)
         return error.exit_code
     except OSError as error:  # something of this machine that cannot be read; writes have errors of their own
         state.fail(SurroundingsError(f"{error.filename or 'the system'}: {error.strerror or error}"))
         return SurroundingsError.exit_code
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
-    return 0
+    return code if isinstance(code, int) else 0

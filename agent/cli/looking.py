@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +10,13 @@ import typer
 from agent.cli import tables
 from agent.cli.app import app
 from agent.cli.running import Uuid  # noqa: TC001 - typer evaluates the annotations
+from agent.errors import MakimonoError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.cli.state import State
+    from agent.config import Settings
     from agent.run.preview import Preview
     from agent.run.timeline import Entry, Timeline
     from agent.taskqueue import Row
@@ -27,37 +30,61 @@ def tasks(
     context: typer.Context,
     status: Annotated[
         str | None,
-        typer.Option("--status", help="Only queued, running, paused, completed, failed or stopped ones."),
+        typer.Option(
+            "--status", metavar="STATUS", help="Only queued, running, paused, completed, failed or stopped ones."
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many, the newest first.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="LIMIT", min=1, help="At most so many, the newest first.")
+    ] = None,
 ) -> int:
     """List the tasks, the newest first."""
     from agent.run.wiring import Wiring
 
     state: State = context.obj
-    wiring = Wiring(state.looking)
-    try:
-        rows = wiring.ledger.list(status, limit)
-    finally:
-        wiring.close()
-    state.data(rows)
+    rows = []
+    if state.has_tasks():
+        wiring = Wiring(state.looking)
+        try:
+            rows = wiring.ledger.list(status, limit)
+        finally:
+            wiring.close()
+    state.data([costed(state, row) for row in rows])
     if rows:
         headings = ("uuid", "status", "task", "turns", "tokens", "since", "title")
-        tables.show(state, headings, [_listed(row, short=state.terminal) for row in rows], right=(3, 4))
+        listed = [_listed(state, row, short=state.terminal) for row in rows]
+        tables.show(state, headings, listed, right=(3, 4), cut=(2, 6))
     else:
         state.say("no tasks" if status is None else f"no {status} tasks")
     return 0
 
 
-def _listed(row: Row, *, short: bool) -> tuple[object, ...]:
+def costed(state: State, row: Row) -> Row:
+    """The row; its cost is null where no price is configured, for 0 would be a lie."""
+    provider = row.llm_provider
+    priced = provider is not None and _price(state.looking, provider) is not None
+    return row if row.cost or priced else replace(row, cost=None)  # type: ignore[arg-type]
+
+
+def _price(settings: Settings, provider: str) -> object | None:
+    try:
+        return settings.provider_of(provider).price
+    except MakimonoError:  # a provider that is not configured any more
+        return None
+
+
+def _listed(state: State, row: Row, *, short: bool) -> tuple[object, ...]:
+    from agent.run.solo import issue_of
+
+    moment_of = moment(row.completed_at or row.heartbeat_at or row.created_at)
     why = row.outcome if row.status == "paused" else row.error_code if row.status == "failed" else None
     return (
         row.uuid[:8] if short else row.uuid,
         f"{row.status}: {why}" if why else row.status,
-        row.key,
+        issue_of(state.looking, row.key.instance) or row.key,
         row.llm_call_count,
         f"{row.total_tokens:,}" if row.total_tokens else "-",
-        moment(row.completed_at or row.heartbeat_at or row.created_at),
+        moment_of[5:16] if short else moment_of,
         row.title,
     )
 
@@ -74,13 +101,14 @@ def show(context: typer.Context, uuid: Uuid) -> int:
     from agent.run.wiring import Wiring
 
     state: State = context.obj
+    state.require_tasks(uuid)
     wiring = Wiring(state.looking)
     try:
         found = timeline(state.looking, wiring.ledger, uuid)
     finally:
         wiring.close()
     if state.json:
-        state.stream(found.head(), "entries", found.entries())
+        state.stream({**found.head(), "row": costed(state, found.row)}, "entries", found.entries())
         return 0
     tables.facts(state, _row(found))
     for note in found.notes:
@@ -163,6 +191,7 @@ def request(context: typer.Context, uuid: Uuid) -> int:
     from agent.run.wiring import Wiring
 
     state: State = context.obj
+    state.require_tasks(uuid)
     wiring = Wiring(state.settings)
     with tempfile.TemporaryDirectory(prefix="makimono-request-") as place:
         try:

@@ -68,7 +68,7 @@ def _metavar(parameter: Any) -> str:
 _HEAD = f"""\
 # Command line
 
-`python3 {PROGRAM} COMMAND`; `{PROGRAM} COMMAND --help` says what this page says. It is made from the program
+`./{PROGRAM} COMMAND`; `./{PROGRAM} COMMAND --help` says the same of one command. This page is made from the program
 (`scripts/write_docs.py`).
 
 Everywhere, before or after the command:
@@ -76,7 +76,9 @@ Everywhere, before or after the command:
 | | |
 |---|---|
 | `--config PATH` | The configuration; without it `config.yaml` of the current folder, if there is one. |
-| `--json` | Print one JSON document instead of text. |
+| `--json` | Print one JSON document instead of text; errors too. `run --json` prints it at the end: \
+`{{exit_code, tasks: [{{uuid, status, error_code, url}}]}}`. |
+| `--version` | Print the version. |
 
 Wherever a `UUID` is asked for, its first characters are enough. On a terminal tables and progress are drawn; in a pipe
 there is plain text, and nothing but the answer on standard output.

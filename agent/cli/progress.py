@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agent.cli.state import State
 
-TOLD = ("task_started", "task_paused", "task_ended")
+TOLD = ("task_started", "task_paused", "task_requeued", "task_ended")
 OF_THE_LINE = ("timestamp", "level", "logger", "message", "exception")
 """Fields that a worker's line has for itself; ours gets its own."""
 

@@ -11,6 +11,8 @@ from agent.cli.app import app
 from agent.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.cli.state import State
     from agent.taskqueue.moves import Word
 
@@ -23,7 +25,7 @@ class Role(StrEnum):
     worker = "worker"
 
 
-Uuid = Annotated[str, typer.Argument(help="The task, or the beginning of its uuid.")]
+Uuid = Annotated[str, typer.Argument(metavar="UUID", help="The task, or the beginning of its uuid.")]
 
 
 @app.command()
@@ -32,7 +34,9 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
     role: Annotated[
         Role,
-        typer.Option(help="producer only polls and queues, worker only works off what is queued, both does both."),
+        typer.Option(
+            metavar="ROLE", help="producer only polls and queues, worker only works off what is queued, both does both."
+        ),
     ] = Role.both,
     metrics: Annotated[
         int | None,
@@ -47,7 +51,23 @@ def run(
 
     state: State = context.obj
     with listening(state) as (events, heard), measured(metrics, events, heard):
-        return Daemon(state.settings, events, heard, role=role.value).run(once=once)
+        daemon = Daemon(state.settings, events, heard, role=role.value)
+        code = daemon.run(once=once)
+    if state.json:
+        state.data({"exit_code": code, "tasks": _ended(state, daemon.worked)})
+    return code
+
+
+def _ended(state: State, uuids: Sequence[str]) -> list[dict[str, object]]:
+    """What became of the tasks, for scripts."""
+    from agent.run.wiring import Wiring
+
+    wiring = Wiring(state.settings)
+    try:
+        rows = [row for uuid in uuids if (row := wiring.ledger.get(uuid)) is not None]
+    finally:
+        wiring.close()
+    return [{"uuid": row.uuid, "status": str(row.status), "error_code": row.error_code, "url": row.url} for row in rows]
 
 
 @app.command()
@@ -73,6 +93,7 @@ def _ask(state: State, prefix: str, word: Word) -> int:
     from agent.run.closing import close_from_outside
     from agent.run.wiring import Wiring
 
+    state.require_tasks(prefix)
     wiring = Wiring(state.looking)
     try:
         uuid = wiring.ledger.resolve(prefix)
@@ -93,7 +114,9 @@ def _ask(state: State, prefix: str, word: Word) -> int:
 @app.command()
 def cleanup(
     context: typer.Context,
-    days: Annotated[float | None, typer.Option(help="Age in days; context_storage.cleanup_days by default.")] = None,
+    days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Age in days; context_storage.cleanup_days by default.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
 ) -> int:
     """Remove closed tasks that are old enough, folders and rows."""

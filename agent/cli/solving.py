@@ -70,16 +70,19 @@ def _told(state: State, solved: Solved) -> None:
         state.say()
     if solved.error:
         write(sys.stderr, f"error: {plain(solved.error)}\n")
+    if solved.exit_code == INTERRUPTED:
+        state.say("Stopped, as you asked; what was done so far is in the folder. `solve` again begins anew.\n")
     tables.facts(
         state,
         {
             "task": solved.uuid,
             "status": f"{solved.status} ({solved.outcome})" if solved.outcome else solved.status,
             "branch": solved.branch,
-            "pull request": solved.pull,
-            "folder": solved.folder,
         },
     )
+    for name, path in (("pull request", solved.pull), ("folder", solved.folder)):
+        if path is not None:
+            state.say(f"{name}: {path}")  # on one line, to be copied
     if solved.status == "paused" and solved.folder is not None:
         state.say()
         state.say(f"Answer in a comment of the issue, then `resume {solved.uuid[:8]}` and `run --once`.")
@@ -142,6 +145,7 @@ def replay(context: typer.Context, uuid: Uuid) -> int:
     from agent.run.wiring import Wiring
 
     state: State = context.obj
+    state.require_tasks(uuid)
     wiring = Wiring(state.looking)
     try:
         with watching(state) as listeners:
@@ -173,7 +177,9 @@ def demo(
     folder: Annotated[
         str | None, typer.Argument(metavar="DIR", help="A new folder for it; a temporary one by default.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the folder where it is.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the temporary folder; one that you name is always kept.")
+    ] = False,
 ) -> int:
     """Show it at work on a small repository with a real bug; needs no configuration and no model."""
     from pathlib import Path
@@ -181,12 +187,13 @@ def demo(
     from agent.run.demo import Demo
 
     state: State = context.obj
+    kept = keep or folder is not None
     shown = Demo.prepare(None if folder is None else Path(folder))
     try:
-        return _demo(state, shown)
+        return _demo(state, shown, kept=kept)
     finally:
-        if keep:
-            state.say(f"\nEverything lies in {shown.folder}; look on with")
+        if kept:
+            state.say(f"\nEverything lies in {shown.folder}; look further with")
             program = Path(sys.argv[0]).resolve()
             for words in ("tasks", f"show {_first_uuid(shown)}", f"replay {_first_uuid(shown)}"):
                 state.say(f"    python3 {program} {words} --config {shown.config}")
@@ -200,7 +207,7 @@ def _first_uuid(shown: Demo) -> str:
     return row.uuid[:8] if row is not None else "UUID"
 
 
-def _demo(state: State, shown: Demo) -> int:
+def _demo(state: State, shown: Demo, *, kept: bool) -> int:
     """From the failing test to the one that passes; 0 when it does."""
     from agent.values import OPEN_STATUSES, Status
 
@@ -242,19 +249,8 @@ def _demo(state: State, shown: Demo) -> int:
     _heading(state, f"After: `{after.command}` on {row.branch} ends with exit code {after.exit_code}")
     _lines(state, after.output)
     worked = row.status is Status.COMPLETED and after.exit_code == 0 and before.exit_code != 0
-    task_folder = shown.task_folder(row.uuid)
-    _heading(state, "The files")
-    tables.facts(
-        state,
-        {
-            "repository": f"{shown.repository} (branch {row.branch})",
-            "tracker": shown.folder / "tracker",
-            "conversation": task_folder and task_folder / "messages.jsonl",
-            "tool calls": task_folder and task_folder / "tools.jsonl",
-            "all tasks": shown.settings.base_dir / "tasks.db",
-            "configuration": shown.config,
-        },
-    )
+    if kept:
+        _files(state, shown, row.uuid, row.branch)
     if mind.is_replay:
         state.say("\nThe model was a recording. Set OPENAI_API_KEY, or start Ollama or LM Studio, to see a live one.")
     state.data(
@@ -275,6 +271,23 @@ def _demo(state: State, shown: Demo) -> int:
         }
     )
     return code or (0 if worked else 1)
+
+
+def _files(state: State, shown: Demo, uuid: str, branch: str) -> None:
+    """Where everything lies."""
+    task_folder = shown.task_folder(uuid)
+    _heading(state, "The files")
+    tables.facts(
+        state,
+        {
+            "repository": f"{shown.repository} (branch {branch})",
+            "tracker": shown.folder / "tracker",
+            "conversation": task_folder and task_folder / "messages.jsonl",
+            "tool calls": task_folder and task_folder / "tools.jsonl",
+            "all tasks": shown.settings.base_dir / "tasks.db",
+            "configuration": shown.config,
+        },
+    )
 
 
 def _who(mind: Mind) -> str:

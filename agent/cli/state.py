@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.errors import UsageError
+from agent.errors import DiskError, UsageError
 from agent.security.terminal import plain, plain_json
 from agent.store.text import fit, fit_json
 
@@ -52,6 +53,16 @@ class State:
         from agent.config import load
 
         return load(self.config, overrides=self.overrides, complete=complete)
+
+    def has_tasks(self) -> bool:
+        """Whether a ledger is there: looking makes none."""
+        settings = self.looking
+        return settings.taskqueue.ledger != "sqlite" or (settings.base_dir / "tasks.db").exists()
+
+    def require_tasks(self, prefix: str) -> None:
+        """UsageError where no task can be called so, since there is none."""
+        if not self.has_tasks():
+            raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.looking.base_dir} has no tasks.db")
 
     # --- output -----------------------------------------------------------------------------------------------
 
@@ -90,8 +101,14 @@ class State:
 
     def fail(self, error: MakimonoError) -> None:
         """The error on stderr; with `--json` as an object on stdout too."""
-        write(sys.stderr, f"error: {plain(str(error))}\n")
-        self.data({"error": {"code": error.code, "message": fit(str(error)), "exit_code": error.exit_code}})
+        with suppress(DiskError):  # the error may be that nothing can be written
+            write(sys.stderr, f"error: {plain(str(error))}\n")
+            self.data(failure(error.code, fit(str(error)), error.exit_code))
+
+
+def failure(code: str, message: str, exit_code: int) -> dict[str, Any]:
+    """An error as a document."""
+    return {"error": {"code": code, "message": message, "exit_code": exit_code}}
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -100,18 +117,27 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write(stream: TextIO | None, text: str) -> bool:
-    """Write and flush.  False when the reader is gone; what follows then goes nowhere, and no error comes of it."""
+    """Write and flush.  False when the reader is gone; what follows then goes nowhere, and no error comes of it.
+    DiskError when it cannot be written for another reason (a full disk)."""
     if stream is None:
         return False
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())  # else Python complains once more when it ends
-        os.close(nowhere)
+        _to_nowhere(stream)
         return False
+    except OSError as error:
+        _to_nowhere(stream)
+        raise DiskError(f"the output cannot be written: {error.strerror or error}") from error
     return True
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """What follows is dropped, else Python complains once more when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def _json(value: Any, *, indent: bool = True) -> str:

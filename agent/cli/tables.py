@@ -7,7 +7,7 @@ takes two.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.security.terminal import plain
 
@@ -46,29 +46,41 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
 
 
-def show(state: State, headings: Sequence[str], rows: Sequence[Sequence[object]], *, right: Sequence[int] = ()) -> None:
-    """Print a table; the columns `right` are numbers.  Nothing with `--json`."""
+def show(
+    state: State,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+    cut: Sequence[int] = (),
+) -> None:
+    """Print a table; the columns `right` are numbers.  With columns `cut` each row is one line of a terminal, and they
+    are what is shortened.  Nothing with `--json`."""
     if state.json:
         return
     texts = [[cell(value) for value in row] for row in rows]
     if state.terminal:
-        _rich(headings, texts, right)
+        _rich(headings, texts, right, cut)
         return
     for line in aligned(headings, texts, right):
         if not state.say(line):
             return
 
 
-def _rich(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+def _rich(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], cut: Sequence[int] = ()
+) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number in right else "left", overflow="fold")
+        whole = bool(cut) and number not in cut
+        table.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=whole)
+    one_line: Mapping[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if cut else {}
     for row in rows:
-        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+        table.add_row(*(Text(text, style=STYLES.get(text, ""), **one_line) for text in row))
     console().print(table)
 
 

@@ -24,7 +24,7 @@ WIDTH = 116
 _HEAD = """\
 # Configuration
 
-Everything can be set in `config.yaml`; most of it need not be. `main.py config show` prints every value and where it
+Everything can be set in `config.yaml`; most of it need not be. `./main.py config show` prints every value and where it
 came from. This page is made from the program (`scripts/write_docs.py`); the commented `config.yaml` beside the README
 has every key with its default.
 
@@ -65,6 +65,9 @@ How many tokens a request may have is, as far as it is configured, the first of:
 `MLC_MAX_CONTEXT_TOKENS` caps the result. So another model than the default one has 4096 tokens until you say more: a
 window that is assumed too large breaks a task, one that is too small only compacts it more often. What the server says
 is loaded, and what an error has taught, can only lower it.
+
+A conversation is compacted above the least of `compression_threshold` × window and 0.9 × the room for the request (window
+less answer and margin); `request UUID` shows both.
 
 ## Every key
 

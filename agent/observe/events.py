@@ -23,6 +23,7 @@ EVENTS: dict[str, str] = {
     "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
+    "worker_awaited": "`run --once` waits for a worker that an earlier daemon started (uuid).",
     "worker_died": "A worker ended without closing its task (uuid, signal).",
     "broker_connected": "The broker answers; it wakes the workers from now on (broker).",
     "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
@@ -93,7 +94,16 @@ LEVELS: dict[str, str] = {
 }
 """Events that are not logged as `info`."""
 
+LINES: dict[str, str] = {
+    "comment_skipped": "A line of a local comment file cannot be read and is left out (why).",
+    "draft_unsupported": "The repository has no draft pull requests; an ordinary one is opened.",
+    "review_not_asked": "The person who asked could not be asked for a review.",
+    "metrics": "Metrics are answered on this port (port).",
+}
+"""Lines that a room logs by itself: nobody else hears of them."""
+
 MESSAGES: dict[str, str] = {
+    "daemon_stopping": "finishing the current turns; press Ctrl-C again to kill the workers; run again to go on",
     "task_started": "Task started: {uuid}",  # seed 002, 5.1
     "task_failed": "Task processing failed",  # seed 002, 11.1
 }
@@ -146,7 +156,8 @@ def to_log(name: str, fields: Mapping[str, Any]) -> None:
 def markdown() -> str:
     """docs/events.md."""
     rows = "".join(f"| `{name}` | {LEVELS.get(name, 'info')} | {meaning} |\n" for name, meaning in EVENTS.items())
-    return _HEAD + rows
+    lines = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in LINES.items())
+    return f"{_HEAD}{rows}{_LINES}{lines}"
 
 
 _HEAD = """\
@@ -159,4 +170,11 @@ This page is made from the program (`scripts/write_docs.py`).
 
 | event | level | meaning (fields) |
 |---|---|---|
+"""
+
+_LINES = """
+Some lines of the log are no events: nothing but the log has them.
+
+| line | meaning (fields) |
+|---|---|
 """

@@ -49,6 +49,16 @@ def settings_of_tracker(settings: Settings, instance: str) -> Settings | None:
     return on_tracker(settings, Path(instance), {"default": str(repository)})
 
 
+def issue_of(settings: Settings, instance: str) -> str | None:
+    """The name of the file that a private tracker was made of; None when `instance` is none of ours, or says none."""
+    if not is_private(settings, instance):
+        return None
+    try:
+        return Path(str(orjson.loads((Path(instance) / MANIFEST).read_bytes())["issue"])).name
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def on_tracker(settings: Settings, tracker: Path, repos: Mapping[str, str]) -> Settings:
     """`settings` with this tracker as the only source of tasks."""
     local = settings.local.model_copy(update={"tracker": tracker, "repos": dict(repos)})

@@ -93,7 +93,7 @@ def solve(settings: Settings, issue: str, repository: str | None = None, listene
     UsageError when the issue, or the repository, is not there or is being worked on; SurroundingsError when no model
     answers.  Nothing is left behind then.  What ends the task itself is in the result.
     """
-    known = on_the_tracker(settings, issue) if repository is None else None
+    known = on_the_tracker(settings, issue) if repository is None else of_that_repository(settings, issue, repository)
     if known is None:
         path = path_of(settings, issue)
         text, named = solo.as_issue(solo.read_issue(path), path, settings.local.bot_label)
@@ -140,6 +140,19 @@ def on_the_tracker(settings: Settings, issue: str) -> Task | None:
     if found is None:
         raise UsageError(f"{issue}: {settings.root / tracker}/issues has no open issue {name}")
     return found
+
+
+def of_that_repository(settings: Settings, issue: str, repository: str) -> Task | None:
+    """The task of an issue of the configured tracker whose own repository is the one that is given; else None."""
+    if _ADDRESS.match(issue):
+        return None
+    try:
+        task = on_the_tracker(settings, issue)
+        forge = LocalForge(settings)
+        own = None if task is None else forge.address(task.get_task_key().repo, issue)
+    except MakimonoError:
+        return None  # it is taken for a file, and that says what is wrong
+    return task if own == str(Path(repository).resolve()) else None
 
 
 def path_of(settings: Settings, issue: str) -> Path:
@@ -190,8 +203,10 @@ def ask_the_model(settings: Settings) -> None:
                 if client.provider == "replay" and not (check := client.check()).ok:
                     raise SurroundingsError(f"no model answers: {check.text}")
             except (ModelUnreachable, ModelStalled, AccessRefused) as error:
+                said = str(error).rstrip(".")
+                end = "" if said.endswith("?") else "."
                 raise SurroundingsError(
-                    f"no model answers: {error}. `doctor` shows the rest; see llm.provider"
+                    f"no model answers: {said}{end} `doctor` shows the rest; see llm.provider"
                 ) from error
             except ModelError:
                 return  # it answers, and has no list of its models
