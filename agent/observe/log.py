@@ -64,6 +64,9 @@ def setup(
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
     _configure()
+    # The library's switches for what no line here tells: finding the caller walks the whole stack.
+    logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO
+    logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     root = logging.getLogger()
     close()
     root.setLevel(level.upper())

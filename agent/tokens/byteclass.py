@@ -150,11 +150,11 @@ def tables(fit: Fit) -> tuple[bytes, int, bytes, int]:
 
 
 def pairs_of(classes: bytes, before: int) -> bytes:
-    """One byte for each pair (class before, class here): the classes as one large integer, or-ed with itself moved by
+    """One byte for each pair (class before, class here): the classes as one large integer, added to itself moved by
     one byte and four bits.  One more follows, the last with a blank: it weighs nothing behind whole characters."""
-    codes = int.from_bytes(classes, "little")
-    moved = codes << 12 | before << 4 if before else codes << 12
-    return (codes | moved).to_bytes(len(classes) + 1, "little")
+    # times 4097 is x | x << 12 in one pass, since no two halves of a byte meet
+    codes = int.from_bytes(classes, "little") * 4097
+    return (codes | before << 4 if before else codes).to_bytes(len(classes) + 1, "little")
 
 
 def total(values: bytes, step: int) -> int:
