@@ -98,19 +98,20 @@ class Unconfined:
     @contextmanager
     def folders(self, home: Path | None) -> Iterator[tuple[Path, Path]]:
         """A home and a folder for temporary files; what was made here is removed with all that is in it."""
-        made = Path(tempfile.mkdtemp(prefix="makimono-"))
-        tmp, own = made / "tmp", made / "home"
-        try:
-            for folder in (tmp, own):
-                folder.mkdir(0o700)
+        made: list[Path] = []
+
+        def fresh() -> Path:
+            folder = Path(tempfile.mkdtemp(prefix="makimono-"))
+            made.append(folder)
             if self.uid is not None:
-                made.chmod(0o711)
-                for folder in (tmp, own):
-                    os.chown(folder, self.uid, self.uid)
-            yield home or own, tmp
+                os.chown(folder, self.uid, self.uid)
+            return folder
+
+        try:
+            yield home or fresh(), fresh()
         finally:
-            try:  # most commands leave nothing, and then this is all there is to do
-                for folder in (tmp, own, made):
+            for folder in made:
+                try:  # most commands leave nothing
                     folder.rmdir()
-            except OSError:
-                shutil.rmtree(made, ignore_errors=True)
+                except OSError:
+                    shutil.rmtree(folder, ignore_errors=True)
