@@ -123,6 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # the client let go of a connection that was kept for its next request
+            super().handle()
+
     def do_GET(self) -> None:
         model = self.server_of.model
         listed = {

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS = 5.0
 REFUSED_SECONDS = 300.0
+MANY = 16
+"""Workers from which on a longer start of the forkserver pays (`run/preload_many.py`)."""
 
 
 @dataclass
@@ -67,7 +69,10 @@ class Supervisor:
         self.context = multiprocessing.get_context("forkserver")
         postgres = self.settings.taskqueue.ledger.startswith("postgresql:")
         self.context.set_forkserver_preload(
-            [*(["psycopg", "agent.store.postgres"] if postgres else []), "agent.run.preload"]
+            [
+                *(["psycopg", "agent.store.postgres"] if postgres else []),
+                "agent.run.preload_many" if self.settings.scheduling.max_workers >= MANY else "agent.run.preload",
+            ]
         )
 
     def step(self) -> None:
