@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ PATIENCE = 300.0  # seconds until the bench gives up
 
 def measure() -> dict[str, Any]:
     with children.workplace() as place:
-        done = children.run("waiting", place)
+        done = children.run("waiting_daemon", place)
     pss = done["pss"]
     return {
         "waiting.pss": at_most(
@@ -93,7 +92,3 @@ def pss_of(pid: int) -> int:
 def parent_of(pid: int | None) -> int:
     """The forkserver of a worker."""
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
-
-
-if __name__ == "__main__":
-    part(Path(sys.argv[1]))
