@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent.errors import PolicyViolation, PushRejected, SandboxUnavailable
 from agent.forge.marks import without_markers
 from agent.prompts import render
-from agent.run.solo import keep_pull
+from agent.run.solo import is_private, keep_pull
 from agent.security.sanitise import output
 from agent.security.terminal import plain
 from agent.values import End
@@ -138,6 +138,7 @@ class Delivery:
             uuid=self.uuid,
             report=report,
             ready=ready,
+            private=is_private(self.settings, self.key.instance),
             **self.facts(),
         )
         return replace(report, pull=self._pull(self._fit(title), body, draft=not ready))

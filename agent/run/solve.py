@@ -291,7 +291,8 @@ def held(wiring: Wiring, task: Task) -> Iterator[str]:
                 lock = disk.lock(folder / "lock")
             except LockHeld:
                 raise UsageError(f"task {uuid} of this issue is being started by another process") from None
-        task.prepare()
+        if not task.prepare() and task.forge is not None:
+            task.forge.move_label(key, "processing")  # it had no label, and `stop` is said by having none
         yield uuid
     finally:
         if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone

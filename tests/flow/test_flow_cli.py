@@ -93,6 +93,27 @@ def test_json_and_config_may_stand_before_or_behind_the_command(home):
 def test_an_error_with_json_is_an_object_too(home):
     done = ended(start("show", "ffff", "--json", "--config", home.config, cwd="/"), 2)
     assert json.loads(done.stdout)["error"]["exit_code"] == 2
+    done = ended(start("show", "--json", cwd="/"), 2)
+    assert json.loads(done.stdout)["error"]["code"] == "usage"
+
+
+def test_looking_makes_nothing(tmp_path):
+    assert ended(start("tasks", cwd=tmp_path), 0).stdout == "no tasks\n"
+    assert "no tasks.db" in ended(start("show", "ab", cwd=tmp_path), 2).stderr
+    assert "makimono" in ended(start("--version", cwd=tmp_path), 0).stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_behind_the_output_is_3(home):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "main.py"), "tasks", "--config", str(home.config)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (3, "error: the output cannot be written: No space left on device\n")
 
 
 # --- output -------------------------------------------------------------------------------------------------
@@ -196,7 +217,7 @@ def test_a_base_dir_that_cannot_be_written_is_3_and_named():
         base = folder / "contexts"
         base.mkdir()
         base.chmod(0o555)
-        for words in (["tasks"], ["run", "--once"], ["doctor"]):
+        for words in (["run", "--once"], ["doctor"]):
             done = subprocess.run(
                 [*command, str(ROOT / "main.py"), *words],
                 cwd=folder,

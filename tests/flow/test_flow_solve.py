@@ -96,6 +96,8 @@ def test_a_file_is_solved_in_a_repository_whose_work_tree_stays_untouched(homes)
     assert pull.rstrip() in done.stdout
     assert "`total` rounds the sum now." in pull
     assert "draft: false" in pull
+    assert "Closes #" not in pull, "the issue is a file and has no number"
+    assert "comment on the issue" not in pull
     assert done.stderr == ""
     assert home.pulls() == []
 
@@ -125,6 +127,14 @@ def test_an_issue_of_the_tracker_is_solved_there_with_or_without_the_label(homes
     assert not (home.contexts / "solve").exists()
     solve(home, home.issue_path(4))
     assert home.row(4)["status"] == "completed"
+
+
+def test_the_repository_of_the_issue_may_be_named_too(homes):
+    home = homes({"Totals": FIX})
+    home.issue(3, "Totals are off")
+    solve(home, home.issue_path(3), "--repo", home.repos["default"])
+    assert home.label(3) == "coding agent done"
+    assert not (home.contexts / "solve").exists()
 
 
 def test_an_issue_of_the_tracker_with_another_repository_leaves_the_tracker_alone(homes):
@@ -176,7 +186,7 @@ def test_a_check_that_fails_and_a_model_that_refuses_are_failures(homes):
     [
         ([], "ISSUE"),
         (["none.md"], "No such file"),
-        (["issue.md", "--repo", "nowhere"], "no folder"),
+        (["issue.md", "--repo", "nowhere"], "not a folder"),
         (["issue.md", "--repo", "tracker"], "no git repository"),
         (["#9"], "no open issue 9"),
         (["https://github.com/a/b/issues/1"], "another host"),

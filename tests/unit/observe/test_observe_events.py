@@ -26,7 +26,7 @@ def test_every_listener_hears_the_name_and_the_fields_in_order():
 
 
 def test_a_name_that_is_no_event_is_a_bug():
-    with pytest.raises(ValueError, match="'turn_begun' is no event"):
+    with pytest.raises(ValueError, match="'turn_begun' is not an event"):
         Events().emit("turn_begun")
 
 

@@ -88,6 +88,9 @@ def test_a_base_dir_that_others_can_read_is_a_warning_with_the_command(home):
     folder = disk.make_dir(home.folder / "contexts", disk.passable())
     assert look(home)["base_dir"].state == OK
     folder.chmod(0o755)
+    (folder / ".gitkeep").touch()
+    assert look(home)["base_dir"].state == OK, "nothing is in it yet: the first use gives it its mode"
+    (folder / "tasks.db").touch(0o600)
     found = look(home)["base_dir"]
     assert found.state == WARN
     assert found.advice == f"chmod {disk.passable():o} {folder}"
