@@ -82,8 +82,9 @@ class Mirror:
             if dict(listing.refs) != self._refs():
                 self.remote.fetch(self.path, REFSPECS, pass_fds=(lock,))
                 self._join_packs(lock)
-            head = _default(listing) or "main"
-            git("symbolic-ref", "HEAD", f"refs/heads/{head}", git_dir=self.path)
+            head = f"refs/heads/{_default(listing) or 'main'}"
+            if (self.path / "HEAD").read_bytes() != f"ref: {head}\n".encode():
+                git("symbolic-ref", "HEAD", head, git_dir=self.path)
 
     @contextmanager
     def locked(self) -> Iterator[int]:
