@@ -66,8 +66,8 @@ How many tokens a request may have is, as far as it is configured, the first of:
 window that is assumed too large breaks a task, one that is too small only compacts it more often. What the server says
 is loaded, and what an error has taught, can only lower it.
 
-A conversation is compacted above the least of `compression_threshold` × window and 0.9 × the room for the request (window
-less answer and margin); `request UUID` shows both.
+A conversation is compacted above the least of `compression_threshold` × window and 0.9 × the room for the request
+(window less answer and margin); `request UUID` shows both.
 
 ## Every key
 
