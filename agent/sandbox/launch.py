@@ -113,6 +113,8 @@ def launch(
     if first is not None:
         # The first process inside is killed with bubblewrap; when it is dead, so is everything it was first of.
         proc.wait_gone(first)
+    elif finished.timed_out:
+        proc.end_tree(uuid)  # ended before it could say who is first inside
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")

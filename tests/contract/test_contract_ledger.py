@@ -108,7 +108,7 @@ def test_the_uuid_and_the_mapping_of_the_seeds_are_taken(ledger):
 
 @pytest.mark.parametrize("bad", ["", "x", "../../etc", "550e8400-e29b-41d4-a716-44665544000g"])
 def test_a_uuid_that_is_none_is_refused(ledger, bad):
-    with pytest.raises(UsageError, match="no uuid"):
+    with pytest.raises(UsageError, match="is not a uuid"):
         ledger.put(key(), uuid=bad)
 
 

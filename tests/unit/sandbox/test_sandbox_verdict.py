@@ -1,6 +1,7 @@
 """Whether commands can be isolated, who they run as, and what is said when they cannot."""
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -169,7 +170,7 @@ def test_an_interpreter_that_would_show_a_home_or_our_files_is_not_shown(tmp_pat
     assert interpreter(tmp_path, "/usr") is None
     assert interpreter(tmp_path, "/") is None
     assert interpreter(tmp_path / "contexts", str(tmp_path)) is None
-    assert interpreter(tmp_path, os.path.expanduser("~")) is None
+    assert interpreter(tmp_path, pwd.getpwuid(os.getuid()).pw_dir) is None
     assert interpreter(tmp_path / "contexts", str(tmp_path / "python")) == tmp_path / "python"
 
 
