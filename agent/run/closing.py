@@ -6,13 +6,14 @@ again and again.  The folder's lock is taken first, so that nobody can be workin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.context import EffectStore
 from agent.errors import LockHeld, MakimonoError
-from agent.forge.marks import marked, marker
 from agent.prompts import render
+from agent.run.comments import fit, post_once
+from agent.security.redact import Redactor
 from agent.values import CLOSED_STATUSES, End, Outcome, Status
 
 if TYPE_CHECKING:
@@ -65,22 +66,15 @@ def _tell(wiring: Wiring, row: Row, folder: Path | None) -> None:
     """Final comment and label; a forge that is away is reported and does not hold up the rest."""
     end = {Status.STOPPED: End.STOPPED, Status.COMPLETED: End.FINISHED}.get(row.status, End.FAILED)
     outcome = Outcome(end, code=row.error_code or "", summary=row.error_message or "")
-    mark = marker(row.uuid, "final")
     try:
         forge = wiring.forge_of(row.key)
 
-        def look_up() -> dict[str, Any] | None:
-            found = forge.find_comment(row.key, mark)
-            return None if found is None else {"id": found}
+        def body() -> str:
+            text = render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
+            return fit(text, forge, row.uuid, Redactor(wiring.settings.secrets()))
 
-        def post() -> dict[str, Any]:
-            body = render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
-            return {"id": forge.post_comment(row.key, marked(body, mark))}
-
-        if folder is not None:
-            EffectStore(folder).once("final", look_up, post)
-        elif look_up() is None:
-            post()
+        effects = EffectStore(folder) if folder is not None else None
+        post_once(forge, row.key, row.uuid, "final", body, effects)
         forge.move_label(row.key, LABELS[row.status])
     except MakimonoError as error:
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.forge.marks import marked, marker
 from agent.prompts import render
+from agent.run.comments import post_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,16 +38,7 @@ class Progress:
     def start(self) -> None:
         """Post the comment, once per task."""
         run = self.run
-        mark = marker(run.uuid, "progress")
-
-        def look_up() -> dict[str, Any] | None:
-            found = run.forge.find_comment(run.key, mark)
-            return None if found is None else {"id": found}
-
-        def post() -> dict[str, Any]:
-            return {"id": run.forge.post_comment(run.key, marked(self._body("started"), mark))}
-
-        self.comment = str(run.effects.once("progress", look_up, post)["id"])
+        self.comment = post_once(run.forge, run.key, run.uuid, "progress", lambda: self._body("started"), run.effects)
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
         """Hear an event of the loop; edit when something is new and the last edit is old enough."""

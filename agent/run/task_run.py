@@ -12,11 +12,11 @@ from agent import clock
 from agent.config.environment import network_environment
 from agent.context.manager import LEASE_SECONDS
 from agent.errors import ForgeError, SetupFailed
-from agent.forge.marks import without_markers
 from agent.llm import make_client
 from agent.llm.base import Interrupted
 from agent.loop import Loop
 from agent.run import briefing
+from agent.run.comments import fit
 from agent.run.control import TaskControl
 from agent.run.delivery import Delivery
 from agent.run.limits import TaskLimits, Used
@@ -28,7 +28,6 @@ from agent.security.paths import guarded
 from agent.security.redact import Redactor
 from agent.security.sanitise import output
 from agent.security.secrets import scan
-from agent.security.terminal import plain
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.window import make_window
@@ -309,10 +308,5 @@ class TaskRun:
             self.forge.move_label(self.key, state)
 
     def say(self, text: str) -> str:
-        """Fit for a forge: nothing a terminal obeys, secrets masked, markers taken out, at most what one comment may
-        hold."""
-        text = without_markers(self.redact(plain(text)))
-        room = self.forge.max_comment - 200
-        if len(text) > room:
-            text = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {self.uuid}."
-        return text
+        """The text as the forge may have it (`comments.fit`)."""
+        return fit(text, self.forge, self.uuid, self.redact)

@@ -5,11 +5,11 @@ Every text passes the redactor, loses anything that looks like a marker, and is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError
-from agent.forge.marks import marked, marker
 from agent.prompts import render
+from agent.run.comments import post_once
 from agent.values import End
 
 if TYPE_CHECKING:
@@ -33,15 +33,9 @@ def tell(run: TaskRun, outcome: Outcome, report: Report | None, *, failed: bool 
         return  # a person paused it and knows; the run is not over
     questions = run.context.get_tool_store().count_tool_calls()
     name = f"question-{questions}" if outcome.end is End.ASKED else "final"
-    mark = marker(run.uuid, name)
 
-    def look_up() -> dict[str, Any] | None:
-        found = run.forge.find_comment(run.key, mark)
-        return None if found is None else {"id": found}
+    def body() -> str:
+        return run.say(render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts()))
 
-    def post() -> dict[str, Any]:
-        body = render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts())
-        return {"id": run.forge.post_comment(run.key, marked(run.say(body), mark))}
-
-    run.effects.once(name, look_up, post)
+    post_once(run.forge, run.key, run.uuid, name, body, run.effects)
     run.events.emit("effect_done", effect=name)

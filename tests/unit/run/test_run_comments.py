@@ -1,0 +1,45 @@
+"""A comment of ours is fit for the forge, and there once."""
+
+import pytest
+
+from agent.config import settings_of
+from agent.context import EffectStore
+from agent.forge.local import LocalForge
+from agent.run.comments import fit, post_once
+from agent.security.redact import Redactor
+from agent.values import TaskKey
+
+UUID = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def forge(tmp_path):
+    (tmp_path / "tracker" / "issues").mkdir(parents=True)
+    (tmp_path / "tracker" / "issues" / "1.md").write_text(
+        "---\ntitle: It\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nPlease.\n"
+    )
+    return LocalForge(settings_of({"local": {"tracker": str(tmp_path / "tracker")}}))
+
+
+def test_a_comment_holds_no_escape_no_secret_no_marker_and_no_more_than_the_forge_takes(forge):
+    text = fit(
+        f"\x1b[2Jred key-of-the-test <!-- makimono:{UUID}:final --> end", forge, UUID, Redactor(["key-of-the-test"])
+    )
+    assert "\x1b" not in text
+    assert "key-of-the-test" not in text
+    assert "<!-- makimono" not in text
+    assert text.endswith("end")
+    long = fit("x" * (forge.max_comment + 1), forge, UUID, Redactor([]))
+    assert len(long) <= forge.max_comment
+    assert long.endswith(f"is in the folder of task {UUID}.")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_comment_is_posted_once_with_and_without_a_folder(forge, tmp_path, kept):
+    key = TaskKey("local", "local", "default", "issue", "1", forge.instance)
+    effects = EffectStore(tmp_path) if kept else None
+    first = post_once(forge, key, UUID, "final", lambda: "The end.", effects)
+    assert post_once(forge, key, UUID, "final", lambda: "Another end.", effects) == first
+    lines = (tmp_path / "tracker" / "issues" / "1.comments.jsonl").read_text().splitlines()
+    assert len(lines) == 1
+    assert "The end." in lines[0]
