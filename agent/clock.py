@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from agent import step
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,7 +38,8 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        _time.sleep(max(0.0, seconds))
+        with step.within("wait", seconds):
+            _time.sleep(max(0.0, seconds))
 
 
 class FakeClock(Clock):
@@ -60,6 +63,10 @@ class FakeClock(Clock):
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.move(seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward, or back, while no time passes."""
+        self.time += timedelta(seconds=seconds)
 
     def move(self, seconds: float) -> None:
         """Let `seconds` pass."""

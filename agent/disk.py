@@ -10,20 +10,25 @@ import ctypes
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import time
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
+from agent import step
 from agent.errors import DiskError, LockHeld
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 BLOCK = 1 << 16
 COPY = 1 << 20
 LOCK_TRIES = 10
+LONGEST_WAIT = 7200.0
+"""Seconds that `locked` may wait: somebody else clones a large repository meanwhile."""
 
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space and resume the task",
@@ -31,8 +36,37 @@ _ADVICE = {
     errno.EROFS: "the file system is read-only; make it writable or set context_storage.base_dir elsewhere",
     errno.EACCES: "permission denied; check owner and mode",
     errno.EPERM: "not permitted; check owner and mode",
-    errno.EFBIG: "the file would be larger than allowed",
+    errno.EFBIG: "a file may not become that large here; raise the limit (ulimit -f) and resume the task",
 }
+
+
+SLOW = 1.0
+"""Seconds from which a write or a sync is told to whoever asked for it by `on_slow`."""
+
+_told: Callable[[str, str, float], None] | None = None
+
+
+def on_slow(listener: Callable[[str, str, float], None] | None) -> None:
+    """`listener(path, what, seconds)` hears of every slow write and sync of this process from now on; None: nobody."""
+    global _told  # noqa: PLW0603 - one process has one place that hears
+    _told = listener
+
+
+def took(path: str | os.PathLike[str], what: str, started: float) -> None:
+    """Tell of what began at `started` (time.monotonic) and is done now, if it was slow."""
+    seconds = time.monotonic() - started
+    if seconds >= SLOW and _told is not None:
+        _told(os.fspath(path), what, seconds)
+
+
+def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) -> None:
+    """fsync, or fdatasync with `data`.  It may take as long as the disk wants to: nobody here is in a hurry."""
+    started = time.monotonic()
+    if data:
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+    took(path, "sync", started)
 
 
 def disk_error(path: str | os.PathLike[str], error: OSError) -> DiskError:
@@ -51,14 +85,22 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def make_dir(path: Path, mode: int = 0o700) -> Path:
-    """Make `path` and its parents; a directory that is made gets exactly `mode`, an existing one keeps its own."""
+    """Make `path` and its parents; a directory that is made gets exactly `mode`, an existing one keeps its own.
+
+    Their names are durable at the return: what is synced in a folder is lost with the folder's name.
+    """
     if path.is_dir():
         return path
     with writing(path):
+        there = next(parent for parent in path.parents if parent.is_dir())
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             path.mkdir(mode=mode)
             path.chmod(mode)
+        for parent in path.parents:
+            sync_dir(parent)
+            if parent == there:
+                break
     return path
 
 
@@ -76,25 +118,38 @@ def is_unused(path: Path) -> bool:
     return all(name == ".gitkeep" for name in os.listdir(path))  # noqa: PTH208 - names only
 
 
+def is_real_dir(path: Path) -> bool:
+    """Whether `path` is a directory itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def sync_dir(path: Path) -> None:
     """fsync a directory, so that a rename in it is durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """The C library, for what `os` lacks.  Kept: to ctypes each time is a new library, with a class of its own."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def sync_tree(path: Path) -> None:
     """Make all that was written below `path` durable: one syncfs (elsewhere sync) for thousands of files."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        started = time.monotonic()
+        syncfs = getattr(libc(), "syncfs", None)
         if syncfs is None:
             os.sync()
         elif syncfs(descriptor) != 0:
             code = ctypes.get_errno()
             raise disk_error(path, OSError(code, os.strerror(code)))
+        took(path, "sync", started)
     finally:
         os.close(descriptor)
 
@@ -115,7 +170,7 @@ def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[i
         yield descriptor
         with writing(path):
             if sync:
-                os.fsync(descriptor)
+                fsync(descriptor, path)
             os.close(descriptor)
             descriptor = -1
             temporary.rename(path)
@@ -146,15 +201,21 @@ def write_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600, *, 
 
 def append(descriptor: int, data: bytes, path: Path) -> None:
     """Append `data` in one write to an O_APPEND descriptor; a short or failed write is cut back before the error."""
+    started = time.monotonic()
     try:
         written = os.write(descriptor, data)
     except OSError as error:
         # Nothing or a part may be there; only the length tells.  The caller is the one writer of this file.
         raise disk_error(path, error) from error
     if written != len(data):
-        with writing(path):
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-        raise disk_error(path, OSError(errno.ENOSPC, "short write"))
+        before = os.fstat(descriptor).st_size - written
+        try:
+            write_all(descriptor, data[written:])  # only the write of the rest tells what stands in its way
+        except OSError as error:
+            with writing(path):
+                os.ftruncate(descriptor, before)
+            raise disk_error(path, error) from error
+    took(path, "write", started)
 
 
 def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
@@ -213,11 +274,23 @@ def unlock(descriptor: int) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a live process holds the flock on `path` (False when the file is not there)."""
+    """Whether a live process holds the flock on `path`.
+
+    False when there is no file, or a link in its place.  A file system that has become read-only, or a file that may
+    not be written, hides no lock.  OSError when it cannot be told.
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
+        try:
+            descriptor = os.open(path, os.O_RDWR | flags)  # over NFS only a writer gets the lock for himself
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            descriptor = os.open(path, os.O_RDONLY | flags)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -236,7 +309,8 @@ def locked(path: Path) -> Iterator[int]:
     with writing(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with step.within(f"wait for {path.name}", LONGEST_WAIT):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -261,6 +335,17 @@ def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int =
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=current)
     finally:
         os.close(current)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with folders in it that were made read-only (Go's module cache).  No link is followed."""
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118 - names that are no text stay as they are
+            if not os.path.islink(path):  # noqa: PTH114
+                with suppress(OSError):
+                    os.chmod(path, 0o700)  # noqa: PTH101
+    shutil.rmtree(folder)
 
 
 def is_regular(descriptor: int) -> bool:

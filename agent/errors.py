@@ -13,11 +13,15 @@
     │   ├── ClaimLost            the row was not ours to take
     │   └── Fenced               a newer attempt owns the task: stop at once
     ├── GitError                 a git command failed
+    │   ├── GitKilled            ended by a signal from outside
+    │   └── RemoteAway           the other side cannot be reached
     ├── WorkError                the repository cannot be worked on
     │   ├── RepositoryMissing    nothing at the address
     │   ├── BaseMissing          the base branch does not exist
     │   ├── SetupFailed          `workspace.setup` did not end well
-    │   ├── PushRejected         the other side refused the branch
+    │   ├── RemoteRefused        git was not let in: 401, 403
+    │   ├── RebaseConflict       commits do not go on top of another one; carries `paths`
+    │   ├── PushRejected         the other side refused the branch; `code` says why
     │   └── PolicyViolation      a secret or a guarded path in what would be published
     ├── ForgeError               the place where tasks come from refused
     │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
@@ -25,6 +29,7 @@
     │   ├── ForgeLimited         slow down; carries `retry_after`
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
+    ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call that cannot be done; its text goes to the model
     └── ModelError               the model's server refused or failed
         ├── ModelUnreachable     no connection, 5xx after all retries                    exit 3
@@ -133,6 +138,18 @@ class GitError(MakimonoError):
         self.stderr = stderr
 
 
+class GitKilled(GitError):
+    """A git command was killed by a signal that did not come from here (out of memory, an operator)."""
+
+    code = "git_killed"
+
+
+class RemoteAway(GitError):
+    """The other side of a repository cannot be reached: no connection, a cut one, 5xx, no answer in time."""
+
+    code = "git_unreachable"
+
+
 class WorkError(MakimonoError):
     """The repository cannot be worked on."""
 
@@ -157,10 +174,34 @@ class SetupFailed(WorkError):
     code = "setup_failed"
 
 
+class RemoteRefused(WorkError):
+    """Git was not let in (401, 403): the token is wrong, expired, or lacks a right.  `stderr` is what git said."""
+
+    code = "git_access"
+
+    def __init__(self, message: str, *, stderr: str = "") -> None:
+        super().__init__(message)
+        self.stderr = stderr
+
+
+class RebaseConflict(WorkError):
+    """Commits cannot be made again on top of another one; nothing was changed.  `paths` are fit to be shown."""
+
+    code = "conflict"
+
+    def __init__(self, message: str, *, paths: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.paths = paths
+
+
 class PushRejected(WorkError):
-    """The remote refused the branch (moved, protected, no permission)."""
+    """The remote refused the branch for what it is, not for who asks.  `code` is the row's (`work/refusals.py`)."""
 
     code = "push_rejected"
+
+    def __init__(self, message: str, *, code: str = "push_rejected") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class PolicyViolation(WorkError):
@@ -180,9 +221,13 @@ class ForgeError(MakimonoError):
 
 
 class IssueUnreadable(ForgeError):
-    """This one issue cannot be read; the others go on."""
+    """This one issue cannot be read, or not be worked on where it is; the others go on.  `code` is the row's."""
 
     code = "issue_unreadable"
+
+    def __init__(self, message: str, *, code: str = "issue_unreadable") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ForgeUnreachable(ForgeError):
@@ -221,6 +266,12 @@ class ForgeRefused(ForgeError):
         super().__init__(message)
         self.status = status
         self.reasons = reasons
+
+
+class TakenElsewhere(MakimonoError):
+    """Another daemon of the same account, which has a ledger of its own, has the issue: nothing is done here."""
+
+    code = "taken_elsewhere"
 
 
 class ToolError(MakimonoError):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from agent import proc
-from agent.errors import DiskError, GitError, SurroundingsError
+from agent.errors import DiskError, GitError, GitKilled, SurroundingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,11 @@ ENVIRONMENT = {
 }
 
 _USERINFO = re.compile(r"(?<=://)[^/\s@'\"]+@")
-_FULL = re.compile(r"^(?!remote:).*(No space left on device|Disk quota exceeded)", re.MULTILINE)
+_FULL = re.compile(
+    r"^(?!remote:).*(No space left on device|Out of diskspace|unable to write new.index.file|Disk quota exceeded"
+    r"|File too large)",
+    re.MULTILINE,
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
@@ -153,9 +157,10 @@ def git(
     """Run git; `output` of the result is its standard output alone.
 
     `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE), `config` are more `key=value`, `spool`
-    gets the whole output.  GitError with the last lines of standard error when it fails (unless `check` is False),
-    when it ran longer than `timeout` seconds or was stopped, or when it printed more than `cap` bytes and no `spool`
-    holds the rest.  DiskError when the disk is full here.
+    gets the whole output when it is longer than what is kept (`dropped`).  GitError with the last lines of standard
+    error when it fails (unless `check` is False), when it ran longer than `timeout` seconds or was stopped, or when it
+    printed more than `cap` bytes and no `spool` holds the rest.  GitKilled when a signal from outside ended
+    it, whatever `check` is.  DiskError when the disk is full here.
     """
     binary = program()
     settings = [*HARDENING, *config]
@@ -197,11 +202,21 @@ def git(
         raise GitError(
             f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
         )
+    if done.returncode < 0:  # also without `check`: no answer is not a negative one
+        raise GitKilled(
+            f"{what} was killed by signal {-done.returncode} (out of memory? see the system's log)",
+            returncode=done.returncode,
+        )
     if done.dropped and spool is None:
         raise GitError(f"{what} printed more than {cap} bytes")
     if check and done.returncode != 0:
         if _FULL.search(stderr):
-            raise DiskError(f"{what} failed, the disk is full; free some space and resume the task: {stderr}")
+            why = (
+                "a file may not become that large here (ulimit -f)"
+                if "File too large" in stderr
+                else "the disk is full"
+            )
+            raise DiskError(f"{what} failed, {why}; mend that and resume the task: {stderr}")
         raise GitError(
             f"{what} failed with code {done.returncode}: {stderr or 'no message'}",
             returncode=done.returncode,

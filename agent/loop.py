@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agent.tools import Toolbox
     from agent.values import Control, Json, Plan
 
+DONE = (End.FINISHED, End.ANSWERED)
+
 PATIENCE = 3
 """How many empty or cut answers in a row are answered with a hint before the run ends."""
 
@@ -58,7 +60,8 @@ class Repetition(Protocol):
 @dataclass
 class Loop:
     """The parts of one task.  `limits` answers with an outcome when turns, tokens, money or time are used up;
-    `news` yields what people wrote since the last look, and moves its cursor after the last of it was appended;
+    `news` yields what people wrote since the last look, asking anew whatever the time with True, and moves its cursor
+    after the last of it was appended;
     `beat` writes heartbeat and counters, one UPDATE."""
 
     context: TaskContextManager
@@ -68,7 +71,7 @@ class Loop:
     repetition: Repetition
     control: Control
     limits: Callable[[], Outcome | None]
-    news: Callable[[], Iterable[str]]
+    news: Callable[[bool], Iterable[str]]
     beat: Callable[[], None]
     events: Events
     hints: int = field(default=0, init=False)
@@ -94,14 +97,16 @@ class Loop:
         self.context.get_message_store().sync()  # the answer is durable before anything it asks for is done
         outcome = self.act(text, calls)
         self.beat()
+        if outcome is not None and outcome.end in DONE and self.limits() is None and self.hear(last=True):
+            return None  # somebody said something while the model came to its end
         if outcome is None and self.window.past_the_mark():
             self.window.make_room()
         return outcome
 
-    def hear(self) -> bool:
+    def hear(self, *, last: bool = False) -> bool:
         """Take in what people wrote; whether there was anything.  An answer to `ask_user` comes this way too."""
         heard = False
-        for text in self.news():
+        for text in self.news(last):
             self.say(text, kind="comment")
             heard = True
         return heard

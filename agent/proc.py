@@ -7,25 +7,35 @@ output streamed into a bounded head and tail.  What a model wants to run goes th
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import select
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agent.disk import write_all, writing
+from agent import step
+from agent.disk import libc, write_all, writing
 from agent.values import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 MARK = "MAKIMONO_UUID"
 """Every command that is executed for a task carries its uuid in this variable, so that its tree can be found."""
 
+EXECUTING_SECONDS = 0.5
+"""How long the search for them waits for processes that are just being executed."""
+
 CHUNK = 1 << 16
+_WAITED: set[int] = set()
+_STARTING = threading.Lock()
+
 LINGER = 0.5  # seconds that a grandchild may hold the pipe after the direct child ended
 TICK = 0.2
 
@@ -56,6 +66,35 @@ class Tail:
         return bytes(self.head) + (b"\n" if dropped else b"") + bytes(tail), dropped
 
 
+class Spool:
+    """The file `path`, made when more came than `kept` holds: then it has the whole output, up to `cap` bytes."""
+
+    def __init__(self, path: Path, cap: int, kept: Tail) -> None:
+        self.path = path
+        self.cap = cap
+        self.kept = kept
+        self.size = 0
+        self.descriptor = -1
+
+    def feed(self, chunk: bytes) -> None:
+        """Called before `kept` takes the chunk in.  DiskError when it cannot be written."""
+        if self.descriptor < 0:
+            if self.kept.total + len(chunk) <= 2 * self.kept.half:
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with writing(self.path):
+                self.descriptor = os.open(self.path, flags, 0o600)
+            chunk = bytes(self.kept.head + self.kept.tail) + chunk
+        if self.size < self.cap:
+            with writing(self.path):
+                write_all(self.descriptor, chunk)
+            self.size += len(chunk)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -76,39 +115,40 @@ def run(
     same number and no other.
 
     Output (stdout, and stderr unless `merge` is False, which drops it, or `errors` is given, a descriptor that
-    gets it) is kept as head + tail of `cap` bytes, and whole up to `spool_cap` in the file `spool`.  Returns when the
-    direct child ends, even if a grandchild still holds the pipe.  At the time-out, or when `stop()` is true, the whole
-    group is killed and `timed_out` is set.  `returncode` is negative for a signal.  OSError when the program cannot
-    be started, DiskError when `spool` cannot be written (the command is killed then).
+    gets it) is kept as head + tail of `cap` bytes; when it is longer (`dropped`), the file `spool` is made and has it
+    whole up to `spool_cap`.  Returns when the direct child ends, even if a grandchild still holds the pipe.  At the
+    time-out, or when `stop()` is true, the whole group is killed and `timed_out` is set; when the step is cut
+    (`agent/step.py`) it is killed too, and the error raised.  `returncode` is negative for a signal.  OSError when the
+    program cannot be started, DiskError when `spool` cannot be written (the command is killed then).
     """
     started = time.monotonic()
-    child = subprocess.Popen(
-        list(argv),
-        env=dict(env),
-        cwd=cwd,
-        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
-        start_new_session=True,
-        pass_fds=tuple(pass_fds),
-        user=user,
-        group=user,
-        extra_groups=None if user is None else (),
-    )
+    with _STARTING:
+        child = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+            user=user,
+            group=user,
+            extra_groups=None if user is None else (),
+        )
+        _WAITED.add(child.pid)
     kept = Tail(cap)
-    spooled: BinaryIO | None = None
+    spooled = Spool(spool, spool_cap, kept) if spool is not None else None
     timed_out = False
     try:
-        if spool is not None:
-            with writing(spool):
-                descriptor = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-            spooled = os.fdopen(descriptor, "wb", buffering=0)
-        timed_out = _pump(child, stdin, kept, spooled, spool_cap, started + timeout, stop)
+        with step.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - a word for a person
+            timed_out = _pump(child, stdin, kept, spooled, started + timeout, stop)
     finally:
         if spooled is not None:
             spooled.close()
         kill_group(child.pid)
         child.wait()
+        _WAITED.discard(child.pid)
         reap_group(child.pid)
         for pipe in (child.stdout, child.stdin):
             if pipe is not None:
@@ -122,8 +162,7 @@ def _pump(
     child: subprocess.Popen[bytes],
     stdin: bytes | None,
     kept: Tail,
-    spooled: BinaryIO | None,
-    spool_cap: int,
+    spooled: Spool | None,
     deadline: float,
     stop: Callable[[], bool] | None,
 ) -> bool:
@@ -131,42 +170,45 @@ def _pump(
     assert child.stdout is not None
     pending = memoryview(stdin or b"")
     ended_at: float | None = None
-    with selectors.DefaultSelector() as selector:
-        selector.register(child.stdout, selectors.EVENT_READ)
-        if child.stdin is not None:
-            os.set_blocking(child.stdin.fileno(), False)
-            selector.register(child.stdin, selectors.EVENT_WRITE)
-        while True:
-            now = time.monotonic()
-            if now >= deadline or (stop is not None and stop()):
-                return True
-            if ended_at is None and child.poll() is not None:
-                ended_at = now
-            if ended_at is not None and now - ended_at > LINGER:
-                return False
-            wait = min(TICK, deadline - now) if ended_at is None else 0.02
-            for key, _ in selector.select(wait):
-                if key.fileobj is child.stdout:
-                    chunk = os.read(child.stdout.fileno(), CHUNK)
-                    if not chunk:
-                        return _wait_after_close(child, deadline, stop)
-                    kept.feed(chunk)
-                    if spooled is not None and spooled.tell() < spool_cap:
-                        with writing(spooled.name):
-                            write_all(spooled.fileno(), chunk)
-                elif child.stdin is not None:
-                    try:
-                        pending = pending[os.write(child.stdin.fileno(), pending[:CHUNK]) :]
-                    except BrokenPipeError:
-                        pending = pending[:0]
-                    if not pending:
-                        selector.unregister(child.stdin)
-                        child.stdin.close()
+    look_at = time.monotonic() + TICK
+    pipes = select.poll()  # no descriptor of its own, for one or two pipes
+    pipes.register(output := child.stdout.fileno(), select.POLLIN)
+    if child.stdin is not None:
+        os.set_blocking(child.stdin.fileno(), False)
+        pipes.register(child.stdin.fileno(), select.POLLOUT)
+    while True:
+        step.check()
+        now = time.monotonic()
+        if now >= deadline or (stop is not None and stop()):
+            return True
+        if ended_at is None and now >= look_at:  # an end is seen by the pipe, unless a grandchild holds it
+            look_at = now + TICK
+            ended_at = now if child.poll() is not None else None
+        if ended_at is not None and now - ended_at > LINGER:
+            return False
+        wait = min(TICK, deadline - now) if ended_at is None else 0.02
+        for descriptor, _ in pipes.poll(math.ceil(wait * 1000)):
+            if descriptor == output:
+                chunk = os.read(output, CHUNK)
+                if not chunk:
+                    return _wait_after_close(child, deadline, stop)
+                if spooled is not None:
+                    spooled.feed(chunk)
+                kept.feed(chunk)
+            elif child.stdin is not None:
+                try:
+                    pending = pending[os.write(descriptor, pending[:CHUNK]) :]
+                except BrokenPipeError:
+                    pending = pending[:0]
+                if not pending:
+                    pipes.unregister(descriptor)
+                    child.stdin.close()
 
 
 def _wait_after_close(child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool] | None) -> bool:
     """The child closed its output; wait for its end."""
     while child.poll() is None:
+        step.check()
         if time.monotonic() >= deadline or (stop is not None and stop()):
             return True
         with suppress(subprocess.TimeoutExpired):
@@ -187,7 +229,13 @@ def reap_group(pid: int) -> None:
             pass
 
 
-def wait_gone(pid: int, seconds: float = 5.0) -> bool:
+def waited() -> set[int]:
+    """Children that some thread's `run` waits for."""
+    with _STARTING:
+        return set(_WAITED)
+
+
+def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
     """Wait until process `pid`, a child or not, is dead, and collect it if it is ours; False when it still lives."""
     try:
         descriptor = os.pidfd_open(pid)
@@ -199,41 +247,61 @@ def wait_gone(pid: int, seconds: float = 5.0) -> bool:
             gone = bool(selector.select(seconds))
     finally:
         os.close(descriptor)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    if collect:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
     return gone
 
 
 def marked(uuid: str, name: str = MARK) -> list[int]:
     """Processes whose *executed* environment carries this task's uuid in variable `name` (durability facts: survives
     setsid)."""
+    return _search(uuid, name)[0]
+
+
+def _search(uuid: str, name: str) -> tuple[list[int], set[int]]:
+    """(the marked processes; those that are just being executed, which show no environment in that moment)."""
     needle = f"{name}={uuid}".encode()
     me = str(os.getpid())
-    found = []
+    found, unclear = [], set()
     for entry in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of times
         if not entry.isdigit() or entry == me:
             continue
         environment = _environment_of(entry)
+        if environment is None:
+            continue
         if needle in environment and needle in environment.split(b"\0"):
             found.append(int(entry))
-    return found
+        if not environment and _is_executing(entry):
+            unclear.add(int(entry))
+    return found, unclear
 
 
-def _environment_of(pid: str) -> bytes:
-    """What a process was executed with, whole; b"" for one that is gone or may not be looked at."""
+def _environment_of(pid: str) -> bytes | None:
+    """What a process was executed with, whole; None for one that is gone or may not be looked at."""
     try:
         descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return b""
+        return None
     try:
         parts = []
         while part := os.read(descriptor, 1 << 16):
             parts.append(part)
         return b"".join(parts)
     except OSError:
-        return b""
+        return None
     finally:
         os.close(descriptor)
+
+
+def _is_executing(pid: str) -> bool:
+    """Whether a process without an environment may be about to get one: it has a program, and does not sleep."""
+    try:
+        Path(f"/proc/{pid}/exe").readlink()
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state in b"RD"
 
 
 def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = False) -> int:
@@ -242,11 +310,16 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
     `own` says that this process started all of them.  Then there is nothing to look for where it reaps orphans and has
     no child: whatever is left of a command would be one.
     """
-    if own and _reaps() and not _has_children():
+    if own and not has_children() and reaps():
         return 0
     killed: set[int] = set()
-    deadline = time.monotonic() + seconds
-    while (alive := marked(uuid, name)) and time.monotonic() < deadline:
+    pending: set[int] | None = None  # once none of the task's lives, only these can still become one
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < seconds:
+        alive, unclear = _search(uuid, name)
+        pending = unclear if alive or pending is None else pending & unclear
+        if not alive and not (pending and waited < EXECUTING_SECONDS):
+            break
         for pid in alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -259,19 +332,19 @@ def become_subreaper() -> None:
     """Make orphaned grandchildren children of this process, so that it can reap them (Linux; else nothing)."""
     pr_set_child_subreaper = 36
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+        libc().prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
-def _reaps() -> bool:
+def reaps() -> bool:
     """Whether orphans below this process become its children: asked of the kernel, since a fork does not inherit it."""
     pr_get_child_subreaper = 37
     answer = ctypes.c_int(0)
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(pr_get_child_subreaper, ctypes.byref(answer), 0, 0, 0)
+        libc().prctl(pr_get_child_subreaper, ctypes.byref(answer), 0, 0, 0)
     return answer.value == 1
 
 
-def _has_children() -> bool:
+def has_children() -> bool:
     """Whether there is a child, alive or not yet reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -286,3 +359,11 @@ def title(text: str) -> None:
     from setproctitle import setproctitle
 
     setproctitle(text)
+
+
+def has_title(pid: int, text: str) -> bool:
+    """Whether process `pid` was given this title."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0 ").decode("utf-8", "replace") == text
+    except OSError:
+        return False

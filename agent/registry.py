@@ -6,11 +6,35 @@ path of somebody else's package.  Not a place for instances: `run/wiring.py` bui
 
 from __future__ import annotations
 
+import sys
+import warnings
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def without(*modules: str) -> Iterator[None]:
+    """Around the first import of a library that takes in `modules` where it finds them, and does without (with a
+    warning, which nobody needs): what is never used here should not be in the memory of each process."""
+    known = {name: sys.modules.get(name) for name in modules}
+    sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]  # None is "there is no such module"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, module in known.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
 
 
 class Registry:

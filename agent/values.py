@@ -97,6 +97,14 @@ class Outcome:
     title: str = ""
     code: str = ""
 
+    def to_dict(self) -> dict[str, str]:
+        return {"end": str(self.end), "title": self.title, "summary": self.summary, "code": self.code}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Outcome:
+        """From what `to_dict` wrote."""
+        return cls(End(record["end"]), record["summary"], record["title"], record["code"])
+
 
 # --- messages ------------------------------------------------------------------------------------------------
 
@@ -108,6 +116,9 @@ class Usage:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached)
 
     def to_dict(self) -> dict[str, int]:
         return {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
@@ -190,7 +201,7 @@ class Finished:
     duration: float
     timed_out: bool = False
     dropped: int = 0  # bytes between head and tail that `output` lacks
-    spool: Path | None = None  # file with the whole output, when one was asked for
+    spool: Path | None = None  # file with the whole output, when one was asked for and something was dropped
 
 
 # --- protocols -----------------------------------------------------------------------------------------------
@@ -283,6 +294,10 @@ class Effects(Protocol):
 
     def receipt(self, name: str) -> Json | None:
         """The receipt, None when the effect is not known to have happened."""
+        ...
+
+    def intended(self) -> frozenset[str]:
+        """Names of all effects that were intended, whatever came of them."""
         ...
 
 

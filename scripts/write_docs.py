@@ -1,19 +1,26 @@
 #!/usr/bin/env python3
 """Write the pages that are made from the program: config.yaml, docs/configuration.md, docs/events.md,
-docs/cli.md."""
+docs/metrics.md, docs/cli.md and docs/prompts.md.
+Called as it is, from any folder: `.venv/bin/python scripts/write_docs.py`."""
 
+import sys
 from pathlib import Path
 
-from agent.cli import page
-from agent.config import table
-from agent.observe import events
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the script's own folder stands there, and the program is not installed
+
+from agent import prompts  # noqa: E402 - found by the line above
+from agent.cli import page  # noqa: E402
+from agent.config import table  # noqa: E402
+from agent.observe import events, metrics  # noqa: E402
+
 PAGES = {
     "config.yaml": table.example,
     "docs/configuration.md": table.markdown,
     "docs/events.md": events.markdown,
+    "docs/metrics.md": metrics.markdown,
     "docs/cli.md": page.markdown,
+    "docs/prompts.md": prompts.markdown,
 }
 
 if __name__ == "__main__":

@@ -214,6 +214,14 @@ class FlowHome:
         finally:
             with_names.close()
 
+    def half_a_minute_later(self):
+        """A row whose daemon died before it offered it is held for that long; then it is due."""
+        from pysqlite3 import dbapi2 as sqlite3
+
+        connection = sqlite3.connect(self.contexts / "tasks.db", timeout=30, isolation_level=None)
+        connection.execute("UPDATE tasks SET not_before = NULL WHERE status = 'queued'")
+        connection.close()
+
     def row(self, number):
         return self.rows().get(number, {})
 
@@ -249,9 +257,9 @@ class FlowHome:
     def once(self, code=0):
         return self.run("run", "--once", code=code)[1]
 
-    def start(self, *args, **more):
+    def start(self, *args, config=None, program=(str(ROOT / "main.py"),), **more):
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "main.py"), *args, "--config", str(self.config)],
+            [sys.executable, *program, *args, "--config", str(config or self.config)],
             cwd=self.folder,
             env={
                 **{k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TZ", "TMPDIR")},

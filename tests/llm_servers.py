@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -260,6 +261,23 @@ def client_for(wire, url, folder, store=None, *, control=None, events=None, tool
     settings = settings_of(config_for(wire, url, **keys))
     store = store if store is not None else store_for(folder, settings)
     return make_client(settings, store, folder, control=control, events=events, tools=tools), store
+
+
+@contextmanager
+def conversations(folder, *messages):
+    """start(wire, *replies) → (client, store, server), with these (role, content) in the store; closed at the end."""
+    with ExitStack() as made:
+
+        def start(wire, *replies, path="", url=None, **more):
+            server = made.enter_context(closing(Script(*replies)))
+            client, store = client_for(wire, url(server) if url else server.url + path, folder, **more)
+            made.callback(store.close)
+            made.callback(client.close)
+            for role, content in messages:
+                store.add_message(role, content)
+            return client, store, server
+
+        yield start
 
 
 def store_for(folder, settings):

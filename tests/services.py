@@ -6,16 +6,20 @@ reason; with CI=1 they fail.  Each test has a schema, a queue of its own, and ta
 
 import hashlib
 import os
+import re
 import socket
 from contextlib import contextmanager
 from functools import cache
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
+from uuid import uuid4
 
 import pytest
 
 POSTGRES = os.environ.get("MAKIMONO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 RABBITMQ = os.environ.get("MAKIMONO_TEST_RABBITMQ", "amqp://guest:guest@127.0.0.1:5672//")
 REDIS = os.environ.get("MAKIMONO_TEST_REDIS", "redis://127.0.0.1:6379/15")
+
+PREFIX = "makimono-test-"
 
 
 def absent(reason):
@@ -67,6 +71,55 @@ def schema(folder):
     finally:
         with psycopg.connect(POSTGRES, autocommit=True) as connection:
             connection.execute(f"SET client_min_messages = error; DROP SCHEMA IF EXISTS {name} CASCADE")
+
+
+@contextmanager
+def queue(address, options=""):
+    """The address of a queue of its own, removed at the end with what is in it."""
+    from agent.taskqueue.broker import make_broker
+
+    _sweep(need(address))
+    own = f"{address}?queue={PREFIX}{os.getpid()}-{uuid4().hex}{'&' if options else ''}{options}"
+    try:
+        yield own
+    finally:
+        broker = make_broker(own)
+        broker.connect()
+        broker.delete()
+        broker.close()
+        assert traces(own) == [], "a test leaves nothing on a broker"
+
+
+def _sweep(address):
+    """Remove from a Redis what test runs left that were killed: each name tells the process that made it."""
+    if not address.startswith("redis"):
+        return
+    import redis
+
+    with redis.Redis.from_url(address.partition("?")[0]) as client:
+        for key in client.scan_iter(match=f"*{PREFIX}*"):
+            pid = re.search(rf"{PREFIX}(\d+)-".encode(), key)
+            if pid is None or not os.path.exists(f"/proc/{int(pid[1])}"):
+                client.delete(key)
+
+
+def traces(address):
+    """What the queue of an address has left on its broker."""
+    name = dict(parse_qsl(urlsplit(address).query))["queue"]
+    if address.startswith("redis"):
+        import redis
+
+        with redis.Redis.from_url(address.partition("?")[0]) as client:
+            return [key.decode() for key in client.scan_iter(match=f"*{name}*")]
+    from amqp.exceptions import NotFound
+    from kombu import Connection
+
+    with Connection(address.partition("?")[0]) as connection:
+        try:
+            connection.channel().queue_declare(name, passive=True)
+        except NotFound:
+            return []
+    return [name]
 
 
 def need(address):

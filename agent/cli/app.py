@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from agent import __version__
-from agent.cli.state import State, failure, front
+from agent.cli.state import State, failure, front, write
 from agent.errors import MakimonoError, SurroundingsError
 
 if TYPE_CHECKING:
@@ -33,8 +34,35 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class Commands(TyperGroup):
+    """The commands in the order of a day's work, each described in whole sentences (typer cuts them at the margin);
+    Ctrl-C is answered with a word (typer makes it an exit code without one)."""
+
+    order = ("solve", "run", "tasks", "show", "request", "stop", "pause", "resume", "retry", "replay", "doctor")
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            write(sys.stderr, "interrupted\n")
+            raise
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Those of `order`, then the others."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: self.order.index(name) if name in self.order else len(self.order))
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Name and help of each."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join((one.help or "").split())) for name, one in listed if one is not None])
+
+
 app = typer.Typer(
     name="makimono",
+    cls=Commands,
     help="A coding agent whose whole mind is on disk.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from agent.run.timeline import Entry, Timeline
     from agent.taskqueue import Row
 
+WIDE = 120
+"""Columns from which on an entry with its text is one line of a terminal."""
+
 config = typer.Typer(help="The configuration.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(config, name="config")
 
@@ -37,11 +40,17 @@ def tasks(
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="LIMIT", min=1, help="At most so many, the newest first.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep looking: a live table, in a pipe a line for each change.")
+    ] = False,
 ) -> int:
     """List the tasks, the newest first."""
+    from agent.cli import watching
     from agent.run.wiring import Wiring
 
     state: State = context.obj
+    if watch:
+        return watching.watch(state, status, limit, lambda row: _listed(state, row, short=True))
     rows = []
     if state.has_tasks():
         wiring = Wiring(state.looking)
@@ -51,9 +60,8 @@ def tasks(
             wiring.close()
     state.data([costed(state, row) for row in rows])
     if rows:
-        headings = ("uuid", "status", "task", "turns", "tokens", "since", "title")
         listed = [_listed(state, row, short=state.terminal) for row in rows]
-        tables.show(state, headings, listed, right=(3, 4), cut=(2, 6))
+        tables.show(state, watching.HEADINGS, listed, right=(3, 4), cut=(2, 6))
     else:
         state.say("no tasks" if status is None else f"no {status} tasks")
     return 0
@@ -77,11 +85,12 @@ def _listed(state: State, row: Row, *, short: bool) -> tuple[object, ...]:
     from agent.run.solo import issue_of
 
     moment_of = moment(row.completed_at or row.heartbeat_at or row.created_at)
-    why = row.outcome if row.status == "paused" else row.error_code if row.status == "failed" else None
+    reason = row.outcome if row.status == "paused" else row.error_code if row.status in ("failed", "queued") else None
+    why = None if reason == row.status else reason
     return (
         row.uuid[:8] if short else row.uuid,
         f"{row.status}: {why}" if why else row.status,
-        issue_of(state.looking, row.key.instance) or row.key,
+        issue_of(state.looking, row.key.instance) or (str(row.key).removeprefix("local:local/") if short else row.key),
         row.llm_call_count,
         f"{row.total_tokens:,}" if row.total_tokens else "-",
         moment_of[5:16] if short else moment_of,
@@ -97,6 +106,7 @@ def moment(stamp: str | None) -> str:
 @app.command()
 def show(context: typer.Context, uuid: Uuid) -> int:
     """Show what happened in one task: its row, messages, tool calls, compactions and outside effects."""
+    from agent.run.solo import issue_of
     from agent.run.timeline import timeline
     from agent.run.wiring import Wiring
 
@@ -110,7 +120,7 @@ def show(context: typer.Context, uuid: Uuid) -> int:
     if state.json:
         state.stream({**found.head(), "row": costed(state, found.row)}, "entries", found.entries())
         return 0
-    tables.facts(state, _row(found))
+    tables.facts(state, _row(found, issue_of(state.looking, found.row.key.instance)))
     for note in found.notes:
         state.say(f"note: {note}")
     state.say()
@@ -118,14 +128,21 @@ def show(context: typer.Context, uuid: Uuid) -> int:
     return 0
 
 
-def _row(found: Timeline) -> dict[str, object]:
+def _status(row: Row) -> str:
+    """`completed (finished)`; a task that goes on has no outcome yet, only that of its last pause."""
+    goes_on = row.status in ("queued", "running") or row.outcome in (None, "", row.status)
+    return row.status if goes_on else f"{row.status} ({row.outcome})"
+
+
+def _row(found: Timeline, issue: str | None) -> dict[str, object]:
+    """`issue` is the file or address of a task that lies in no tracker."""
     row = found.row
     reported = f"{row.prompt_tokens:,} prompt ({row.cached_tokens:,} cached) + {row.completion_tokens:,} answers"
     return {
         "uuid": row.uuid,
-        "task": row.key,
+        "task": issue or row.key,
         "title": row.title,
-        "status": f"{row.status} ({row.outcome})" if row.outcome else row.status,
+        "status": _status(row),
         "requested": row.requested,
         "error": f"{row.error_code}: {row.error_message}" if row.error_code or row.error_message else "",
         "asked by": row.user,
@@ -150,12 +167,12 @@ def _entries(state: State, entries: Iterable[Entry]) -> None:
     """A line an entry, as they are read: a long task has more of them than a table should hold."""
     out = tables.console() if state.terminal else None
     for entry in entries:
-        line = entry_line(entry)
         if out is not None:
             from rich.text import Text
 
-            out.print(Text(line, style=_style(entry)), no_wrap=True, overflow="ellipsis", crop=True)
-        elif not state.say(line):
+            for line in entry_lines(entry, out.width):
+                out.print(Text(line, style=_style(entry)), no_wrap=True, overflow="ellipsis", crop=True)
+        elif not state.say(entry_line(entry)):
             return
 
 
@@ -165,7 +182,15 @@ def _style(entry: Entry) -> str:
     return {"message": "", "tool": "dim", "compaction": "magenta", "summary": "magenta", "effect": "cyan"}[entry.kind]
 
 
-def entry_line(entry: Entry) -> str:
+def entry_lines(entry: Entry, width: int) -> list[str]:
+    """One entry for a terminal; where it is narrow, the text has a line of its own."""
+    if width >= WIDE:
+        return [entry_line(entry)]
+    text = tables.cell(entry.text)
+    return [entry_line(replace(entry, text=""), year=False), *([f"    {text}"] if text else [])]
+
+
+def entry_line(entry: Entry, *, year: bool = True) -> str:
     """One entry on one line."""
     who = f"{entry.state} {entry.who}" if entry.kind in ("tool", "effect") else entry.who
     sizes = [f"{entry.tokens:,} tk" if entry.tokens is not None else ""]
@@ -173,9 +198,12 @@ def entry_line(entry: Entry) -> str:
         sizes.append(f"reported {entry.prompt_tokens:,}+{entry.completion_tokens or 0:,}")
     if entry.duration_ms is not None:
         sizes.append(f"{entry.duration_ms:,} ms")
+    if entry.message is not None:
+        sizes.append(f"message {entry.message}")
     size = " ".join(part for part in sizes if part)
-    parts = (moment(entry.at), f"{entry.kind} {entry.number}", who, size, entry.text)
-    wide = (19, 14, 26, 12, 0)
+    at = moment(entry.at)
+    parts = (at if year else at[5:], f"{entry.kind} {entry.number}", who, size, entry.text)
+    wide = (19, 14, 26, 12, 0) if year else (14, 14, 20, 0, 0)
     cells = [tables.cell(part) for part in parts]
     cells[2] = cells[2] if len(cells[2]) <= wide[2] else f"{cells[2][: wide[2] - 1]}…"
     return "  ".join(f"{text:<{width}}" for text, width in zip(cells, wide, strict=True)).rstrip()

@@ -1,9 +1,11 @@
-"""Commands that make tasks run, wait and end: `run`, `pause`, `resume`, `stop`, `cleanup`."""
+"""Commands that make tasks run, wait and end, and keep house: `run`, `pause`, `resume`, `stop`, `retry`, `cleanup`,
+`backup`."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 
     from agent.cli.state import State
     from agent.taskqueue.moves import Word
+
+
+OPEN_ADVICE = {
+    "queued": "`run` works it off; `stop {uuid}` takes it out of the queue",
+    "running": "`show {uuid}` tells how far it is; `stop {uuid}` ends it",
+    "paused": "`resume {uuid}` puts it back in the queue; `stop {uuid}` ends it",
+}
+"""status → what can be done with a task that has not ended."""
 
 
 class Role(StrEnum):
@@ -88,9 +98,53 @@ def resume(context: typer.Context, uuid: Uuid) -> int:
     return _ask(context.obj, uuid, "resume")
 
 
+@app.command()
+def retry(context: typer.Context, uuid: Uuid) -> int:
+    """Queue a new task that goes on from one that has ended."""
+    from agent.run.starting import start
+    from agent.run.wiring import Wiring
+    from agent.values import CLOSED_STATUSES
+
+    state: State = context.obj
+    state.require_tasks(uuid)
+    wiring = Wiring(state.settings)
+    try:
+        ledger = wiring.ledger
+        row = ledger.get(ledger.resolve(uuid))
+        assert row is not None, "it was resolved just now"
+        newest = ledger.latest(row.key) or row
+        if newest.status not in CLOSED_STATUSES:
+            which = "" if newest.uuid == row.uuid else f", a later one of the same issue as {row.uuid},"
+            raise UsageError(
+                f"task {newest.uuid}{which} is {newest.status}; only what has ended can be tried again. "
+                f"{OPEN_ADVICE[newest.status].format(uuid=newest.uuid)}"
+            )
+        made, refused = start(
+            wiring.settings,
+            ledger,
+            wiring.forge_of(row.key),
+            row.key,
+            wiring.events,
+            user=row.user,
+            title=row.title,
+            parent_uuid=newest.uuid,
+            started_by=f"retry:{newest.uuid}",
+        )
+        if made is None:
+            closed = "the issue is closed, or another daemon works on it; open it, or wait"
+            why = "a daily limit of its repository is used up (section limits)" if refused == "limit" else closed
+            raise UsageError(f"task {newest.uuid} cannot be tried again: {why}")
+    finally:
+        wiring.close()
+    state.say(f"{made}: queued, goes on from {newest.uuid}")
+    state.data({"uuid": made, "status": "queued", "parent_uuid": newest.uuid})
+    return 0
+
+
 def _ask(state: State, prefix: str, word: Word) -> int:
     """Ask it of the task whose uuid begins with `prefix`."""
     from agent.run.closing import close_from_outside
+    from agent.run.showing import show
     from agent.run.wiring import Wiring
 
     state.require_tasks(prefix)
@@ -104,6 +158,8 @@ def _ask(state: State, prefix: str, word: Word) -> int:
         row = wiring.ledger.get(uuid)
         if status == "stopped" and row is not None:
             close_from_outside(wiring, row)  # nobody works on it, so nobody else tells the person
+        elif row is not None:
+            show(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
     finally:
         wiring.close()
     state.say(f"{uuid}: {f'{word} requested' if status == 'running' else status}")
@@ -119,7 +175,8 @@ def cleanup(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
 ) -> int:
-    """Remove closed tasks that are old enough, folders and rows."""
+    """Remove closed tasks that are old enough, folders and rows, and what nobody used as long (mirrors, set-ups)."""
+    from agent.run.branches import Branches
     from agent.run.cleanup import cleanup as clean_up
     from agent.run.wiring import Wiring
 
@@ -128,13 +185,44 @@ def cleanup(
         raise UsageError(f"--days is {days:g}; it must be 0 or more")
     wiring = Wiring(state.settings)
     try:
-        removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run)
+        more: dict[str, Any] = {}
+        branches = Branches(wiring, dry_run)
+        if state.settings.context_storage.cleanup_branches:
+            more["branch"] = branches.remove
+        removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run, **more)
     finally:
         wiring.close()
     for one in removed:
         state.say(
-            f"{'would remove' if dry_run else 'removed'} {one.uuid} {one.status} {one.completed_at} {one.size} bytes"
+            f"{'would remove' if dry_run else 'removed'} {one.uuid} {one.status} {one.completed_at} {one.size:,} bytes"
         )
-    state.say(f"{len(removed)} task(s), {sum(one.size for one in removed)} bytes")
-    state.data({"dry_run": dry_run, "removed": removed})
+    for uuid in branches.waiting:
+        state.say(f"kept {uuid}: nobody answered about its branch; the next cleanup asks again")
+    age = state.settings.context_storage.cleanup_days if days is None else days
+    said = f"older than {age:g} day{'' if age == 1 else 's'}"
+    said += "" if days is not None else " (context_storage.cleanup_days; --days takes another age)"
+    if removed:
+        state.say(f"{len(removed)} in all, {sum(one.size for one in removed):,} bytes; each {said}")
+    elif not branches.waiting:
+        state.say(f"nothing to remove: nothing that has ended is {said}")
+    state.data({"dry_run": dry_run, "days": age, "removed": removed, "waiting": branches.waiting})
+    return 0
+
+
+@app.command()
+def backup(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder outside base_dir.")],
+) -> int:
+    """Copy everything that is kept to DIR, while a daemon runs; docs/operations.md says how to restore."""
+    from agent.run.backup import backup as back_up
+
+    state: State = context.obj
+    made = back_up(state.looking, folder)
+    state.say(
+        f"{made.folder}: {made.completed} ended and {made.running} open task(s), {made.rows}, {made.size:,} bytes"
+    )
+    if made.rows != "tasks.db":
+        state.say("the rows are kept in PostgreSQL: tasks.jsonl is to look at, `pg_dump` makes what can be restored")
+    state.data(made)
     return 0

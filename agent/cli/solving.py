@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from agent.cli import tables
 from agent.cli.app import INTERRUPTED, app
 from agent.cli.running import Uuid  # noqa: TC001 - typer evaluates the annotations
 from agent.cli.state import write
+from agent.errors import UsageError
 from agent.security.terminal import plain
 
 if TYPE_CHECKING:
@@ -27,23 +29,40 @@ if TYPE_CHECKING:
 def solve(
     context: typer.Context,
     issue: Annotated[
-        str,
-        typer.Argument(metavar="ISSUE", help="A Markdown file, or an issue of the local tracker: its file or #3."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="ISSUE",
+            help="A Markdown file, an issue of the local tracker (its file or #3), or an issue's address.",
+        ),
+    ] = None,
     repo: Annotated[
         str | None,
         typer.Option(
             "--repo", metavar="DIR", help="The repository; the branch is pushed to it, its work tree stays as it is."
         ),
     ] = None,
+    past: Annotated[
+        str | None,
+        typer.Option("--from", metavar="UUID", help="Instead of ISSUE: begin where this task was after message --at."),
+    ] = None,
+    at: Annotated[
+        int | None, typer.Option("--at", metavar="SEQ", min=1, help="The last message that the new task keeps.")
+    ] = None,
 ) -> int:
     """Work on one task now, in the foreground; print the pull request."""
     from agent.run.solve import solve as work
+    from agent.run.solve import solve_from
 
     state: State = context.obj
+    if (past is None) != (at is None) or (issue is None) == (past is None) or (past is not None and repo is not None):
+        raise UsageError("solve takes either ISSUE, with --repo or without, or --from UUID with --at SEQ")
     settings = state.settings
     with watching(state) as listeners:
-        solved = work(settings, issue, repo, listeners)
+        if issue is not None:
+            solved = work(settings, issue, repo, listeners)
+        else:
+            assert past is not None and at is not None, "said above"  # noqa: PT018 - both or neither
+            solved = solve_from(settings, past, at, listeners)
     state.data(
         {
             "uuid": solved.uuid,
@@ -62,7 +81,7 @@ def solve(
 
 def _told(state: State, solved: Solved) -> None:
     """The result for a person: the pull request, or what the model said, and where everything lies."""
-    if solved.pull is not None:
+    if isinstance(solved.pull, Path):
         state.say(solved.pull.read_text(encoding="utf-8", errors="replace").rstrip())
         state.say()
     elif solved.summary and solved.status != "failed":
@@ -83,6 +102,8 @@ def _told(state: State, solved: Solved) -> None:
     for name, path in (("pull request", solved.pull), ("folder", solved.folder)):
         if path is not None:
             state.say(f"{name}: {path}")  # on one line, to be copied
+    if solved.status == "queued":
+        state.say("\nIt is not lost: `run --once`, or a daemon that runs, goes on with it.")
     if solved.status == "paused" and solved.folder is not None:
         state.say()
         state.say(f"Answer in a comment of the issue, then `resume {solved.uuid[:8]}` and `run --once`.")
@@ -160,11 +181,13 @@ def replay(context: typer.Context, uuid: Uuid) -> int:
     for path in played.changed:
         state.say(f"  differs: {path}")
     state.say()
+    # Where the recording ends in the middle, the copy ends with it, and that is no failure (`run/replay.compare`).
+    cut = not played.error and played.status != played.status_recorded
     tables.facts(
         state,
         {
             "recorded": f"{played.status_recorded}, tree {played.recorded[:12] or 'gone'}",
-            "replayed": f"{played.status}, tree {played.came_to[:12] or 'none'}",
+            "replayed": f"{'ended with the recording' if cut else played.status}, tree {played.came_to[:12] or 'none'}",
             "copy": played.task,
         },
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from rich.console import Console
+    from rich.table import Table
 
     from agent.cli.state import State
 
@@ -70,18 +71,25 @@ def show(
 def _rich(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], cut: Sequence[int] = ()
 ) -> None:
+    console().print(table(headings, rows, right, cut))
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), cut: Sequence[int] = ()
+) -> Table:
+    """The table for a terminal, of cells that are harmless."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(headings))
     for number, heading in enumerate(headings):
         whole = bool(cut) and number not in cut
-        table.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=whole)
+        made.add_column(heading, justify="right" if number in right else "left", overflow="fold", no_wrap=whole)
     one_line: Mapping[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if cut else {}
     for row in rows:
-        table.add_row(*(Text(text, style=STYLES.get(text, ""), **one_line) for text in row))
-    console().print(table)
+        made.add_row(*(Text(text, style=STYLES.get(text, ""), **one_line) for text in row))
+    return made
 
 
 def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> Iterator[str]:
@@ -99,5 +107,18 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 
 
 def facts(state: State, values: Mapping[str, object]) -> None:
-    """Names and values, one a line; what is empty is left out."""
-    show(state, ("", ""), [(name, value) for name, value in values.items() if cell(value)])
+    """Names and values, one a line; what is empty is left out.  A long value is not folded: a path is there to be
+    copied."""
+    if state.json:
+        return
+    rows = [(name, cell(value)) for name, value in values.items() if cell(value)]
+    for line, (_, value) in zip(aligned(("", ""), rows), rows, strict=True):
+        if state.terminal:
+            from rich.text import Text
+
+            style = STYLES.get(value, "")
+            text = Text(line)
+            text.stylize(style, len(line) - len(value))
+            console().print(text, soft_wrap=True)
+        elif not state.say(line):
+            return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -108,12 +109,31 @@ def _url(value: Any) -> Any:
     return value
 
 
+_BARE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/\S*)?")
+
+
+def _server(value: Any) -> Any:
+    """As `_url`, and without a scheme: `localhost:1234` is how LM Studio and Ollama show their own addresses."""
+    if isinstance(value, str) and _BARE.fullmatch(value):
+        _url(f"http://{value}")
+        return value
+    return _url(value)
+
+
+def _plain(path: str) -> str:
+    """A path that fits on a line: logs, rows, git's and SQLite's messages have one a line, and NUL ends one in C."""
+    found = next((sign for sign in path if unicodedata.category(sign) in ("Cc", "Zl", "Zp")), None)
+    if found is not None:
+        raise ValueError(f"a path with U+{ord(found):04X} in it; take out line breaks and other control characters")
+    return path
+
+
 def _rooted(value: Any, info: ValidationInfo) -> Any:
     """An absolute path; a relative one counts from the folder of config.yaml, `~` is the home."""
     if isinstance(value, str):
         _not_blank(value)
     if isinstance(value, str | os.PathLike):
-        path = Path(os.fspath(value)).expanduser()
+        path = Path(_plain(os.fspath(value))).expanduser()
         root = (info.context or {}).get("root")
         return Path(os.path.normpath(root / path)) if root is not None else path
     return value
@@ -123,6 +143,7 @@ Whole = Annotated[int, BeforeValidator(_no_bool)]
 Number = Annotated[float, BeforeValidator(_no_bool), AllowInfNan(False)]
 Text = Annotated[str, BeforeValidator(_not_blank), Allowed("text")]
 Url = Annotated[str, BeforeValidator(_url), Allowed("an address http://… or https://…")]
+ServerUrl = Annotated[str, BeforeValidator(_server), Allowed("an address http://…, https://… or host:port")]
 SIZE = Allowed("bytes, as a number or like 512M or 2G")
 Size = Annotated[int, BeforeValidator(_size), Ge(1), SIZE]
 RootPath = Annotated[Path, BeforeValidator(_rooted), Allowed("a path; a relative one counts from config.yaml's folder")]

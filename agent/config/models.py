@@ -10,8 +10,13 @@ from typing import Annotated
 from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
-from agent.config.kinds import Number, OneOf, RootPath, Secret, Text, Url, Whole
+from agent.config.kinds import Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
 from agent.errors import ConfigError
+
+SILENCE = "Seconds without a byte after which a call is given up."
+SLOW_START = 600
+"""Seconds of silence of a server on one's own machine: it says nothing while it loads the model (Ollama itself waits
+five minutes for that) and reads the prompt, and who hangs up meanwhile makes it begin anew."""
 
 
 class Price(Section):
@@ -35,12 +40,10 @@ class Provider(Section):
     max_output_tokens: Whole | None = Field(
         default=None, ge=1, description="Most tokens of one answer; empty: the server decides."
     )
-    base_url: Url = Field(default="", description="Address of the server; `endpoint` is the same key.")
+    base_url: ServerUrl = Field(default="", description="Address of the server; `endpoint` is the same key.")
     api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
     timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
-    idle_timeout: Number = Field(
-        default=120, gt=0, description="Seconds without a byte after which a call is given up."
-    )
+    idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
     price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")
 
 
@@ -48,7 +51,7 @@ class OpenAI(Provider):
     """OpenAI, or any server that speaks its chat completions."""
 
     model: Text = Field(default="gpt-4o", description="Model name as the server knows it.")
-    base_url: Url = Field(
+    base_url: ServerUrl = Field(
         default="https://api.openai.com/", description="Address of the server; `endpoint` is the same key."
     )
 
@@ -57,25 +60,27 @@ class Ollama(Provider):
     """Ollama, by its own API."""
 
     model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
-    base_url: Url = Field(
+    base_url: ServerUrl = Field(
         default="http://localhost:11434", description="Address of the server; `endpoint` is the same key."
     )
+    idle_timeout: Number = Field(default=SLOW_START, gt=0, description=SILENCE)
 
 
 class LMStudio(Provider):
     """LM Studio."""
 
     model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
-    base_url: Url = Field(
+    base_url: ServerUrl = Field(
         default="http://localhost:1234", description="Address of the server; `endpoint` is the same key."
     )
+    idle_timeout: Number = Field(default=SLOW_START, gt=0, description=SILENCE)
 
 
 class Anthropic(Provider):
     """Anthropic's messages API."""
 
     model: Text = Field(default="claude-sonnet-4-5", description="Model name as the server knows it.")
-    base_url: Url = Field(
+    base_url: ServerUrl = Field(
         default="https://api.anthropic.com", description="Address of the server; `endpoint` is the same key."
     )
 
@@ -96,7 +101,7 @@ class Plugin(Provider):
     """The provider of somebody else's package, when `llm.provider` is a dotted path."""
 
     model: Text = Field(default="plugin", description="Model name as the server knows it.")
-    base_url: Url | None = Field(default=None, description="Address of the server; `endpoint` is the same key.")  # type: ignore[assignment]
+    base_url: ServerUrl | None = Field(default=None, description="Address of the server; `endpoint` is the same key.")  # type: ignore[assignment]
 
 
 class LLM(Section):

@@ -64,8 +64,16 @@ class ContextStorage(Section):
     min_messages_to_summarize: Whole = Field(
         default=10, ge=1, description="With fewer messages a summary is not worth it."
     )
+    cleanup_branches: bool = Field(
+        default=False,
+        description="Whether `cleanup` removes the pushed branch of a task too, when its pull request is merged or "
+        "closed and nobody else has committed to it.",
+    )
     cleanup_days: Whole = Field(
-        default=30, ge=0, description="Closed tasks older than this many days are removed by cleanup."
+        default=30,
+        ge=0,
+        description="Closed tasks older than this many days are removed by cleanup; of the newest of an issue the row "
+        "and its last words stay for `context_inheritance.expiry_days`.",
     )
     strategy: Annotated[Text, OneOf(("hybrid", "summary", "sliding_window", "mask"), dotted=True)] = Field(
         default="hybrid",
@@ -107,8 +115,22 @@ class Assembler(Section):
 class Scheduling(Section):
     """How often to look, and how much at a time."""
 
-    interval: Number = Field(default=60, gt=0, description="Seconds between two polls.")
+    interval: Number = Field(default=60, gt=0, description="Seconds between two polls of a place where things happen.")
+    idle_interval: Number = Field(
+        default=300,
+        gt=0,
+        description="Seconds between two polls of a host in which nothing happens, at most; a folder is not idle.",
+    )
     max_workers: Whole = Field(default=4, ge=1, description="Tasks at a time.")
+    min_free: Size | None = Field(
+        default=256 << 20,
+        description="Free space on the disk of base_dir below which no task is started; empty: not looked at.",
+    )
+    drain_seconds: Number = Field(
+        default=240,
+        gt=0,
+        description="Seconds that running tasks have to end their turn when the daemon is told to stop.",
+    )
 
 
 class Limits(Section):
@@ -123,6 +145,13 @@ class Limits(Section):
     )
     wall_seconds: Number | None = Field(
         default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."
+    )
+    memory: Size | None = Field(
+        default=None,
+        description="Most memory of one task, its process and all that its commands run together; empty: no limit.",
+    )
+    folder_size: Size | None = Field(
+        default=20 << 30, description="Most bytes of one task's folder, its work tree included; empty: no limit."
     )
     runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
     repository_cost: Number | None = Field(

@@ -5,7 +5,7 @@ derived (`projection.py`); nothing here holds a message in memory.  Seed 002, se
 """
 
 from agent.context.compactions import CompactionStore
-from agent.context.effects import EffectStore
+from agent.context.effects import EffectStore, receipt_in
 from agent.context.manager import TaskContextManager
 from agent.context.messages import MessageStore
 from agent.context.summaries import SummaryStore
@@ -20,4 +20,5 @@ __all__ = [
     "TaskContextManager",
     "ToolStore",
     "Totals",
+    "receipt_in",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
+from agent.store import jsonl
 from agent.store.jsonl import JsonlFile
 
 if TYPE_CHECKING:
@@ -18,11 +19,23 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 
+NAME = "effects.jsonl"
+
+
+def receipt_in(context_dir: Path, name: str) -> Json | None:
+    """The newest receipt of `name` in a task's folder, which is only read: it may be somebody else's."""
+    for _, record in jsonl.backwards(context_dir / NAME):
+        if (record.get("name"), record.get("state")) == (name, "receipt"):
+            receipt: Json | None = record.get("receipt")
+            return receipt
+    return None
+
+
 class EffectStore:
     """The effects of one task.  Every line is durable before the call returns, whatever the durability."""
 
     def __init__(self, context_dir: Path) -> None:
-        self.path = Path(context_dir) / "effects.jsonl"
+        self.path = Path(context_dir) / NAME
         self.file = JsonlFile(self.path)
         self._receipts: dict[str, int] = {}  # name → offset of its newest receipt
         self._intended: set[str] = set()
@@ -58,6 +71,10 @@ class EffectStore:
         """Write that `name` was done; returns the receipt as it will be read again."""
         self._append({"name": name, "state": "receipt", "receipt": receipt})
         return self.receipt(name) or {}
+
+    def intended(self) -> frozenset[str]:
+        """Names of all effects that were intended, whatever came of them."""
+        return frozenset(self._intended)
 
     def pending(self) -> list[str]:
         """Effects that were intended and have no receipt: their outcome is unknown."""

@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import orjson
 from agent import clock, disk
 from agent.errors import ContextError
 from agent.store.text import fit_json
+from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 PASSING = (
     "request.json",
+    "kept.json",
     "context.jsonl",
     "unsummarized.jsonl",
     "to_summarize.jsonl",
@@ -32,8 +35,9 @@ PASSING = (
     "formatted_messages.txt",
     "summary_request.txt",
 )
-"""Files that exist while a request or a compaction is under way; at an opening none is."""
+"""Files that exist while a request, a run or a compaction is under way; at an opening none is."""
 
+_PRETTY = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -74,9 +78,13 @@ class TaskFolder:
         leftovers += self.path.glob(".*.tmp")
         gone = []
         for leftover in leftovers:
-            if leftover.is_symlink() or leftover.is_file():
+            if disk.is_real_dir(leftover):  # nobody of ours made it; in its place no file could be written
+                disk.remove_tree(leftover)
+            elif os.path.lexists(leftover):
                 leftover.unlink(missing_ok=True)
-                gone.append(leftover.name)
+            else:
+                continue
+            gone.append(leftover.name)
         return gone
 
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
@@ -93,30 +101,21 @@ class TaskFolder:
             path.rename(path.with_name("metadata.json.broken"))
         except FileNotFoundError:
             pass
-        except orjson.JSONDecodeError:
+        except (orjson.JSONDecodeError, IsADirectoryError):
             path.rename(path.with_name("metadata.json.broken"))
         provider = settings.provider()
-        data: Json = {
-            "uuid": self.uuid,
-            "task_key": key.to_dict(),
-            "created_at": clock.stamp(),
-            "process_id": os.getpid(),
-            "hostname": os.uname().nodename,
-            "config": {
-                "llm_provider": provider.name,
-                "model": provider.model,
-                "context_length": provider.context_length,
-                "compression_threshold": settings.context_storage.compression_threshold,
-            },
-            "user": user,
-            "fence": secrets.token_hex(12),
+        config = {
+            "llm_provider": provider.name,
+            "model": provider.model,
+            "context_length": provider.context_length,
+            "compression_threshold": settings.context_storage.compression_threshold,
         }
-        if title is not None:
-            data["title"] = title
-        data = fit_json(data)
         sync = settings.context_storage.durability != "none"
-        disk.write_file(path, orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), sync=sync)
-        return data, False
+        return write_metadata(self.path, self.uuid, key, config, user=user, title=title, sync=sync), False
+
+    def record_end(self, status: str, *, sync: bool, **columns: Any) -> None:
+        """Write `end.json`, before the row: how the task ended, should the row be lost or late."""
+        write_end(self.path, status, sync=sync, **columns)
 
     def forget(self) -> None:
         """Remove the folder if this opening made it and nothing is in it."""
@@ -137,3 +136,49 @@ class TaskFolder:
         disk.make_dir(target.parent, disk.passable())
         disk.move_dir(self.path, target)
         self.path = target
+
+
+def write_metadata(
+    folder: Path,
+    uuid: str,
+    key: TaskKey,
+    config: Json,
+    *,
+    user: str | None,
+    title: str | None,
+    sync: bool = True,
+) -> Json:
+    """Write metadata.json with a fence of its own; what was written.  DiskError."""
+    data: Json = {
+        "uuid": uuid,
+        "task_key": key.to_dict(),
+        "created_at": clock.stamp(),
+        "process_id": os.getpid(),
+        "hostname": os.uname().nodename,
+        "config": config,
+        "user": user,
+        "fence": secrets.token_hex(12),
+    }
+    if title is not None:
+        data["title"] = title
+    data = fit_json(data)
+    disk.write_file(folder / "metadata.json", orjson.dumps(data, option=_PRETTY), sync=sync)
+    return data
+
+
+def write_end(folder: Path, status: str, *, sync: bool = True, **columns: Any) -> None:
+    """Write `end.json`: status, time, and what the row is about to say of the end.  DiskError."""
+    said = {name: value for name, value in columns.items() if value is not None}
+    data = fit_json({"status": str(status), "completed_at": clock.stamp(), **said})
+    disk.write_file(folder / "end.json", orjson.dumps(data, option=_PRETTY), sync=sync)
+
+
+def read_end(folder: Path) -> Json:
+    """How the task of a folder in `completed/` ended, from `end.json`.  One that is missing or cannot be read is an end
+    that is not known: failed, with the code `unrecorded`."""
+    with suppress(OSError, ValueError):
+        found = orjson.loads((folder / "end.json").read_bytes())
+        if isinstance(found, dict) and found.get("status") in CLOSED_STATUSES:
+            return found
+    message = f"the task has ended, its folder is {folder}; how it ended is not recorded there"
+    return {"status": Status.FAILED.value, "error_code": "unrecorded", "error_message": message}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from agent import clock
 from agent.context.compactions import CompactionStore
 from agent.context.effects import EffectStore
 from agent.context.folder import TaskFolder, checked_uuid
@@ -17,6 +18,7 @@ from agent.context.messages import MessageStore
 from agent.context.row import TaskRow
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
+from agent.context.totals import Totals
 from agent.security.redact import Redactor
 from agent.store.db import open_tasks
 from agent.store.ratios import TokenRatios
@@ -24,11 +26,11 @@ from agent.values import Outcome, Status, TaskKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from agent.config import Settings
     from agent.config.models import Price
-    from agent.context.totals import Totals
     from agent.store.base import Database
     from agent.values import Counter, Json, Usage
 
@@ -78,6 +80,7 @@ class TaskContextManager:
         self._owns_database = database is None
         self._ended = False
         self._beaten = False
+        self._synced = settings.context_storage.durability != "none"
         self.database = open_tasks(settings.base_dir, settings.taskqueue.ledger) if database is None else database
         try:
             self._row = TaskRow(self.database, self.uuid)
@@ -111,6 +114,7 @@ class TaskContextManager:
             compactions=CompactionStore(folder, durability=durability),
             tools=self._tools,
         )
+        self._inherited = Totals.inherited(folder)
         self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
         for file in (
             self._tools.file,
@@ -158,10 +162,6 @@ class TaskContextManager:
         """effects.jsonl."""
         return self._effects
 
-    def get_compaction_store(self) -> CompactionStore:
-        """compactions.jsonl."""
-        return self._messages.compactions
-
     # --- while it runs ---------------------------------------------------------------------------------------
 
     def update_status(self, status: str, error_message: str | None = None, error_code: str | None = None) -> None:
@@ -199,10 +199,10 @@ class TaskContextManager:
         }
 
     def totals(self) -> Totals:
-        """Calls, tokens and cost so far, from the stores."""
-        totals = self._messages.totals()
-        cost = cost_of(totals.usage, self._provider.price)
-        return replace(totals, tool_calls=self._tools.count_tool_calls(), cost=cost)
+        """Calls, tokens and cost of this task so far, from the stores; not what a copied beginning had cost another."""
+        counted = replace(self._messages.totals(), tool_calls=self._tools.count_tool_calls())
+        totals = counted.without(self._inherited)
+        return replace(totals, cost=cost_of(totals.usage, self._provider.price))
 
     def column(self, name: str) -> Any:
         """One column of the row as it is now; None when it is NULL, or the row was removed."""
@@ -223,24 +223,34 @@ class TaskContextManager:
 
     # --- how it ends -----------------------------------------------------------------------------------------
 
-    def complete(self, outcome: Outcome | str | None = None) -> None:
-        """The task is done: status completed, the folder to completed/."""
+    def complete(self, outcome: Outcome | str | None = None, *, untold: bool = False) -> None:
+        """The task is done: status completed, the folder to completed/.  `untold`: nobody could be told, so the daemon
+        does it when that is possible again."""
         title = self._redact(outcome.title) or None if isinstance(outcome, Outcome) else None
         code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
-        self._end(Status.COMPLETED, outcome=code, title=title)
+        self._end(Status.COMPLETED, outcome=code, title=title, untold=untold)
 
-    def fail(self, error_message: str, code: str = "error") -> None:
-        """The task failed: status failed with the reason, the folder to completed/."""
-        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code)
+    def fail(self, error_message: str, code: str = "error", *, untold: bool = False) -> None:
+        """The task failed: status failed with the reason, the folder to completed/.  `untold` as above."""
+        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code, untold=untold)
 
-    def stopped(self, message: str = "") -> None:
-        """Somebody stopped the task: status stopped, the folder to completed/."""
-        self._end(Status.STOPPED, error_message=message or None, outcome="stopped")
+    def stopped(self, message: str = "", code: str | None = None, *, untold: bool = False) -> None:
+        """Somebody stopped the task: status stopped, the folder to completed/.  `code`: why, when it was no person.
+        `untold` as above."""
+        self._end(Status.STOPPED, error_message=message or None, error_code=code, outcome="stopped", untold=untold)
 
-    def paused(self, reason: str) -> None:
-        """The task waits: status paused, `outcome` is the reason; the folder stays in running/."""
-        self._messages.sync(force=True)
-        self._row.pause(reason, self._final_counters())
+    def paused(self, reason: str, message: str = "", *, tell_at: datetime | None = None) -> Status:
+        """The task waits: status paused, `outcome` is the reason, with a `message` also the error; the folder stays in
+        running/.  The next claim takes the error away.  A person who asked for a pause is the reason then, and one who
+        asked for a stop has it: the row, whose status is returned, is closed, and the daemon does the rest.
+
+        `tell_at`: when the daemon shows it on the issue, unless it was told before (`Ledger.told`)."""
+        if message:
+            self._row.set(error_code=reason, error_message=self._redact(message))
+        else:
+            self._messages.sync(force=True)
+        until = clock.stamp(tell_at) if tell_at is not None else None
+        return self._row.pause(reason, self._final_counters(), until)
 
     def close(self) -> None:
         """Give descriptors and the connection back, without ending the task.  Doing it again does nothing."""
@@ -253,12 +263,13 @@ class TaskContextManager:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _end(self, status: Status, **columns: Any) -> None:
-        """Last line durable → row committed → folder moved, both parents synced.  A crash between the last two leaves
-        a closed row with its folder in running/, which the next start moves.  The first end stands."""
+    def _end(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
+        """Last line and `end.json` durable → row committed → folder moved, both parents synced.  A crash between the
+        last two leaves a closed row with its folder in running/, which the next start moves.  The first end stands."""
         if not self._ended:
-            self._messages.sync(force=True)
-            self._row.close(status, self._final_counters(), **columns)
+            self._messages.sync(force=True, view=True)
+            self._folder.record_end(status.value, sync=self._synced, **columns)
+            self._row.close(status, self._final_counters(), untold=untold, **columns)
             self._ended = True
         self._close_files()
         self._folder.close()

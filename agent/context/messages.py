@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from agent import clock
 from agent.context import folding, projection
 from agent.context.compactions import CompactionStore
@@ -22,7 +24,7 @@ from agent.context.view import View
 from agent.errors import DiskError
 from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile
-from agent.store.text import line
+from agent.store.text import fit
 from agent.tokens import counter_for, plain
 from agent.values import Usage
 
@@ -116,11 +118,11 @@ class MessageStore:
         kind = kind_of(survey, role, kind)
         text = content_of(role, content, calls=bool(tool_calls))
         text = self.redact(text) if text else text
-        record: Json = {"seq": seq, "role": role}
         tokens = self._count(text) if text else 0
+        record: Json = {"seq": seq, "role": role}
         if role == "tool":
             call = call_for(survey, tool_name, tool_call_id)
-            record["tool_name"] = tool_name or call["name"]
+            record["tool_name"] = fit(tool_name) if tool_name else call["name"]
             record["tool_call_id"] = call["id"]
         elif survey.calls:
             check_between(survey, role, kind)
@@ -143,7 +145,7 @@ class MessageStore:
         if usage is not None:
             record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
         if finish_reason is not None:
-            record["finish_reason"] = finish_reason
+            record["finish_reason"] = fit(finish_reason)
         if role == "tool":
             self._place(record, output, tool_seq)
         self._write(record, tokens)
@@ -267,14 +269,16 @@ class MessageStore:
         survey = self._survey
         return Totals(survey.llm_calls, survey.prompt, survey.completion, survey.cached, survey.cut.count)
 
-    def sync(self, *, force: bool = False) -> None:
+    def sync(self, *, force: bool = False, view: bool = False) -> None:
         """Make what was appended durable, as `context_storage.durability` says: the tool calls first, since a result
-        names its call."""
+        names its call.  With `view` current.jsonl too: at the end, after which nobody derives it again."""
         if self.tools is not None:
             self.tools.sync(force=force)
         self.summaries.sync(force=force)
         self._file.sync(force=force)
         self.compactions.sync(force=force)
+        if view:
+            self._view.sync()
 
     def close(self) -> None:
         """Give the descriptors back; nothing can be added any more."""
@@ -369,16 +373,16 @@ class MessageStore:
             record["tool_seq"] = tool_seq
 
     def _write(self, record: Json, tokens: int) -> None:
-        """Both lines or none; then the counters."""
+        """Both lines or none; then the counters.  Every text in the record is fit for JSON by now."""
         if self._stale:
             self._derive()
         change = change_of(self._survey, record)
         before = self._file.size
-        offset = self._file.append_line(line(record))
+        offset = self._file.append_line(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
         try:
             if change == "line":
-                self._view.append(line(wire(record)), tokens)
-            self._survey.feed(record, offset)
+                self._view.append(orjson.dumps(wire(record), option=orjson.OPT_APPEND_NEWLINE), tokens)
+            self._survey.take(record, offset)
             if change == "all":
                 self._derive()
         except DiskError:

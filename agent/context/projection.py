@@ -67,7 +67,7 @@ def pointer(record: Json) -> str | None:
     name = record.get("output") or (f"tools:{record['tool_seq']}" if record.get("tool_seq") else None)
     if name is None:
         return None
-    return f'[result left out to make room; read_output(name="{name}") shows it again]'
+    return f'[left out; read_output("{name}") shows it]'
 
 
 def lines(

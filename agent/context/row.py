@@ -145,12 +145,15 @@ class TaskRow:
         error_code: str | None = None,
         outcome: str | None = None,
         title: str | None = None,
+        untold: bool = False,
     ) -> None:
-        """The end of the task: status, time, counters; the lease is given back."""
+        """The end of the task: status, time, counters; the lease goes back.  `untold`: the daemon tells it later."""
+        now = clock.stamp()
         self._held(
             "task_close",
             status=status.value,
-            now=clock.stamp(),
+            now=now,
+            tell_at=now if untold else None,
             error_message=fitting(error_message),
             error_code=error_code,
             outcome=fitting(outcome),
@@ -158,9 +161,10 @@ class TaskRow:
             **counters,
         )
 
-    def pause(self, reason: str, counters: Json) -> None:
-        """The task waits; the lease is given back."""
-        self._held("task_pause", reason=fitting(reason), **counters)
+    def pause(self, reason: str, counters: Json, tell_at: str | None = None) -> Status:
+        """The task waits; the lease is given back.  STOPPED when somebody had asked for that meanwhile."""
+        told = {"now": clock.stamp(), "tell_at": tell_at}
+        return Status(self._held("task_pause", reason=fitting(reason), **told, **counters)["status"])
 
     def _run(self, query: str, **params: Any) -> list[Json]:
         return self.database.run(query, uuid=self.uuid, **params)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 CUTTING = frozenset(("summary", "window", "reset"))
 """Compactions that leave messages out; a "mask" only shortens tool results."""
 
+FIRST_ANSWER = 3
+"""The `seq` of an answer to nothing but the system message and the briefing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -30,7 +33,7 @@ class Cut:
 
     Messages up to `end_seq` are left out by `strategy`, `summary_id` (if any) stands for them, `carried` is said again;
     tool results up to `mask_end` are pointers.  `at_seq` is the last message when that was decided, `changed_at` when
-    the newest compaction of any kind was.
+    the newest compaction of any kind was, `changed_before` when the one before it.
     """
 
     strategy: str = ""
@@ -40,6 +43,7 @@ class Cut:
     carried: Any = None
     mask_end: int = 0
     changed_at: int = 0
+    changed_before: int = 0
     count: int = 0
     summaries: int = 0  # the highest summary id that was ever named
 
@@ -47,7 +51,7 @@ class Cut:
         """With one more line of compactions.jsonl."""
         end = int(record.get("end_seq") or 0)
         at = int(record.get("at_seq") or end)
-        more: dict[str, Any] = {"changed_at": at, "count": self.count + 1}
+        more: dict[str, Any] = {"changed_at": at, "changed_before": self.changed_at, "count": self.count + 1}
         if record.get("strategy") in CUTTING:
             more |= {"strategy": record["strategy"], "end_seq": end, "at_seq": at}
             more |= {"summary_id": record.get("summary_id"), "carried": record.get("carried")}
@@ -87,7 +91,12 @@ class Survey:
     cached: int = 0
     reported: int = 0  # tokens in use by the newest report that still holds, 0 for none
     since: int = 0  # estimated tokens of what came after it
+    head: int = 0  # reported tokens of a request with nothing but system message and briefing, 0 for unknown
+    kept: int = 0  # reported tokens of messages that the newest compaction left whole, 0 for unknown
+    kept_plain: int = 0  # estimated tokens of the same
     tool_seq: int = 0  # newest line of tools.jsonl that a result names
+    _kept_after: int = 0  # what was reported before them
+    _kept_so_far: int = 0
 
     @classmethod
     def of(cls, path: Path, cut: Cut, damage: Damage | None = None) -> Survey:
@@ -99,20 +108,25 @@ class Survey:
 
     def feed(self, record: Json, offset: int, damage: Damage | None = None) -> None:
         """Take one record in."""
+        if is_legible(record):
+            self.take(record, offset)
+            return
+        self.last_seq = record["seq"]
+        if damage is not None:
+            damage.add(offset, "role or content is not that of a message")
+
+    def take(self, record: Json, offset: int) -> None:
+        """Take in one record that is known to be a message: what a store has just written."""
         seq: int = record["seq"]
         self.last_seq = seq
-        if not is_legible(record):
-            if damage is not None:
-                damage.add(offset, "role or content is not that of a message")
-            return
         role = record["role"]
         kind = record.get("kind")
         if role == "assistant":
             self._account(record, seq, kind)
         if kind == "system" and (self.system is None or seq <= self.cut.at_seq):
-            self.system = offset
+            self.system, self.head = offset, 0
         elif kind == "task" and (self.task is None or seq <= self.cut.at_seq):
-            self.task = offset
+            self.task, self.head = offset, 0
         elif kind == "summary" and seq <= self.cut.at_seq:
             self.copy = offset
         if seq <= self.cut.end_seq:
@@ -138,6 +152,13 @@ class Survey:
         self.prompt += prompt
         self.completion += completion
         self.cached += usage.get("cached_tokens") or 0
+        if seq == FIRST_ANSWER and self.system is not None and self.task is not None:
+            self.head = prompt
+        if kind is None and prompt > 0 and seq > max(self.cut.end_seq, self.cut.mask_end, self.cut.changed_before):
+            # Between two compactions the view only grows: the difference of two reports is what stands between them.
+            self._kept_after = self._kept_after or prompt
+            self.kept = prompt + completion - self._kept_after
+            self.kept_plain = self._kept_so_far + self._cost(record)
         if kind is None and prompt > 0 and seq > self.cut.changed_at:
             # `since` gets this answer's own tokens right after; they are part of the report.
             self.reported = prompt + completion
@@ -159,6 +180,8 @@ class Survey:
         if self.follows is None:
             self.follows = role
         self.since += self._cost(record)
+        if self._kept_after:
+            self._kept_so_far += self._cost(record)
         if record.get("tool_calls"):
             self.group_seq = seq
             for call in open_calls_of(record):

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Self
 
+import orjson
+
+from agent import disk
 from agent.values import Usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INHERITED = "inherited.json"
+"""In the folder of a task whose conversation begins with a copy of another one's: what that part had cost the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +42,19 @@ class Totals:
     def usage(self) -> Usage:
         """The same as a Usage."""
         return Usage(self.prompt, self.completion, self.cached)
+
+    def without(self, other: Totals) -> Totals:
+        """What is more than `other`."""
+        return Totals(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+
+    def write_inherited(self, folder: Path) -> None:
+        """Say that these are of another task.  DiskError."""
+        disk.write_file(folder / INHERITED, orjson.dumps(asdict(self), option=orjson.OPT_APPEND_NEWLINE))
+
+    @classmethod
+    def inherited(cls, folder: Path) -> Self:
+        """What the stores of a folder count and its task has not had; nothing, for nearly every task."""
+        try:
+            return cls(**orjson.loads((folder / INHERITED).read_bytes()))
+        except FileNotFoundError:
+            return cls(0, 0, 0, 0, 0)

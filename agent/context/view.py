@@ -67,6 +67,11 @@ class View:
         with suppress(OSError):
             os.ftruncate(self._descriptor, self.size)
 
+    def sync(self) -> None:
+        """Make it durable."""
+        with disk.writing(self.path):
+            disk.fsync(self._descriptor, self.path, data=True)
+
     def close(self) -> None:
         """Give the descriptor back."""
         if self._descriptor >= 0:

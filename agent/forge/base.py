@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 from agent.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from agent.forge.task import TaskGetter
+    from agent.forge.task import Task, TaskGetter
     from agent.values import TaskKey
 
 FORGES = Registry(
@@ -47,7 +47,9 @@ class Comment:
     """One comment.  `id` is the forge's, as text.  Times are ISO 8601, "" where the forge has none.
 
     `is_bot`: written by an account that the forge marks as a machine's.  Own comments never appear in what an adapter
-    returns, so this is about other machines.
+    returns, so this is about other machines.  `is_edit`: it stood there at the cursor and says something else now.
+    `place`: where it was said, when that is not the issue itself ("On src/a.py:12, review thread 5"); `body` is what
+    was written, and nothing else.
     """
 
     id: str
@@ -56,6 +58,17 @@ class Comment:
     created_at: str = ""
     updated_at: str = ""
     is_bot: bool = False
+    is_edit: bool = False
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A comment of the own account that carries markers (`marks.py`).  `updated_at` as in `Comment`."""
+
+    id: str
+    markers: tuple[str, ...]
+    updated_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,8 @@ class IssueText:
     """One issue as people wrote it, unsanitised.
 
     `base` is the branch that the issue asks to start from, None where it names none (then the repository's default
-    branch is meant).  `comments`: those of others than the own account, oldest first.  `cursor` belongs to `comments`:
+    branch is meant); of a pull request the one it goes onto, and `pull` is that pull request.
+    `comments`: those of others than the own account, oldest first.  `cursor` belongs to `comments`:
     `comments_since(key, issue.cursor)` is what came after, nothing twice and nothing lost.  `problems` are sentences
     about parts that could not be read and were left out.
     """
@@ -81,11 +95,13 @@ class IssueText:
     updated_at: str = ""
     cursor: str = ""
     problems: tuple[str, ...] = ()
+    pull: PullRef | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PullRef:
-    """One pull (merge) request.  `head` and `base` are branch names of the same repository."""
+    """One pull (merge) request.  `head` and `base` are branch names of the same repository; with `fork`, the name of
+    another one, `head` is a branch there."""
 
     id: str
     url: str
@@ -94,6 +110,7 @@ class PullRef:
     draft: bool
     head: str
     base: str
+    fork: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +118,8 @@ class Repository:
     """Where the code is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may hold `/`).
 
     `url` is what git is given: an absolute path or an address, never with a credential in it.  `default_branch` None:
-    the forge does not say, git's own HEAD is meant.  `ca_file`: certificates that git has to trust for `url`.
-    `head_ref`: where the work starts when it is not the base branch (`refs/pull/7/head`: a pull request, perhaps of a
-    fork, that is read and never pushed to).
+    the forge does not say, git's own HEAD is meant.  `ca_file`: whom git has to trust for `url`, all of them.
+    `head_ref`: where the commits of a pull request are that is the task itself (`refs/pull/7/head`), a fork's too.
     """
 
     host: str
@@ -147,6 +163,18 @@ class Labels:
         remove = tuple(label for label in here if label in self.all() and label != target)
         return remove, target if target and target not in here else None
 
+    def can_start(self, present: Iterable[str]) -> bool:
+        """Whether a comment may start a task on an issue with these labels: nobody works on it; the bot label may be
+        there too, then both ask for the same."""
+        return ({self.processing, self.paused} - {""}).isdisjoint(present)
+
+    def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
+        """Whether a run that begins has to move the label itself: the task was paused, or a comment started it and the
+        label of the end before is the only one of ours, since whoever queued it died before it moved."""
+        here = self.all() & set(present)
+        ended = {self.done, self.stopped, self.failed} - {""}
+        return self.paused in here or (by_comment and bool(here) and here <= ended)
+
     def wish(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
         """What people say to a running task by `state` and labels; the rule of `Forge.control`."""
         here = set(present)
@@ -161,7 +189,9 @@ class Forge(Protocol):
 
     Attributes: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path, which
     with `source` names this adapter in every `TaskKey`; `labels`, our six; `max_comment`, the most characters of one
-    comment; `news_interval`, the seconds between two looks at the comments of a running task that are polite here.
+    comment; `news_interval`, the seconds between two looks at the comments of a running task that are polite here;
+    `settle`, the seconds after which a comment that was posted stands in everybody's list, None where `take` itself
+    lets one of several daemons have an issue, since all of them take one lock.
     """
 
     source: str
@@ -169,6 +199,12 @@ class Forge(Protocol):
     labels: Labels
     max_comment: int
     news_interval: float
+    settle: float | None
+
+    @property
+    def pause(self) -> float:
+        """Seconds that the forge last asked to be left alone between two looks (`X-Poll-Interval`), 0 for none."""
+        ...
 
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
@@ -181,6 +217,16 @@ class Forge(Protocol):
 
     def getter(self) -> TaskGetter:
         """What lists the tasks that wait here."""
+        ...
+
+    def task_at(self, address: str) -> Task | None:
+        """The task of the issue, pull or merge request that a browser shows at `address`, whether it waits or not; its
+        user is the author.
+
+        None when the address is of another host or of a project that this adapter does not cover.  IssueUnreadable when
+        nothing is there, or it is closed.  Nothing is changed, and nobody is asked who may ask: this is for the person
+        at this machine (`solve`).
+        """
         ...
 
     def read(self, key: TaskKey) -> IssueText:
@@ -197,6 +243,21 @@ class Forge(Protocol):
         """
         ...
 
+    def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        """(the keys about which something changed, with the time of the change; the cursor for the next call).
+
+        `watched`: the keys that are asked about, all of this adapter, with the `url` of the pull request that was
+        opened for them, which belongs to the key too.  `cursor`: what the last call returned, or a time (`clock.stamp`)
+        to begin at.  Told is any change: a comment, a label, a state, an assignment, also our own (an edit need not
+        be); a change may be told twice and is never lost.  Costs one list per repository, not one per key; with nothing
+        new as little as the forge allows.
+        """
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """What people call the own account in a mention, without the `@`."""
+        ...
+
     def move_label(self, key: TaskKey, to: LabelState) -> None:
         """Make the label of `to` the only one of ours on the issue; all other labels stay.
 
@@ -206,12 +267,14 @@ class Forge(Protocol):
         """
         ...
 
-    def take(self, key: TaskKey) -> bool:
+    def take(self, key: TaskKey, *, again: bool = False) -> bool:
         """`move_label(key, "processing")` for who found the task waiting.  False: it does not wait any more (another
         daemon that looks at the same project took it, or a person changed the mind), so nobody here works on it.
+        `again`: a comment asks for more work on what has ended, so an issue waits that is open and is neither queued
+        nor worked on by anybody.
 
-        GitHub carries out a removal once and says to whom, which makes this safe among daemons that know nothing of
-        each other; where a forge cannot tell, the labels as they are decide.
+        Among daemons that know nothing of each other this is safe only where `settle` is None; elsewhere the labels as
+        they are decide, and the caller has claimed the issue before (`run/claims.py`).
         """
         ...
 
@@ -230,6 +293,15 @@ class Forge(Protocol):
         After the return it is durable and found by `find_comment`.  ForgeError when `body` is longer than
         `max_comment`.
         """
+        ...
+
+    def marked_comments(self, key: TaskKey) -> tuple[Marked, ...]:
+        """Every comment *of the own account* that carries a marker, in the order in which the forge numbered them,
+        which is the same for whoever asks.  Read from the forge, as by `find_comment`."""
+        ...
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        """Remove an own comment; one that is gone is none.  ForgeError when it is somebody else's."""
         ...
 
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
@@ -268,6 +340,10 @@ class Forge(Protocol):
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:
         """(user, token) for git over HTTPS, asked for at each git call; None: git needs none, or has its own."""
+        ...
+
+    def renew_login(self, key: TaskKey) -> None:
+        """What `git_login` gave was refused: have another made where one can be had (an app's token)."""
         ...
 
     def close(self) -> None:

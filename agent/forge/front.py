@@ -25,6 +25,7 @@ _OPEN = re.compile(rb"(?:\xef\xbb\xbf)?---[ \t]*\r?\n")
 _CLOSE = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?(?:\n|\Z)", re.MULTILINE)
 _NULL = "tag:yaml.org,2002:null"
 _TEXT = "tag:yaml.org,2002:str"
+_FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # where PyYAML was built without libyaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def parse(text: str, name: str) -> Front:
     start = text.index("\n") + 1
     end = text.rstrip("\r\n \t").rfind("\n") + 1
     try:
-        root = yaml.compose(text[start:end], Loader=yaml.SafeLoader)
+        root = _compose(text[start:end])
     except yaml.MarkedYAMLError as error:
         inside = error.context_mark is not None and "block" not in str(error.context)  # what was begun and not ended
         mark = error.context_mark if inside else error.problem_mark or error.context_mark
@@ -267,15 +268,25 @@ def _scalar(text: str, frame: str, like: yaml.Node | None = None) -> str:
 def _reads_back(text: str, frame: str) -> bool:
     if not text or "\n" in text or not text.isprintable():
         return False
+    if "?" in text and frame.startswith("["):  # bare for libyaml, not for every reader
+        return False
     try:
-        node = yaml.compose(frame.format(text), Loader=yaml.SafeLoader)
+        node = _compose(frame.format(text))
     except yaml.YAMLError:
         return False
-    if node is None:
+    if node is None or len(node.value) != 1:  # nothing, or more than one
         return False
     inner = node.value[0][1] if isinstance(node, yaml.MappingNode) else node.value[0]
-    alone = isinstance(inner, yaml.ScalarNode) and len(node.value) == 1
-    return bool(alone and inner.tag == _TEXT and inner.style is None and inner.value == text)
+    return bool(isinstance(inner, yaml.ScalarNode) and inner.tag == _TEXT and not inner.style and inner.value == text)
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """The root of a text.  libyaml reads it, which spares each worker the memory of a parser in Python; what it refuses
+    the other one judges, whose words name the cause."""
+    try:
+        return yaml.compose(text, Loader=_FAST)
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def _first_line(error: Exception) -> str:

@@ -8,27 +8,37 @@ Facts: docs/forges.md; field facts rows 8, 9, 16, 17, 19, 21, 25.  Built by `run
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
+from agent import clock
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge import github_rights
+from agent.forge.address import on_github
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
+from agent.forge.changes import Changes
 from agent.forge.github_asking import ask_for_review
 from agent.forge.github_auth import AppToken
-from agent.forge.github_getter import GitHubTaskGetter
+from agent.forge.github_getter import RESERVE, GitHubTaskGetter
 from agent.forge.github_places import Places, login
-from agent.forge.github_pulls import MAX_BODY, Pulls
+from agent.forge.github_pulls import MAX_BODY, Pulls, number_in, ref
 from agent.forge.github_section import instance_of, projects_of, qualifiers_of
 from agent.forge.github_talk import Talk, number_of
 from agent.forge.github_wire import GitHubWire
+from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
 from agent.forge.talk import Cursor
+from agent.forge.task import Task
+from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from agent.forge.base import Comment
+    from collections.abc import Iterator, Mapping
+
+    from agent.forge.base import Comment, Marked
     from agent.forge.github_places import Project
-    from agent.values import TaskKey
 
 GIT_USER = "x-access-token"
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
@@ -56,6 +66,7 @@ class GitHubForge:
     source = "github"
     max_comment = MAX_BODY
     news_interval = 20.0
+    settle: float | None = 1.0
 
     def __init__(self, settings: Any, section: Any) -> None:
         self.section = section
@@ -65,9 +76,10 @@ class GitHubForge:
         self.qualifiers = qualifiers_of(section, self.projects)
         self.searches = bool(self.qualifiers)
         names = tuple("/".join(project) for project in self.projects)
-        self.wire = GitHubWire(section, settings.base_dir / "limits", self.instance, names)
+        self.wire = GitHubWire(section, settings.base_dir, self.instance, names)
         self.places = Places(self.wire, section)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.askers: dict[tuple[Any, ...], Any] = {}  # waiting item as it was → who asked
         self._spelling = {name.casefold(): name for name in self.labels.all()}
         self._labels_there: set[tuple[str, str]] = set()
         self._pulls_of: dict[TaskKey, set[int]] = {}
@@ -91,29 +103,50 @@ class GitHubForge:
 
     def idle(self, interval: float) -> str:
         """What a look every `interval` seconds asks of the host in an hour in which nothing happens (for `doctor`)."""
-        lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
-        looks = 3600 / interval
         if self.searches:
-            return f"{looks * lists:.0f} searches per idle hour, of a budget of their own"
-        asked = len(self.projects) * (looks * lists + min(looks, 6))
-        return f"{asked:.0f} requests per idle hour, all conditional: none of them counts against the budget"
+            more = f"{3600 / interval:.0f} conditional lists for each repository with tasks"
+            return f"{self.per_hour(interval):.0f} searches per idle hour, of a budget of their own, and {more}"
+        asked = f"{self.per_hour(interval):.0f} requests per idle hour"
+        return f"{asked}, all conditional: none of them counts against the budget"
+
+    def per_hour(self, interval: float) -> float:
+        """Requests (searches, where those are asked) of an hour of looks in which nothing happens: the lists of what
+        waits, of what changed where tasks have ended, and the repository when what was learnt of it is too old."""
+        looks = 3600 / interval
+        lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
+        if self.searches:
+            return looks * lists
+        return len(self.projects) * (looks * (lists + 1) + learnt_anew(interval))
+
+    def rights(self) -> tuple[str, ...]:
+        """What is wrong with the token and the account, or soon will be (for `doctor`)."""
+        return tuple(github_rights.rights(self))
 
     # --- issues -----------------------------------------------------------------------------------------------
+
+    def task_at(self, address: str) -> Task | None:
+        found = on_github(address, self.instance)
+        if found is None or not self.serves(found.owner, found.repo):
+            return None
+        key = TaskKey(self.source, found.owner, found.repo, "issue", found.number, self.instance)
+        _, item = self._issue(key)
+        if item.get("pull_request"):
+            key = replace(key, task_type="pull_request")
+        if item.get("state") != "open":
+            raise IssueUnreadable(f"{key} is closed; open it again, or write a new one")
+        return Task(key, self, user=login(item.get("user")) or None, title=str(item.get("title") or ""))
 
     def read(self, key: TaskKey) -> IssueText:
         project, item = self._issue(key)
         labels = self.label_names(item)
         body, base = base_of(str(item.get("body") or ""), labels)
         problems = []
+        pull: PullRef | None = None
         if item.get("pull_request"):
-            pull = self.wire.get(f"{project.path}/pulls/{key.task_id}")
-            source = (pull["head"].get("repo") or {}).get("full_name") or "a fork that is gone"
-            is_own = source.casefold() == project.full_name.casefold()
-            base = str(pull["head" if is_own else "base"]["ref"])
-            if not is_own:
-                problems.append(
-                    f"this pull request comes from {source}; nothing is pushed there, only to a branch here"
-                )
+            found = self.wire.get(f"{project.path}/pulls/{key.task_id}")
+            source = str((found["head"].get("repo") or {}).get("full_name") or "a repository that is gone")
+            pull = replace(ref(found), fork="" if source.casefold() == project.full_name.casefold() else source)
+            base = pull.base
         comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key)))
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
@@ -131,6 +164,7 @@ class GitHubForge:
             updated_at=str(item.get("updated_at") or ""),
             cursor=cursor.text(),
             problems=tuple(problems),
+            pull=pull,
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
@@ -142,10 +176,33 @@ class GitHubForge:
         unchanged = cursor and after is before and pulls == known.pulls
         return news, str(cursor) if unchanged else after.text()
 
-    def take(self, key: TaskKey) -> bool:
+    def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        changes, found = Changes.of(cursor), {}
+        with self.wire.hurried(RESERVE):
+            for owner, repo in sorted({(key.owner, key.repo) for key in watched}):
+                new = self._changed(owner, repo, changes)
+                for key, url in watched.items():
+                    times = [new[number] for number in (key.task_id, number_in(url)) if number in new]
+                    if times and (key.owner, key.repo) == (owner, repo):
+                        found[key] = max(times)
+        return found, changes.text()
+
+    def names(self) -> tuple[str, ...]:
+        own = self.places.own()
+        return tuple(dict.fromkeys((own, own.removesuffix("[bot]"))))
+
+    @property
+    def pause(self) -> float:
+        return self.wire.pause
+
+    def take(self, key: TaskKey, *, again: bool = False) -> bool:
         with self.wire.limiter.exclusive():
             project, item = self._issue(key)
             present = self.label_names(item)
+            if again:
+                waits = item.get("state") == "open" and self.labels.can_start(present)
+                ours = present & self.labels.all()
+                return waits and (bool(self._move(project, key, "processing")) or not ours)
             labelled = self.labels.queued in present
             assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
             if not labelled and (not assigned or present & self.labels.all()):
@@ -170,7 +227,8 @@ class GitHubForge:
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
         self._check(key)
-        return self._talk(key, self.places.of(key)).find(marker)
+        with self._about(key):
+            return self._talk(key, self.places.of(key)).find(marker)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         text = self._fit(body)
@@ -190,12 +248,29 @@ class GitHubForge:
                     raise
         raise AssertionError  # the second try returns or raises
 
+    def marked_comments(self, key: TaskKey) -> tuple[Marked, ...]:
+        self._check(key)
+        with self._about(key):
+            return tuple(self._talk(key, self.places.of(key)).marked())
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        path = f"{self.places.of(key).path}/issues/comments/{number_of(comment_id)}"
+        try:
+            self._check_own(key, comment_id, path)
+            self.wire.call("DELETE", path)
+        except ForgeRefused as error:
+            if error.status not in (404, 410):
+                raise
+
+    def _check_own(self, key: TaskKey, comment_id: str, path: str) -> None:
+        if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
+            raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
+
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
         text = self._fit(body)
         path = f"{self.places.of(key).path}/issues/comments/{number_of(comment_id)}"
         try:
-            if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
-                raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is not edited")
+            self._check_own(key, comment_id, path)
             self.wire.call("PATCH", path, body={"body": text})
         except ForgeRefused as error:
             if error.status in (404, 410):
@@ -230,7 +305,8 @@ class GitHubForge:
         project = self.places.of(key)
         changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
         if pull.draft and not changed.draft and changed.state == "open":  # it became ready
-            ask_for_review(self, project, _number(key), changed.id)
+            with self._about(key):
+                ask_for_review(self, project, _number(key), changed.id)
         self._seen(key, changed)
         return changed
 
@@ -239,15 +315,19 @@ class GitHubForge:
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key says it all
         project = self.places.of(key)
         if project.archived:
-            raise IssueUnreadable(f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it")
+            said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
+            raise IssueUnreadable(said, code="repository_archived")
         owner, _, name = project.full_name.partition("/")
         host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
         url = self.places.check_host(project.clone_url)
         head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
-        return Repository(host, owner, name, url, project.default_branch, self.section.ca_file, head)
+        return Repository(host, owner, name, url, project.default_branch, self.wire.ca_file(), head)
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
         return GIT_USER, self.wire.tokens.current()
+
+    def renew_login(self, key: TaskKey) -> None:  # noqa: ARG002 - one token for all projects
+        self.wire.tokens.refresh()
 
     def close(self) -> None:
         self.wire.close()
@@ -279,15 +359,38 @@ class GitHubForge:
 
     def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
         """One call about an issue; adding a label is repeated like a PUT, since twice is once."""
-        try:
+        with self._about(key):
             return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
+
+    @contextmanager
+    def _about(self, key: TaskKey) -> Iterator[None]:
+        """Inside, a refusal that says that the issue is not there is IssueUnreadable."""
+        try:
+            yield
         except ForgeRefused as error:
             if error.status == 404:
                 raise IssueUnreadable(f"{key}: there is no such issue; it was deleted or never there") from error
             if error.status == 410:
                 why = "; ".join(error.reasons) or "it was deleted, or issues are switched off in this repository"
-                raise IssueUnreadable(f"{key} is gone: {why}") from error
+                off = "issues_off" if "disabled" in why.lower() else "issue_unreadable"
+                raise IssueUnreadable(f"{key} is gone: {why}", code=off) from error
             raise
+
+    def _changed(self, owner: str, repo: str, changes: Changes) -> dict[str, str]:
+        """Number → time of what changed in a repository, pull requests among them."""
+        name = f"{owner}/{repo}"
+        since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+        query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
+        try:
+            path = f"{self.places.project(owner, repo).path}/issues"
+            items = [(str(item["number"]), str(item["updated_at"])) for item in self.wire.pages(path, query=query)]
+        except IssueUnreadable:
+            return {}  # the repository is gone; the look at what waits says so
+        except ForgeRefused as error:
+            if error.status not in (404, 410):
+                raise
+            return {}  # its issues are switched off
+        return changes.see(name, items)
 
     def _check(self, key: TaskKey) -> None:
         _number(key)
@@ -340,14 +443,26 @@ class GitHubForge:
         self._labels_there.add((project.full_name, name))
 
     def _take_label_off(self, path: str, name: str) -> bool:
-        """Whether this call took it off; False when somebody else was quicker."""
-        try:
-            self.wire.call("DELETE", f"{path}/{quote(name, safe='')}")
-        except ForgeRefused as error:
-            if error.status != 404:
-                raise
-            return False
-        return True
+        """Whether this call took it off; False when somebody else was quicker.
+
+        A try whose answer was lost, and after which the label is gone, was ours: otherwise nobody would work on it.
+        """
+        unknown = False
+        for attempt in (1, 2, 3):
+            try:
+                self.wire.call("DELETE", f"{path}/{quote(name, safe='')}", again=False)
+            except ForgeRefused as error:
+                if error.status != 404:
+                    raise
+                return unknown
+            except ForgeUnreachable as error:
+                if attempt == 3 or not error.maybe:
+                    raise
+                unknown = True
+                clock.sleep(4.0 ** (attempt - 1))
+            else:
+                return True
+        raise AssertionError  # the third try returns or raises
 
     def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
         """Whether a person took the issue away from the bot since the run began."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 
 
 def said(text: str) -> tuple[str, tuple[str, ...]]:
@@ -35,6 +35,8 @@ def refusal(what: str, verb: str, status: int, message: str, reasons: tuple[str,
         return ForgeUnreachable(f"{what}: {status} {said}", maybe=verb != "GET")
     if status == 401:
         return ForgeAccessRefused(f"{what}: 401 {said}; the token is wrong, expired or revoked: set a new one")
+    if status == 403 and "archived" in said.lower():
+        return IssueUnreadable(f"{what}: 403 {said}; unarchive it", code="repository_archived")
     if status == 403:
         return ForgeAccessRefused(f"{what}: 403 {said}; the token lacks a right (docs/forges.md lists them)")
     return ForgeRefused(f"{what}: {status} {said}", status=status, reasons=reasons or (message,))

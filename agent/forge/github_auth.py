@@ -56,6 +56,7 @@ class AppToken:
         self.installation: int | None = section.app.installation_id
         self.token: str | None = None
         self.until = datetime.min.replace(tzinfo=UTC)
+        self.permissions: dict[str, str] = {}  # of the newest token: {"issues": "write", …}
 
     def current(self) -> str:
         if self.token is None or self.until - clock.now() < EARLY:
@@ -77,6 +78,7 @@ class AppToken:
         made = self.call("POST", f"/app/installations/{self.installation}/access_tokens")
         self.token = str(made["token"])
         self.until = clock.parse(str(made["expires_at"]))
+        self.permissions = dict(made.get("permissions") or {})
 
     def _installation(self) -> int:
         """Where the app is installed: looked up by the owner, or by the first project."""

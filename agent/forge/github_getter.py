@@ -7,8 +7,10 @@ Called by the poller through `GitHubForge.getter`.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from agent import clock
 from agent.errors import ForgeRefused, IssueUnreadable
 from agent.forge.github_asking import last_actor
 from agent.forge.github_auth import AppToken
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 RESERVE = 0.1  # the last tenth of the budget belongs to running tasks
 LOOK_UPS = 50  # issues per look whose label's author is looked up; the rest waits for the next look
+SETTLED = timedelta(minutes=1)  # an issue that changed later may change again in the same second, unseen
 
 
 class GitHubTaskGetter:
@@ -34,9 +37,10 @@ class GitHubTaskGetter:
         self.problems: tuple[IssueUnreadable, ...] = ()
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
+        self._askers: dict[tuple[Any, ...], Any] = {}
 
     def get_task_list(self) -> list[Task]:
-        self._problems, self._look_ups = [], 0
+        self._problems, self._look_ups, self._askers = [], 0, {}
         with self.forge.wire.hurried(RESERVE):
             return self._look()
 
@@ -53,6 +57,7 @@ class GitHubTaskGetter:
                 continue
             if task is not None:
                 found[f"{owner}/{repo}", number] = task
+        self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = tuple(self._problems)
         return [found[place] for place in sorted(found)]
 
@@ -120,10 +125,16 @@ class GitHubTaskGetter:
         if places.may_ask(project, author):
             return login(author)
         where = f"{project.full_name}#{item['number']}"
-        if self._look_ups >= LOOK_UPS:
+        state = (project.full_name, item["number"], item.get("updated_at"), labelled)
+        if state in self.forge.askers:
+            actor = self.forge.askers[state]
+        elif self._look_ups >= LOOK_UPS:
             return None
-        self._look_ups += 1
-        actor = last_actor(self.forge, project, item["number"], labelled=labelled)
+        else:
+            self._look_ups += 1
+            actor = last_actor(self.forge, project, item["number"], labelled=labelled)
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = actor
         if actor is not None and places.may_ask(project, actor):
             return login(actor)
         who = login(actor) or login(author) or "a deleted account"

@@ -12,12 +12,12 @@ from urllib.parse import quote, urlsplit
 from agent import clock
 from agent.errors import ForgeError, ForgeRefused, IssueUnreadable
 from agent.forge.github_auth import AppToken
+from agent.forge.limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
     from agent.forge.github_wire import GitHubWire
     from agent.values import TaskKey
 
-KEPT_SECONDS = 600.0
 WRITERS = frozenset({"admin", "maintain", "write"})
 
 

@@ -5,6 +5,7 @@ Ready and draft go through GraphQL: REST can make a draft, and cannot turn one i
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
@@ -66,7 +67,8 @@ class Pulls:
                     log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
                     wanted["draft"] = False
                     continue
-                raise ForgeError(f"the pull request of {head} onto {base} cannot be opened: {error}") from error
+                said = f"the pull request of {head} onto {base} cannot be opened: {error}"
+                raise ForgeRefused(said, status=error.status, reasons=error.reasons) from error
         raise ForgeError(f"the pull request of {head} onto {base} cannot be opened")
 
     def update(
@@ -118,6 +120,12 @@ def ref(item: dict[str, Any]) -> PullRef:
         str(item["head"]["ref"]),
         str(item["base"]["ref"]),
     )
+
+
+def number_in(url: str | None) -> str | None:
+    """The number in the address of a pull request; None when it is none."""
+    found = re.search(r"/pull/([0-9]+)/?$", url or "")
+    return found[1] if found else None
 
 
 def fit_title(text: str) -> str:

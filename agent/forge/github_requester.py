@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-import requests
 from github.Auth import AppAuth, Auth
 from github.Requester import HTTPRequestsConnectionClass, HTTPSRequestsConnectionClass, Requester, RequestsResponse
 from jwt import PyJWTError
 
 from agent.errors import ConfigError
+from agent.forge.http import OneHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import requests
 
 TIMEOUT = 30
 _sessions = threading.local()
@@ -29,10 +30,10 @@ _sessions = threading.local()
 def _session(connection: Any) -> requests.Session:
     """One kept session a thread and address: a TLS handshake less per request."""
     known: dict[tuple[Any, ...], requests.Session] = _sessions.__dict__.setdefault("of", {})
-    kept: requests.Session = known.setdefault(
-        (connection.protocol, connection.host, connection.port, connection.verify), connection.session
-    )
-    return kept
+    address = (connection.protocol, connection.host, connection.port, connection.verify)
+    if address not in known:
+        known[address] = OneHost()
+    return known[address]
 
 
 def _send(connection: Any) -> RequestsResponse:
@@ -45,8 +46,6 @@ def _send(connection: Any) -> RequestsResponse:
         verify=connection.verify,
         allow_redirects=True,
     )
-    if urlsplit(answer.url).hostname != connection.host:
-        raise requests.exceptions.InvalidURL(f"redirected to another host, {urlsplit(answer.url).hostname}")
     return RequestsResponse(answer)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import ForgeError
-from agent.forge.base import Comment
+from agent.forge.base import Comment, Marked
 from agent.forge.github_places import is_bot, login
-from agent.forge.marks import carries
+from agent.forge.marks import all_in
 from agent.forge.talk import REMEMBERED, Cursor, digest
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Talk:
         newest, digests, news, left_out = cursor.since, dict(cursor.digests), [], 0
         for comment, user in self._all(query, cursor.pulls):
             newest = max(newest, comment.updated_at)
-            is_known = digests.pop(comment.id, None) == digest(comment.body)
+            known = digests.pop(comment.id, None)
             digests[comment.id] = digest(comment.body)
-            if is_known:
+            if known == digest(comment.body):
                 continue
             if self.places.is_own(user):
                 continue
             if self.places.may_ask(self.project, user):
-                news.append(comment)
+                news.append(replace(comment, is_edit=known is not None))
             else:
                 left_out += 1
         kept = dict(list(digests.items())[-REMEMBERED:])
@@ -62,10 +62,14 @@ class Talk:
 
     def find(self, marker: str) -> str | None:
         """The oldest own comment with the marker."""
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> Iterator[Marked]:
+        """Own comments with markers, by their numbers, as GitHub lists them."""
         for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments"):
-            if self.places.is_own(item.get("user")) and carries(item.get("body") or "", marker):
-                return str(item["id"])
-        return None
+            markers = all_in(item.get("body") or "")
+            if markers and self.places.is_own(item.get("user")):
+                yield Marked(str(item["id"]), markers, str(item.get("updated_at") or ""))
 
     def _all(self, query: dict[str, Any], pulls: Iterable[int]) -> Iterator[tuple[Comment, Any]]:
         """Every comment that changed; `pulls` are read beside the issue, with their reviews."""
@@ -90,15 +94,15 @@ def number_of(comment_id: str) -> str:
 
 
 def _comment(item: dict[str, Any], kind: str, heading: str = "") -> Comment:
-    body = str(item.get("body") or "")
     created = str(item.get("created_at") or item.get("submitted_at") or "")
     return Comment(
         f"{kind}{item['id']}",
         login(item.get("user")) or "ghost",
-        f"[{heading}]\n\n{body}" if heading else body,
+        str(item.get("body") or ""),
         created,
         str(item.get("updated_at") or created),
         is_bot(item.get("user")),
+        place=heading,
     )
 
 

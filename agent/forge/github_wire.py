@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -24,8 +23,9 @@ from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import github_answers as answers
 from agent.forge import http
 from agent.forge.github_auth import AppToken, SettingsToken, private_key
-from agent.forge.kept import KeptAnswers
+from agent.forge.kept import Answer, KeptAnswers, condition
 from agent.forge.limiter import EVERYTHING, Limiter
+from agent.forge.trust import trust_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,28 +43,21 @@ API = "application/vnd.github+json"
 VERSION = "2022-11-28"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A good answer: status, headers with lower-case names, decoded JSON (None for no body)."""
-
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    data: Any = None
-
-
 class GitHubWire:
     """The API at `section.base_url` as the account of the section.  `projects` help to find an app's installation."""
 
-    def __init__(self, section: Any, limits: Path, host: str, projects: tuple[str, ...] = ()) -> None:
+    def __init__(self, section: Any, base_dir: Path, host: str, projects: tuple[str, ...] = ()) -> None:
         self.section = section
         self.host = host
-        self.limiter = Limiter(limits, host)
+        self.limiter = Limiter(base_dir / "limits", host)
+        self.trust = trust_of(base_dir, section.ca_file)
         self.base_url = str(section.base_url).rstrip("/")
         self.prefix = urlsplit(self.base_url).path
         self.tokens: Tokens = (
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects)
         )
         self.kept = KeptAnswers(KEPT_BYTES)
+        self.pause = 0.0  # seconds between two looks, as the host asked last
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
 
@@ -90,18 +83,19 @@ class GitHubWire:
         refreshed = False
         for attempt in count(1):
             patience -= self.limiter.wait(bucket, change=verb != "GET", patience=patience, reserve=reserve)
+            kept = self.kept.find(verb, path, query)
             try:
-                status, headers, text = self._send("user", verb, path, query, body)
+                status, headers, text = self._send("user", verb, path, query, body, condition(kept))
             except requests.exceptions.RequestException as error:
                 unsent = http.unsent(error)
-                if attempt < TRIES and (again or unsent) and not isinstance(error, requests.exceptions.SSLError):
+                if attempt < TRIES and (again or unsent) and http.may_pass(error):
                     clock.sleep(4.0 ** (attempt - 1))
                     continue
                 raise ForgeUnreachable(f"{what}: {http.why(error)}", maybe=not unsent and verb != "GET") from error
             self._note(bucket, headers)
             if status < 400:
                 self.limiter.went_well()
-                return self._good(verb, path, query, status, headers, text, what)
+                return self.kept.answer(verb, path, query, kept, status, headers, text.encode(), what)
             message, reasons = answers.said(text)
             if status == 401 and not refreshed and self.tokens.refresh():
                 refreshed = True
@@ -160,6 +154,10 @@ class GitHubWire:
             raise ForgeRefused(f"{self.host}: {name}: {'; '.join(reasons)}", status=422, reasons=reasons)
         return data["data"][name]
 
+    def ca_file(self) -> Path | None:
+        """Whom the host may be certified by, brought up to date; None: whom everybody trusts."""
+        return None if self.trust is None else self.trust.file()
+
     def close(self) -> None:
         """Give connections and kept answers back."""
         if self._requesters:
@@ -172,6 +170,7 @@ class GitHubWire:
     # --- one request ------------------------------------------------------------------------------------------
 
     def _requester(self, kind: str) -> Any:
+        ca_file = self.ca_file()
         if kind not in self._requesters:
             from agent.forge import github_requester
 
@@ -179,15 +178,19 @@ class GitHubWire:
                 return github_requester.app_token(self.section.app.id, private_key(self.section))
 
             current = self.tokens.current if kind == "user" else as_app
-            self._requesters[kind] = github_requester.make(self.base_url, current, self.section.ca_file, AGENT)
+            self._requesters[kind] = github_requester.make(self.base_url, current, ca_file, AGENT)
         return self._requesters[kind]
 
     def _send(
-        self, kind: str, verb: str, path: str, query: Mapping[str, Any] | None, body: Any
+        self,
+        kind: str,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        extra: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, str], str]:
-        headers = {"Accept": API, "X-GitHub-Api-Version": VERSION}
-        if verb == "GET" and (etag := self.kept.etag(_name(path, query))):
-            headers["If-None-Match"] = etag
+        headers = {"Accept": API, "X-GitHub-Api-Version": VERSION, **(extra or {})}
         status, answered, text = self._requester(kind).requestJson(verb, path, dict(query or {}), headers, body)
         return status, answered, text
 
@@ -198,7 +201,7 @@ class GitHubWire:
             try:
                 status, _, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
             except requests.exceptions.RequestException as error:
-                if attempt == TRIES:
+                if attempt == TRIES or not http.may_pass(error):
                     raise ForgeUnreachable(f"{what}: {http.why(error)}") from error
                 status, text = 599, ""
             if status < 400:
@@ -209,30 +212,6 @@ class GitHubWire:
             message, reasons = answers.said(text)
             raise answers.refusal(what, verb, status, message, reasons)
         raise AssertionError  # the loop never ends by itself
-
-    def _good(
-        self,
-        verb: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        status: int,
-        headers: dict[str, str],
-        text: str,
-        what: str,
-    ) -> Answer:
-        name = _name(path, query)
-        if status == 304:
-            kept = self.kept.get(name)
-            if kept is None:
-                raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
-            return Answer(304, kept[0], json.loads(kept[1]))
-        try:
-            data = json.loads(text) if text else None
-        except ValueError as error:
-            raise ForgeUnreachable(f"{what}: {status}, and the body is not JSON: {text[:100]!r}", maybe=True) from error
-        if verb == "GET" and (etag := headers.get("etag")):
-            self.kept.put(name, etag, {key: headers[key] for key in ("link",) if key in headers}, text.encode())
-        return Answer(status, headers, data)
 
     def _next(self, link: str) -> str | None:
         """The path of the next page, without the API's own prefix; the host in it is not trusted."""
@@ -245,6 +224,7 @@ class GitHubWire:
     # --- limits -----------------------------------------------------------------------------------------------
 
     def _note(self, bucket: str, headers: Mapping[str, str]) -> None:
+        self.pause = http.poll_interval(headers) or self.pause
         try:
             remaining, limit = int(headers["x-ratelimit-remaining"]), int(headers["x-ratelimit-limit"])
             reset = float(headers["x-ratelimit-reset"])
@@ -281,7 +261,3 @@ def _bucket(path: str) -> str:
     if path.endswith("/graphql"):
         return "graphql"
     return "search" if path.startswith("/search/") else "core"
-
-
-def _name(path: str, query: Mapping[str, Any] | None) -> str:
-    return f"{path} {json.dumps(dict(query or {}), sort_keys=True)}"

@@ -9,32 +9,39 @@ rows 8, 9, 16, 17, 19, 21, 24, 25.  Built by `run/wiring.py`.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge import gitlab_rights
 from agent.forge import gitlab_text as text
+from agent.forge.address import on_gitlab
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
 from agent.forge.gitlab_asking import taken_away, who_asked
+from agent.forge.gitlab_changes import changed_of
 from agent.forge.gitlab_getter import GitLabTaskGetter
 from agent.forge.gitlab_items import Items, is_merge, number_of, state_of
-from agent.forge.gitlab_merges import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, Merges
+from agent.forge.gitlab_merges import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, Merges, ref
 from agent.forge.gitlab_places import DEVELOPER, Places, number, username
 from agent.forge.gitlab_section import addresses, listed
 from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
+from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
 from agent.forge.talk import Cursor
+from agent.forge.task import Task
+from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from agent.forge.base import Comment
+    from collections.abc import Mapping
+
+    from agent.forge.base import Comment, Marked
     from agent.forge.gitlab_places import Project
-    from agent.values import TaskKey
 
 GIT_USER = "oauth2"
-EXPIRES_SOON = 14  # days
 
 
 class GitLabForge:
@@ -46,6 +53,7 @@ class GitLabForge:
     source = "gitlab"
     max_comment = text.MAX_NOTE
     news_interval = 20.0
+    settle: float | None = 1.0
 
     def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
         self.section = section
@@ -53,7 +61,7 @@ class GitLabForge:
         self.base_url, self.instance = addresses(str(section.base_url))
         self.labels = Labels.of(section)
         self.projects = listed(section)
-        self.wire = GitLabWire(section, self.base_url, settings.base_dir / "limits", self.instance)
+        self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
         self.places = Places(self.wire, section)
         self.items = Items(self.wire, self.places, self.labels)
         self.told: set[str] = set()  # problems that were reported, so that each is reported once
@@ -76,8 +84,10 @@ class GitLabForge:
     def covers(self, key: TaskKey) -> bool:
         if (key.task_source, key.instance) != (self.source, self.instance):
             return False
-        if self.alone:
-            return True
+        return self.alone or self._may_cover(key)
+
+    def _may_cover(self, key: TaskKey) -> bool:
+        """Whether the project of a key of this instance is among those of the section."""
         name = f"{key.owner}/{key.repo}".casefold()
         if self.projects:
             return any(name == self._names(one).casefold() for one in self.projects)
@@ -88,31 +98,33 @@ class GitLabForge:
 
     def idle(self, interval: float) -> str:
         """What a look every `interval` seconds asks of the host in an hour in which nothing happens (for `doctor`)."""
+        return f"{self.per_hour(interval):.0f} requests per idle hour, all conditional"
+
+    def per_hour(self, interval: float) -> float:
+        """Requests of an hour of looks in which nothing happens: per place two lists of what waits and two of what
+        changed where tasks have ended, two of what is assigned, and the projects when what was learnt is too old."""
         looks = 3600 / interval
-        kept = min(looks, 6)  # what is learnt of projects lasts ten minutes
-        if self.projects:
-            asked = looks * (2 * len(self.projects) + 2) + kept * len(self.projects)
-        else:
-            asked = looks * (2 * len(self.lists) + 2) + kept
-        return f"{asked:.0f} requests per idle hour, all conditional"
+        places = self.projects or self.lists
+        anew = learnt_anew(interval) * (len(self.projects) if self.projects else 1)
+        return looks * (4 * len(places) + 2) + anew
 
     def rights(self) -> tuple[str, ...]:
-        """What is wrong with the token itself, or soon will be (for `doctor`)."""
-        try:
-            token = self.wire.get("/personal_access_tokens/self", patience=QUICK)
-        except (ForgeRefused, ForgeAccessRefused):
-            return ()  # an OAuth token, or an old GitLab: it does not say
-        found = []
-        if "api" not in token.get("scopes", ()):
-            scopes = ", ".join(token.get("scopes", ())) or "none"
-            found.append(f"{self.instance}: the token has the scopes {scopes}; it needs api")
-        if until := token.get("expires_at"):
-            days = (clock.parse(str(until)) - clock.now()).days
-            if days < EXPIRES_SOON:
-                found.append(f"{self.instance}: the token expires on {until}; make a new one and set it")
-        return tuple(found)
+        """What is wrong with the token and the account, or soon will be (for `doctor`)."""
+        return tuple(gitlab_rights.rights(self))
 
     # --- issues and merge requests that are tasks -------------------------------------------------------------
+
+    def task_at(self, address: str) -> Task | None:
+        found = on_gitlab(address, self.instance)
+        if found is None:
+            return None
+        key = TaskKey(self.source, found.owner, found.repo, found.kind, found.number, self.instance)
+        if not self._may_cover(key):
+            return None
+        _, item = self.items.get(key)
+        if state_of(item) != "open":
+            raise IssueUnreadable(f"{key} is {item.get('state')}; open it again, or write a new one")
+        return Task(key, self, user=username(item.get("author")) or None, title=str(item.get("title") or ""))
 
     def read(self, key: TaskKey) -> IssueText:
         project, item = self.items.get(key)
@@ -124,15 +136,11 @@ class GitLabForge:
         labels = self.items.label_names(item)
         body, base = base_of(str(item.get("description") or ""), labels)
         problems = []
+        pull: PullRef | None = None
         if is_merge(key):
-            if item.get("source_project_id") == project.id:
-                base = str(item["source_branch"])
-            else:
-                problems.append(
-                    f"!{key.task_id} comes from a fork: nothing is pushed there, the work starts from its target "
-                    f"branch; its commits are at refs/merge-requests/{key.task_id}/head"
-                )
-                base = str(item["target_branch"])
+            is_own = item.get("source_project_id") == project.id
+            pull = replace(ref(item), fork="" if is_own else self.places.name_of(item.get("source_project_id")))
+            base = pull.base
         if item.get("moved_to_id"):
             problems.append("the issue was moved to another project; set the label there")
         talk = self._talk(key, project)
@@ -153,6 +161,7 @@ class GitLabForge:
             updated_at=str(item.get("updated_at") or ""),
             cursor=cursor.text(),
             problems=tuple(problems),
+            pull=pull,
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
@@ -167,10 +176,23 @@ class GitLabForge:
         unchanged = cursor and after is before and pulls == known.pulls and not fresh
         return news, str(cursor) if unchanged else after.text()
 
-    def take(self, key: TaskKey) -> bool:
+    def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        return changed_of(self, watched, cursor)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in (self.places.own()[1], self.section.bot_name) if name))
+
+    @property
+    def pause(self) -> float:
+        return self.wire.pause
+
+    def take(self, key: TaskKey, *, again: bool = False) -> bool:
         with self.wire.limiter.exclusive():
             _, item = self.items.get(key)
-            if not self.items.waits(item):
+            waits = self.items.waits(item)
+            if again:
+                waits = state_of(item) == "open" and self.labels.can_start(self.items.label_names(item))
+            if not waits:
                 return False
             self.items.move(key, item, "processing")
             return True
@@ -200,7 +222,8 @@ class GitLabForge:
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
         number_of(key)
-        return self._talk(key, self.places.of(key)).find(marker)
+        with self.items.about(key):
+            return self._talk(key, self.places.of(key)).find(marker)
 
     def post_comment(self, key: TaskKey, body: str) -> str:
         note = self._fit(body)
@@ -218,15 +241,31 @@ class GitLabForge:
                     raise
         raise AssertionError  # the second try returns or raises
 
-    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
-        note = self._fit(body)
+    def marked_comments(self, key: TaskKey) -> tuple[Marked, ...]:
+        number_of(key)
+        with self.items.about(key):
+            return tuple(self._talk(key, self.places.of(key)).marked())
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        try:
+            self.wire.call("DELETE", self._own_note(key, comment_id))
+        except ForgeRefused as error:
+            if not is_missing(error):
+                raise
+
+    def _own_note(self, key: TaskKey, comment_id: str) -> str:
+        """The path of a note of the own account."""
         if not comment_id.isascii() or not comment_id.isdigit():
             raise ForgeError(f"{comment_id!r} is not the number of a note")
         path = f"{self.items.path(key, self.places.of(key))}/notes/{comment_id}"
+        if not self.places.is_own(self.wire.get(path).get("author")):
+            raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is left as it is")
+        return path
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        note = self._fit(body)
         try:
-            if not self.places.is_own(self.wire.get(path).get("author")):
-                raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is not edited")
-            self.wire.call("PUT", path, body={"body": note})
+            self.wire.call("PUT", self._own_note(key, comment_id), body={"body": note})
         except ForgeRefused as error:
             if is_missing(error):
                 raise ForgeError(f"note {comment_id} of {key} is gone and cannot be edited") from error
@@ -254,6 +293,9 @@ class GitLabForge:
                 if pause is None:
                     raise
                 clock.sleep(pause)
+            except ForgeAccessRefused as error:
+                self.items.check_archived(key, error)
+                raise
             else:
                 self._seen(key, pull)
                 return pull
@@ -270,9 +312,12 @@ class GitLabForge:
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
         project = self.places.of(key)
-        changed = Merges(self.wire, project).update(
-            pull.id, title=title, body=body, draft=draft, state=state, reviewer=lambda: self._reviewer(key, project)
-        )
+        merges, reviewer = Merges(self.wire, project), cache(lambda: self._reviewer(key, project))
+        try:
+            changed = merges.update(pull.id, title=title, body=body, draft=draft, state=state, reviewer=reviewer)
+        except ForgeAccessRefused as error:
+            self.items.check_archived(key, error)
+            raise
         self._seen(key, changed)
         return changed
 
@@ -281,7 +326,8 @@ class GitLabForge:
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key says it all
         project = self.places.of(key)
         if project.archived:
-            raise IssueUnreadable(f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it")
+            said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
+            raise IssueUnreadable(said, code="repository_archived")
         if not project.has_code or not project.has_merges:
             what = "its repository is" if not project.has_code else "merge requests are"
             raise IssueUnreadable(f"{project.full_name}: {what} switched off, so no result can be shown; switch it on")
@@ -289,10 +335,13 @@ class GitLabForge:
         # By base_url, not by `http_url_to_repo`: what GitLab calls itself may not be reachable from here.
         url = f"{self.base_url}/{project.full_name}.git"
         head = f"refs/merge-requests/{number_of(key)}/head" if is_merge(key) else None
-        return Repository(host, project.owner, project.name, url, project.default_branch, self.section.ca_file, head)
+        return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token for all projects
         return GIT_USER, self.wire.token()
+
+    def renew_login(self, key: TaskKey) -> None:
+        """A GitLab token is what the settings say."""
 
     def close(self) -> None:
         self.wire.close()

@@ -14,8 +14,9 @@ from urllib.parse import quote
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab_asking import who_asked
-from agent.forge.gitlab_places import DEVELOPER, KEPT_SECONDS, username
+from agent.forge.gitlab_places import DEVELOPER, username
 from agent.forge.gitlab_wire import QUICK
+from agent.forge.limiter import KEPT_SECONDS
 from agent.forge.task import Task
 from agent.values import TaskKey
 

@@ -6,12 +6,15 @@ Called by `gitlab.py` and the getter.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab_wire import PATIENT, is_missing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from agent.forge.base import Labels, LabelState
     from agent.forge.gitlab_places import Places, Project
     from agent.forge.gitlab_wire import GitLabWire
@@ -36,22 +39,38 @@ class Items:
 
     def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
         """One call about the issue or merge request of the key."""
-        try:
+        with self.about(key, change=verb != "GET"):
             return self.wire.call(verb, path, body=body, **more).data
+
+    @contextmanager
+    def about(self, key: TaskKey, *, change: bool = False) -> Iterator[None]:
+        """Inside, a refusal because the item is not there, or its project is archived, is IssueUnreadable."""
+        try:
+            yield
         except ForgeRefused as error:
             if not is_missing(error):
                 raise
-            project = self.places.of(key)
             self.places.forget(key)
-            if not is_merge(key) and not project.has_issues:
+            project = self.places.of(key)
+            off = not is_merge(key) and not project.has_issues
+            if off:
                 why = f"issues are switched off in {project.full_name}"
             else:
                 why = "it was deleted or never there, or the account may not see it"
-            raise IssueUnreadable(f"{key}: there is no such {key.task_type.replace('_', ' ')}; {why}") from error
+            said = f"{key}: there is no such {key.task_type.replace('_', ' ')}; {why}"
+            raise IssueUnreadable(said, code="issues_off" if off else "issue_unreadable") from error
         except ForgeAccessRefused as error:
-            if verb != "GET" and self.places.of(key).archived:
-                raise ForgeError(f"{key}: the project is archived, nothing can be written there ({error})") from error
+            if change:
+                self.check_archived(key, error)
             raise
+
+    def check_archived(self, key: TaskKey, error: ForgeAccessRefused) -> None:
+        """IssueUnreadable when a change was refused because the project is archived: GitLab's 403 does not say so.
+        What was learnt of the project may be older."""
+        self.places.forget(key)
+        if self.places.of(key).archived:
+            said = f"{key}: the project is archived, nothing can be written there; unarchive it ({error})"
+            raise IssueUnreadable(said, code="repository_archived") from error
 
     def move(self, key: TaskKey, item: dict[str, Any], to: LabelState) -> None:
         """One request adds and takes away: GitLab carries it out whole, makes a label that is new, and touches no

@@ -91,8 +91,10 @@ class Merges:
             except ForgeRefused as error:
                 if error.status == 409 and (there := self._open_one(head) or self._named(error, head)) is not None:
                     return there
-                kind = BranchUnknown if self._is_unknown(error, head) else ForgeError
-                raise kind(f"the merge request of {head} onto {base} cannot be opened: {error}") from error
+                said = f"the merge request of {head} onto {base} cannot be opened: {error}"
+                if self._is_unknown(error, head):
+                    raise BranchUnknown(said) from error
+                raise ForgeRefused(said, status=error.status, reasons=error.reasons) from error
 
     def update(
         self,

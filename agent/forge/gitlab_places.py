@@ -13,12 +13,12 @@ from urllib.parse import quote
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab_wire import PATIENT
+from agent.forge.limiter import KEPT_SECONDS
 
 if TYPE_CHECKING:
     from agent.forge.gitlab_wire import GitLabWire
     from agent.values import TaskKey
 
-KEPT_SECONDS = 600.0
 DEVELOPER = 30
 _MACHINE = re.compile(
     r"(project|group)_\d+_bot(_\w+)?|service_account_\w+|(alert|support|security|migration)-bot|ghost"
@@ -90,12 +90,19 @@ class Places:
         """The project of a key."""
         return self.project(f"{key.owner}/{key.repo}", patience=patience)
 
+    def name_of(self, project_id: int | None) -> str:
+        """The path of a project that may be another one's fork and not to be seen; then only what it is."""
+        try:
+            return self.project(str(project_id)).full_name if project_id is not None else "a project that is gone"
+        except (IssueUnreadable, ForgeAccessRefused):
+            return f"project {project_id}"
+
     def forget(self, key: TaskKey) -> None:
         """What was learnt about the project of a key may be wrong."""
         self._projects.pop(f"{key.owner}/{key.repo}", None)
 
     def learn(self, found: dict[str, Any]) -> Project:
-        """A project as an answer describes it; kept under its number too."""
+        """A project as an answer describes it; kept under its number and its path."""
         rights = found.get("permissions") or {}
         levels = [(rights.get(kind) or {}).get("access_level") or 0 for kind in ("project_access", "group_access")]
         project = Project(
@@ -109,7 +116,7 @@ class Places:
             found.get("visibility") == "private",
             max(levels),
         )
-        self._projects[str(project.id)] = (clock.monotonic(), project)
+        self._projects[str(project.id)] = self._projects[project.full_name] = (clock.monotonic(), project)
         return project
 
     # --- people -----------------------------------------------------------------------------------------------
@@ -137,7 +144,7 @@ class Places:
             return False
         if name not in self.allowed and (self.is_ours(user) or self.is_machine(user, patience=patience)):
             return False
-        return self._access_of(project, number(user), patience) >= DEVELOPER
+        return self.access_of(project, number(user), patience) >= DEVELOPER
 
     def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
         """Whether GitLab marks the account as a bot; it says so in one place only, asked once per account."""
@@ -153,7 +160,8 @@ class Places:
                 self._machines[who] = False
         return self._machines[who]
 
-    def _access_of(self, project: Project, who: int, patience: float) -> int:
+    def access_of(self, project: Project, who: int, patience: float) -> int:
+        """The level of an account in a project, inherited too; 0 for none."""
         asked = (project.id, who)
         kept = self._access.get(asked)
         if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:

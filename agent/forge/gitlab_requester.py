@@ -13,34 +13,25 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import gitlab
-import requests
+
+from agent.forge.http import Moved, OneHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    import requests
+
 TIMEOUT = 30.0
 
 
-class Moved(requests.exceptions.RequestException):
-    """The host sends a change somewhere else; it was not carried out."""
-
-
-class _Session(requests.Session):
-    """Stays on its host."""
+class _Session(OneHost):
+    """Keeps the last answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.answer: requests.Response | None = None
         self.hooks["response"].append(self._note)
-        self.auth = _as_it_is  # else requests asks ~/.netrc
-
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Called for each redirect.  requests would take off `Authorization` and leave `PRIVATE-TOKEN`."""
-        old, new = str(response.request.url), str(prepared_request.url)
-        if self.should_strip_auth(old, new):  # type: ignore[no-untyped-call]
-            raise Moved(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where GitLab is")
-        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
 
     def _note(self, response: requests.Response, **_: Any) -> None:
         self.answer = response
@@ -112,11 +103,3 @@ class Requester:
             self._threads.kept = kept
             self._sessions.append(session)
         return kept[1], kept[2]
-
-
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
-
-
-def _place(url: str) -> str:
-    return url.split("?", 1)[0]

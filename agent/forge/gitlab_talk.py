@@ -12,10 +12,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.forge.base import Comment
+from agent.forge.base import Comment, Marked
 from agent.forge.gitlab_places import username
 from agent.forge.gitlab_wire import PATIENT
-from agent.forge.marks import carries
+from agent.forge.marks import all_in
 from agent.forge.talk import REMEMBERED, Cursor, digest
 
 if TYPE_CHECKING:
@@ -52,20 +52,23 @@ class Talk:
         """(new and edited comments of people whose word counts, the next cursor, how many others were left out)."""
         newest, digests, left_out = cursor.since, dict(cursor.digests), 0
         news: list[tuple[Thing, dict[str, Any]]] = []
+        edited: set[str] = set()
         for thing, note in self._changed(cursor):
             newest = max(newest, _utc(note.get("updated_at")))
             key, now = str(note["id"]), digest(str(note.get("body") or ""))
-            if digests.pop(key, None) == now:
-                digests[key] = now
-                continue
+            known = digests.pop(key, None)
             digests[key] = now
+            if known == now:
+                continue
             if self.places.is_ours(note.get("author")):
                 continue
             if self.places.may_ask(self.project, note.get("author"), patience=self.patience):
                 news.append((thing, note))
+                edited |= {key} if known is not None else set()
             else:
                 left_out += 1
-        comments = sorted(self._comments(news), key=lambda comment: (comment.created_at, int(comment.id)))
+        written = (replace(comment, is_edit=comment.id in edited) for comment in self._comments(news))
+        comments = sorted(written, key=lambda comment: (comment.created_at, int(comment.id)))
         kept = dict(sorted(digests.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)[-REMEMBERED:])
         if newest == cursor.since and kept == cursor.digests:
             return tuple(comments), cursor, left_out
@@ -73,7 +76,16 @@ class Talk:
 
     def find(self, marker: str) -> str | None:
         """The oldest own note with the marker."""
-        return next((str(note["id"]) for note in self.own() if carries(str(note.get("body") or ""), marker)), None)
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> list[Marked]:
+        """Own notes with markers by their numbers: their times are those of several machines' clocks."""
+        found = [
+            Marked(str(note["id"]), markers, _utc(note.get("updated_at")))
+            for note in self.own()
+            if (markers := all_in(str(note.get("body") or "")))
+        ]
+        return sorted(found, key=lambda one: int(one.id))
 
     def own(self) -> Iterator[dict[str, Any]]:
         """Every note of the own account, oldest first."""
@@ -121,7 +133,7 @@ class Talk:
         return found
 
     def _comment(self, thing: Thing, note: dict[str, Any], thread: dict[str, Any] | None) -> Comment:
-        body, heading = str(note.get("body") or ""), []
+        heading = []
         if thing != self.thing:
             heading.append(f"Merge request !{thing.number}")
         if where := _place(note.get("position") or {}):
@@ -137,10 +149,11 @@ class Talk:
         return Comment(
             str(note["id"]),
             username(note.get("author")) or "ghost",
-            f"[{', '.join(heading)}]\n\n{body}" if heading else body,
+            str(note.get("body") or ""),
             created,
             _utc(note.get("updated_at")) or created,
             self.places.is_machine(note.get("author"), patience=self.patience),
+            place=", ".join(heading),
         )
 
 

@@ -7,8 +7,6 @@ merge request.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -19,8 +17,9 @@ from agent import __version__, clock
 from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import gitlab_answers as answers
 from agent.forge import http
-from agent.forge.kept import KeptAnswers
+from agent.forge.kept import Answer, KeptAnswers, condition, request_name
 from agent.forge.limiter import EVERYTHING, Limiter
+from agent.forge.trust import trust_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,27 +34,21 @@ PATIENT = 900.0  # … and of what must not be lost
 BUCKET = "api"
 API = "/api/v4"
 AGENT = f"makimono/{__version__}"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A good answer: status, headers with lower-case names, decoded JSON (None for no body)."""
-
-    status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
-    data: Any = None
+NO_JSON = "; is base_url the address of GitLab, with its sub-path?"
 
 
 class GitLabWire:
     """The API of the GitLab at `base_url` (host, port, sub-path) as the account of `section.token`."""
 
-    def __init__(self, section: Any, base_url: str, limits: Path, host: str) -> None:
+    def __init__(self, section: Any, base_url: str, base_dir: Path, host: str) -> None:
         self.section = section
         self.base_url = base_url
         self.prefix = urlsplit(base_url).path + API
         self.host = host
-        self.limiter = Limiter(limits, host)
+        self.limiter = Limiter(base_dir / "limits", host)
+        self.trust = trust_of(base_dir, section.ca_file)
         self.kept = KeptAnswers()
+        self.pause = 0.0  # seconds between two looks, as the host asked last
         self._requester: Requester | None = None
 
     def token(self) -> str:
@@ -83,20 +76,21 @@ class GitLabWire:
         change = verb != "GET"
         for attempt in count(1):
             patience -= self.limiter.wait(BUCKET, change=change, patience=patience, reserve=reserve)
+            kept = self.kept.find(verb, path, query)
             try:
-                status, headers, content = self._send(verb, path, query, body)
+                status, headers, content = self._send(verb, path, query, body, condition(kept))
             except requests.exceptions.RequestException as error:
                 unsent = http.unsent(error)
-                if attempt < TRIES and (again or unsent) and _may_pass(error):
+                if attempt < TRIES and (again or unsent) and http.may_pass(error):
                     clock.sleep(4.0 ** (attempt - 1))
                     continue
-                maybe = change and not unsent and not _is_redirect(error)
-                raise ForgeUnreachable(f"{what}: {_why(error)}", maybe=maybe) from error
+                raise ForgeUnreachable(f"{what}: {http.why(error)}", maybe=change and not unsent) from error
+            self.pause = http.poll_interval(headers) or self.pause
             if (known := answers.budget(headers)) is not None:
                 self.limiter.heard(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
             if status < 400:
                 self.limiter.went_well()
-                return self._good(verb, path, query, status, headers, content, what)
+                return self.kept.answer(verb, path, query, kept, status, headers, content, what, advice=NO_JSON)
             reasons = answers.said(content)
             if status == 429:
                 pause = self.limiter.slow_down(EVERYTHING, answers.pause(headers), "it asks to slow down (429)")
@@ -122,7 +116,7 @@ class GitLabWire:
         following: str | None = path
         params: dict[str, Any] = {"per_page": 100} | dict(query or {})
         seen = set()
-        while following is not None and (name := _name(following, params)) not in seen:
+        while following is not None and (name := request_name(following, params)) not in seen:
             seen.add(name)
             answer = self.call("GET", following, query=params, patience=patience, reserve=reserve)
             if not isinstance(answer.data, list):
@@ -137,6 +131,10 @@ class GitLabWire:
             else:
                 following = None
 
+    def ca_file(self) -> Path | None:
+        """Whom the host may be certified by, brought up to date; None: whom everybody trusts."""
+        return None if self.trust is None else self.trust.file()
+
     def close(self) -> None:
         """Give connections and kept answers back."""
         if self._requester is not None:
@@ -147,45 +145,15 @@ class GitLabWire:
     # --- one request ------------------------------------------------------------------------------------------
 
     def _send(
-        self, verb: str, path: str, query: Mapping[str, Any] | None, body: Any
+        self, verb: str, path: str, query: Mapping[str, Any] | None, body: Any, extra: Mapping[str, str]
     ) -> tuple[int, dict[str, str], bytes]:
+        ca_file = self.ca_file()
         if self._requester is None:
             from agent.forge.gitlab_requester import Requester
 
-            self._requester = Requester(self.base_url, self.section.ca_file, AGENT)
-        headers = {"Accept": "application/json"}
-        if verb == "GET" and (etag := self.kept.etag(_name(path, query))):
-            headers["If-None-Match"] = etag
+            self._requester = Requester(self.base_url, ca_file, AGENT)
+        headers = {"Accept": "application/json", **extra}
         return self._requester.send(verb, path, self.token(), query=query or {}, body=body, headers=headers)
-
-    def _good(
-        self,
-        verb: str,
-        path: str,
-        query: Mapping[str, Any] | None,
-        status: int,
-        headers: dict[str, str],
-        content: bytes,
-        what: str,
-    ) -> Answer:
-        name = _name(path, query)
-        if status == 304:
-            kept = self.kept.get(name)
-            if kept is None:
-                raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
-            return Answer(304, kept[0], json.loads(kept[1]))
-        try:
-            data = json.loads(content) if content else None
-        except ValueError as error:
-            start = content[:80].decode("utf-8", "replace")
-            raise ForgeUnreachable(
-                f"{what}: {status}, and the body is not JSON: {start!r}; is base_url the address of GitLab, with its "
-                f"sub-path?",
-                maybe=verb != "GET",
-            ) from error
-        if verb == "GET" and (etag := headers.get("etag")):
-            self.kept.put(name, etag, {key: headers[key] for key in ("link", "x-next-page") if key in headers}, content)
-        return Answer(status, headers, data)
 
     def _next(self, link: str) -> str | None:
         """Path and query of the next page, without the API's own prefix; host and sub-path in it are not trusted."""
@@ -196,25 +164,6 @@ class GitLabWire:
                 if found:
                     return f"{path}?{parts.query}"
         return None
-
-
-def _is_redirect(error: requests.exceptions.RequestException) -> bool:
-    """Whether the host sent us elsewhere: then nothing was carried out, and asking again is no use."""
-    return type(error).__name__ == "Moved"  # by name: python-gitlab is not imported here
-
-
-def _may_pass(error: requests.exceptions.RequestException) -> bool:
-    """Whether the same request may be answered in a moment."""
-    lasting = requests.exceptions.SSLError | requests.exceptions.InvalidURL | requests.exceptions.TooManyRedirects
-    return not isinstance(error, lasting) and not _is_redirect(error)
-
-
-def _why(error: requests.exceptions.RequestException) -> str:
-    return str(error) if _is_redirect(error) else http.why(error)
-
-
-def _name(path: str, query: Mapping[str, Any] | None) -> str:
-    return f"{path} {json.dumps(dict(query or {}), sort_keys=True)}"
 
 
 def is_missing(error: ForgeRefused) -> bool:

@@ -1,20 +1,42 @@
-"""What HTTP says in the same way to every forge: times, pauses, and whether a request that failed was ever sent.
-
-Pure functions; the wires of the forges call them.
+"""What HTTP says in the same way to every forge: times, pauses, whether a request that failed was ever sent, and a
+session that stays on its host.  The wires of the forges and their requesters use it.
 """
 
 from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
+from http.client import RemoteDisconnected
 from typing import TYPE_CHECKING
 
 import requests
 from urllib3.exceptions import NewConnectionError
 
 from agent import clock
+from agent.reasons import innermost, is_no_tls, is_untrusted, reason, tls_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_LASTING = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects)
+
+
+class Moved(requests.exceptions.RequestException):
+    """The host sends us to another one, with which nothing is spoken; the message says what to do."""
+
+
+class OneHost(requests.Session):
+    """Follows redirects on its host only, with Moved for any other, and asks no ~/.netrc."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.auth = _as_it_is  # with none, requests would put .netrc over our token
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Called for each redirect.  requests would take off `Authorization`, leave `PRIVATE-TOKEN`, and go."""
+        old, new = str(response.request.url), str(prepared_request.url)
+        if self.should_strip_auth(old, new):  # type: ignore[no-untyped-call]
+            raise Moved(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where the host is")
+        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
 
 
 def server_now(headers: Mapping[str, str]) -> float:
@@ -39,18 +61,44 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def poll_interval(headers: Mapping[str, str]) -> float:
+    """X-Poll-Interval in seconds: how long to leave a list alone; 0 without one that can be read."""
+    text = headers.get("x-poll-interval", "").strip()
+    return float(text) if text.isascii() and text.isdigit() else 0.0
+
+
 def unsent(error: requests.exceptions.RequestException) -> bool:
-    """Whether the request cannot have reached the server."""
-    if isinstance(error, requests.exceptions.ConnectTimeout | requests.exceptions.SSLError):
+    """Whether the request cannot have been carried out, since it never reached the server, or was sent elsewhere."""
+    if isinstance(error, requests.exceptions.ConnectTimeout | Moved) or is_untrusted(error) or is_no_tls(error):
         return True
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return isinstance(reason, NewConnectionError)
+    return isinstance(innermost(error), NewConnectionError)
+
+
+def may_pass(error: requests.exceptions.RequestException) -> bool:
+    """Whether the same request may be answered in a moment."""
+    return not (isinstance(error, (Moved, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
 
 
 def why(error: BaseException) -> str:
     """What kept a request from being answered, for a person."""
+    if isinstance(error, Moved):
+        return str(error)
+    if is_untrusted(error):
+        return f"{tls_reason(error)}; set ca_file to the host's own CA"
     if isinstance(error, requests.exceptions.SSLError):
-        return f"its certificate is not trusted ({error}); set ca_file to the host's own CA"
+        return f"TLS failed: {tls_reason(error)}; check base_url"
+    if isinstance(error, requests.exceptions.ConnectTimeout):
+        return "it did not take the connection in time"
     if isinstance(error, requests.exceptions.Timeout):
         return "no answer in time"
-    return f"no connection ({error})"
+    if isinstance(innermost(error), ConnectionResetError | BrokenPipeError | RemoteDisconnected):
+        return "the connection was cut before an answer came"
+    return f"no connection ({reason(error)})"
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _place(url: str) -> str:
+    return url.split("?", 1)[0]

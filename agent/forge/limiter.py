@@ -3,11 +3,13 @@
 It keeps what the forge said (how many requests are left until when, whom to leave alone until when) and paces changes,
 so that ten workers together behave as one polite client (field facts: row 8).  It knows no forge: an adapter tells it
 what an answer meant.  `{base_dir}/limits/{host}.json`, changed under the flock on the `.lock` beside it; a file that
-cannot be read counts as empty.  Times in the file are Unix seconds.
+cannot be read counts as empty, and what cannot be written each process counts for itself.  Times in the file are Unix
+seconds.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, disk
-from agent.errors import ForgeLimited
+from agent.errors import DiskError, ForgeLimited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +29,7 @@ PER_SECOND = 1.0  # … and how many a second after that (GitHub: "at least one 
 FIRST_PAUSE = 60.0  # when the forge says "slow down" without saying how long
 LONGEST_PAUSE = 900.0
 LOOK_AGAIN = 30.0
+KEPT_SECONDS = 600.0  # what is learnt of repositories and people is asked for again after that
 
 
 class Limiter:
@@ -37,6 +40,7 @@ class Limiter:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
         self.folder = folder
         self.path = folder / f"{name}.json"
+        self._unwritten: dict[str, Any] | None = None  # the state, while the file cannot hold it
 
     def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
         """Return when one request may be sent; sleeps for it, at most `patience` seconds, else ForgeLimited.  Returns
@@ -91,10 +95,6 @@ class Limiter:
         self._change(change)
         return pause
 
-    def budgets(self) -> dict[str, dict[str, float]]:
-        """bucket → `remaining`, `limit`, `reset` as last heard (for `doctor`)."""
-        return dict(self._read().get("buckets") or {})
-
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Hold what lets one process of this machine change labels or open a pull request at a time."""
@@ -132,6 +132,8 @@ class Limiter:
         return missing, "changes are paced"
 
     def _read(self) -> dict[str, Any]:
+        if self._unwritten is not None:
+            return self._unwritten
         try:
             state = orjson.loads(self.path.read_bytes())
         except (OSError, orjson.JSONDecodeError):
@@ -139,11 +141,26 @@ class Limiter:
         return state if _is_ours(state) else {}
 
     def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
-        disk.make_dir(self.folder)
-        with disk.locked(self.path.with_suffix(".lock")):
-            state = self._read()
-            change(state)
-            disk.write_file(self.path, orjson.dumps(state), sync=False)
+        """On a disk that is full this process counts by itself, so that it can still say why a task waits."""
+        state: dict[str, Any] | None = None
+        try:
+            disk.make_dir(self.folder)
+            with disk.locked(self.path.with_suffix(".lock")):
+                state = self._read()
+                change(state)
+                disk.write_file(self.path, orjson.dumps(state), sync=False)
+        except DiskError:
+            if state is None:
+                state = self._read()
+                change(state)
+            self._unwritten = state
+        else:
+            self._unwritten = None
+
+
+def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
+    """How often an hour what is kept for `kept` seconds is asked for again by looks every `interval` seconds."""
+    return 3600 / (interval * math.ceil(kept / interval))
 
 
 def _is_ours(state: Any) -> bool:

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+import orjson
+
 from agent import clock
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
 from agent.forge import front
@@ -25,10 +27,13 @@ from agent.observe import log
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from agent.forge.base import Comment
+    from collections.abc import Callable, Mapping
+
+    from agent.forge.base import Comment, Marked
 
 OWNER = "local"
 REPO = "default"
+SETTLED = 1.0
 _STATES: dict[str, Literal["open", "closed"]] = {"open": "open", "closed": "closed"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|[\w.-]+@[\w.-]+:")
@@ -40,6 +45,8 @@ class LocalForge:
     source = "local"
     max_comment = 1_000_000
     news_interval = 5.0
+    settle: float | None = None
+    pause = 0.0
 
     def __init__(self, settings: Any) -> None:
         section = settings.local
@@ -100,7 +107,24 @@ class LocalForge:
                 log.get("forge").warning("comment_skipped", why=problem)
         return news, following
 
-    def take(self, key: TaskKey) -> bool:
+    def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        """By the times of an issue's two files; one that was saved within the last second may be saved again unseen."""
+        try:
+            known = dict(orjson.loads(cursor))
+        except (ValueError, TypeError):
+            known = {}
+        now, times, found = clock.now().timestamp(), {}, {}
+        for key in watched:
+            saved = [self.files.modified(_relative(key, suffix)) for suffix in (".md", ".comments.jsonl")]
+            if known.get(key.task_id) != saved:
+                found[key] = clock.stamp(datetime.fromtimestamp(max(saved), UTC))
+            times[key.task_id] = saved if max(saved) < now - SETTLED else None
+        return found, orjson.dumps(times).decode()
+
+    def names(self) -> tuple[str, ...]:
+        return (self.bot,)
+
+    def take(self, key: TaskKey, *, again: bool = False) -> bool:
         relative = _relative(key)
         waits = False
 
@@ -109,16 +133,14 @@ class LocalForge:
             head, start = front.split(data, self._name(relative))
             present = head.items("labels")
             waits = self.labels.queued in present
+            if again:
+                waits = head.value("state") == "open" and self.labels.can_start(present)
             if not waits:
                 return data
             remove, add = self.labels.change(present, "processing")
             return head.with_items("labels", remove, add).text.encode() + data[start:]
 
-        with self.files.locked():
-            try:
-                self.files.rewrite(relative, change)
-            except FileNotFoundError:
-                raise self._gone(relative) from None
+        self._rewrite(relative, change)
         return waits
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
@@ -129,11 +151,7 @@ class LocalForge:
             remove, add = self.labels.change(head.items("labels"), to)
             return head.with_items("labels", remove, add).text.encode() + data[start:]
 
-        with self.files.locked():
-            try:
-                self.files.rewrite(relative, change)
-            except FileNotFoundError:
-                raise self._gone(relative) from None
+        self._rewrite(relative, change)
 
     def control(self, key: TaskKey) -> Literal["stop"] | None:
         relative = _relative(key)
@@ -152,6 +170,13 @@ class LocalForge:
         with self.files.locked():
             self._data(_relative(key), 1)
             return self._comments(key).post(text)
+
+    def marked_comments(self, key: TaskKey) -> tuple[Marked, ...]:
+        return self._comments(key).marked()
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        with self.files.locked():
+            self._comments(key).remove(comment_id)
 
     def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
         text = self._fit(body)
@@ -189,6 +214,9 @@ class LocalForge:
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
         return Repository("local", OWNER, key.repo, self.address(key.repo, self._name(_relative(issue.key))))
 
+    def renew_login(self, key: TaskKey) -> None:
+        """A folder asks for no login."""
+
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - the contract has it
         return None
 
@@ -204,6 +232,9 @@ class LocalForge:
                 f"Write `repo: NAME` with one of them, or add it to local.repos in config.yaml"
             )
         return self.repos[repo]
+
+    def task_at(self, address: str) -> Task | None:  # noqa: ARG002 - an issue is a file, and has no address
+        return None
 
     def task(self, number: int, *, waiting: bool = True) -> Task | None:
         """The task of an issue that waits for one (or, with `waiting` False, of any open issue), else None; reads no
@@ -230,6 +261,13 @@ class LocalForge:
             return self.files.read(relative, limit)
         except FileNotFoundError:
             raise self._gone(relative) from None
+
+    def _rewrite(self, relative: str, change: Callable[[bytes], bytes]) -> None:
+        with self.files.locked():
+            try:
+                self.files.rewrite(relative, change)
+            except FileNotFoundError:
+                raise self._gone(relative) from None
 
     def _gone(self, relative: str) -> IssueUnreadable:
         return IssueUnreadable(f"{self._name(relative)}: there is no such issue; it was removed or never there")

@@ -8,6 +8,7 @@ Ours are appended; an edit replaces one line and leaves every other byte.  Calle
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,8 @@ import orjson
 
 from agent import clock
 from agent.errors import ForgeError
-from agent.forge.base import Comment
-from agent.forge.marks import carries
+from agent.forge.base import Comment, Marked
+from agent.forge.marks import all_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,12 +70,21 @@ class LocalComments:
         """(new and edited ones of people, the next cursor, problems)."""
         comments, problems = self.of_people()
         known = _known(cursor)
-        news = tuple(comment for comment in comments if known.get(comment.id) != _digest(comment))
+        news = tuple(
+            replace(comment, is_edit=comment.id in known)
+            for comment in comments
+            if known.get(comment.id) != _digest(comment)
+        )
         return news, cursor_of(comments, known), problems
 
     def find(self, marker: str) -> str | None:
         """The oldest own one with the marker."""
-        return next((one.id for one in self.all()[0] if one.author == self.bot and carries(one.body, marker)), None)
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> tuple[Marked, ...]:
+        """Own ones with markers, in the file's order, which is that of their numbers."""
+        own = (one for one in self.all()[0] if one.author == self.bot)
+        return tuple(Marked(one.id, markers, one.updated_at) for one in own if (markers := all_in(one.body)))
 
     def post(self, body: str) -> str:
         """Append one as the own account; called under the tracker's lock."""
@@ -90,11 +100,8 @@ class LocalComments:
 
         def change(data: bytes) -> bytes:
             for start, line in _lines(data):
-                try:
-                    found = _comment(line)
-                except ValueError:
-                    continue
-                if found.id != comment_id or found.author != self.bot:
+                found = _found(line)
+                if found is None or found.id != comment_id or found.author != self.bot:
                     continue
                 if found.body == body:
                     return data
@@ -110,6 +117,22 @@ class LocalComments:
             self.files.rewrite(self.relative, change)
         except FileNotFoundError:
             change(b"")
+
+    def remove(self, comment_id: str) -> None:
+        """Take an own one out; called under the tracker's lock."""
+
+        def change(data: bytes) -> bytes:
+            for start, line in _lines(data):
+                found = _found(line)
+                if found is not None and found.id == comment_id:
+                    if found.author != self.bot:
+                        where = self.files.root / self.relative
+                        raise ForgeError(f"{where}: comment {comment_id} belongs to {found.author!r} and is left there")
+                    return data[:start] + data[start + len(line) + 1 :]
+            return data
+
+        with suppress(FileNotFoundError):
+            self.files.rewrite(self.relative, change)
 
     def _is_ours_torn(self, line: bytes) -> bool:
         """Whether an unfinished line is what a killed `post` left: it begins as ours do, and is no whole comment."""
@@ -165,6 +188,14 @@ def _comment(line: bytes) -> Comment:
             f"h{blake2b(said, digest_size=6).hexdigest()}", record["author"], record["body"], created, updated
         )
     return Comment(str(number), record["author"], record["body"], created, updated)
+
+
+def _found(line: bytes) -> Comment | None:
+    """The comment of a line, None when it cannot be read."""
+    try:
+        return _comment(line)
+    except ValueError:
+        return None
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

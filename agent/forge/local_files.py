@@ -143,7 +143,7 @@ class TrackerFiles:
                     glue = b"\n"
             disk.append(descriptor, glue + line + b"\n", path)
             with disk.writing(path):
-                os.fsync(descriptor)
+                disk.fsync(descriptor, path)
         finally:
             os.close(descriptor)
         if not size:
@@ -176,7 +176,7 @@ def _replace(path: Path, new: bytes, before: os.stat_result) -> bool:
         with disk.replacing(path, MODE) as temporary:
             disk.write_all(temporary, new)
             _take_after(temporary, before)
-            os.fsync(temporary)
+            disk.fsync(temporary, path)
             _compare(path, before)
     except _ChangedMeanwhileError:
         return False

@@ -12,7 +12,7 @@ import re
 PREFIX = "makimono"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
-_MARK = re.compile(r"<!-- (makimono:[A-Za-z0-9._:-]+) -->")
+_MARK = re.compile(r"<!-- (makimono:[A-Za-z0-9._-]+:[A-Za-z0-9._:-]+) -->")
 _BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
 
 
@@ -29,20 +29,26 @@ def hidden(mark: str) -> str:
     return f"<!-- {mark} -->"
 
 
-def marked(body: str, mark: str) -> str:
-    """`body` with the hidden marker as its last line."""
-    return f"{without_markers(body).rstrip()}\n\n{hidden(mark)}"
-
-
-def carries(body: str, mark: str) -> bool:
-    """Whether `body` holds exactly this marker (`…:final` is not in `…:final2`)."""
-    return hidden(mark) in body
+def marked(body: str, *marks: str) -> str:
+    """`body` with the hidden markers as its last lines."""
+    return "\n".join((f"{without_markers(body).rstrip()}\n", *map(hidden, marks)))
 
 
 def hidden_in(body: str) -> str | None:
     """The last marker that `body` holds, None when there is none."""
     found = _MARK.findall(body)
     return str(found[-1]) if found else None
+
+
+def all_in(body: str) -> tuple[str, ...]:
+    """Every marker that `body` holds, as they stand there."""
+    return tuple(str(found) for found in _MARK.findall(body))
+
+
+def parts_of(mark: str) -> tuple[str, str]:
+    """(uuid, name) of a marker."""
+    _, uuid, name = mark.split(":", 2)
+    return uuid, name
 
 
 def without_markers(text: str) -> str:

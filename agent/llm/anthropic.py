@@ -41,8 +41,8 @@ class AnthropicClient(ChatClient):
 
     def parameters(self, output: int) -> Json:
         """What stands before tools and system, always in this order."""
-        most = output or max(1, min(MOST, self.keys.context_length // 4))
-        return {"model": self.model, "max_tokens": most, "stream": True}
+        most = output or min(MOST, self.quarter)
+        return {"model": self.model, "max_tokens": min(most, self.most_output or most), "stream": True}
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -17,6 +20,8 @@ import orjson
 
 from agent import clock, disk
 from agent.config import settings_of
+from agent.config.base import PROVIDERS
+from agent.config.window import configured_window
 from agent.errors import AnswerUnreadable, ContextError, ContextOverflow, HistoryRefused, ModelError, RequestRefused
 from agent.llm import urls
 from agent.llm.base import Check
@@ -35,7 +40,16 @@ if TYPE_CHECKING:
     from agent.llm.transport import Stream
     from agent.values import Answer, Control, Json, Messages, Plan
 
+MOST_OUTPUT = re.compile(
+    r"at most (?P<openai>\d+) ?(?:completion |output )?tokens"
+    r"|max_tokens.{0,80}<= ?(?P<vllm>\d+)"
+    r"|max_tokens: \d+ > (?P<anthropic>\d+)"
+    r"|range of max_tokens is \[\d+, ?(?P<deepseek>\d+)\]"
+    r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
+)
+"""How servers say, in lower case, what a model writes at most."""
 READ = 1 << 16
+KEPT = "kept.json"
 PROBE = 10.0  # seconds for a question about the server
 
 
@@ -70,7 +84,11 @@ class ChatClient(ABC):
         self.summary: Answer | None = None  # the last answer of `get_summary`, for its usage
         self.lines = Lines()
         self.alternate = False  # learnt: this template counts turns
+        self.most_output = 0  # learnt: what the model can write at most
+        self._window: int | None = None  # what the server has loaded, once it was asked
+        self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
+        self._heard_of: set[str] = set()
 
     # --- what a provider says ---------------------------------------------------------------------------------
 
@@ -106,6 +124,11 @@ class ChatClient(ABC):
     def amend(self, error: RequestRefused | HistoryRefused) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
         words = str(error).lower()
+        if isinstance(error, RequestRefused):
+            if self.most_output or (found := MOST_OUTPUT.search(words)) is None:
+                return False
+            self.most_output = int(found[str(found.lastgroup)])
+            return True
         if (
             isinstance(error, HistoryRefused)
             and "alternat" in words
@@ -117,7 +140,7 @@ class ChatClient(ABC):
         return False
 
     def judge(self, answer: Answer, plan: Plan | None) -> None:  # noqa: B027 - most servers tell themselves
-        """Raise when an answer that looks whole must not be used."""
+        """Raise when an answer that looks whole must not be used; without a plan it is that to a summary request."""
 
     def loaded_window(self) -> int | None:
         return None
@@ -141,9 +164,13 @@ class ChatClient(ABC):
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
         spans = plan.spans if plan is not None else (Span(self.message_store.get_current_context_file()),)
         shape = self.lines.check(spans)
-        output = self.output(plan.output if plan is not None else 0)
+        self._input_limit = plan.limit if plan is not None else 0
+        wanted = plan.output if plan is not None else 0
         tokens = plan.tokens if plan is not None else 0
-        answer = self.ask(lambda out: self.encode(out, spans, shape, output), taken=shape.ids, tokens=tokens)
+        answer = self.ask(
+            lambda out: self.encode(out, spans, shape, self.output(wanted)), taken=shape.ids, tokens=tokens
+        )
+        answer = at_the_limit(answer, self.output(wanted))
         self.judge(answer, plan)
         self.message_store.add_message(
             "assistant",
@@ -157,7 +184,8 @@ class ChatClient(ABC):
 
     def get_summary(self, path: Path) -> str:
         answer = self.ask(lambda out: self.encode_summary(out, escaped(Path(path))), summary=True)
-        self.summary = answer
+        self.summary = answer = at_the_limit(answer, self.output(0))
+        self.judge(answer, None)
         if answer.finish_reason == "length":
             raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
         if answer.calls or not answer.text.strip():
@@ -176,7 +204,7 @@ class ChatClient(ABC):
         started = clock.monotonic()
         while True:
             try:
-                with self.request(write) as path:
+                with self.request(write, keep=not summary) as path:
                     more = self.request_headers(summary=summary)
                     self.emit("request_sent", tokens=tokens, bytes=path.stat().st_size)
                     draft = insist(
@@ -190,6 +218,7 @@ class ChatClient(ABC):
                 usage = (answer.usage or Usage()).to_dict()
                 seconds = round(clock.monotonic() - started, 3)
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
+                self._who_answered(answer.model)
                 return answer
             except (RequestRefused, HistoryRefused) as error:
                 if not self.amend(error):
@@ -201,24 +230,38 @@ class ChatClient(ABC):
                 self.emit("model_failed", code=error.code, error=str(error))
                 raise
 
+    def _who_answered(self, name: str) -> None:
+        """Say it once when it was another model: a server with a single one loaded passes over the name it is given."""
+        if name and name not in self._heard_of and not answers_as(self.model, name):
+            self.emit("model_differs", answered=name)
+        self._heard_of.add(name)
+
     def emit(self, name: str, **fields: Any) -> None:
         """Announce."""
         if self.events is not None:
             self.events.emit(name, provider=self.provider, model=self.model, **fields)
 
     @contextmanager
-    def request(self, write: Callable[[BinaryIO], None]) -> Iterator[Path]:
-        """request.json while the block runs."""
-        path = self.context_dir / "request.json"
+    def request(self, write: Callable[[BinaryIO], None], *, keep: bool) -> Iterator[Path]:
+        """request.json while the block runs.  With `keep` it lies aside as `kept.json` until the next such request,
+        which is written over it, or goes on from it (`OpenAIClient.encode`)."""
+        path, aside = self.context_dir / "request.json", self.context_dir / KEPT
         try:
             with disk.writing(path):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+                if keep:
+                    with suppress(FileNotFoundError):  # the first
+                        os.replace(aside, path)  # noqa: PTH105 - each turn
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
                     write(out)
+                    out.truncate()
             yield path
         finally:
             with suppress(OSError):  # what went wrong before matters more; a left-over is overwritten by the next
-                path.unlink()
+                if keep:
+                    os.replace(path, aside)  # noqa: PTH105
+                else:
+                    path.unlink()
 
     def send(self, path: Path, more: Mapping[str, str]) -> Draft:
         """One try."""
@@ -264,9 +307,24 @@ class ChatClient(ABC):
         return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
 
     def output(self, wanted: int) -> int:
-        """The most tokens of an answer: what the plan reserves, and what is configured, whichever is less."""
-        limits = [limit for limit in (wanted, self.keys.max_output_tokens or 0) if limit > 0]
-        return min(limits, default=0)
+        """The most tokens of an answer, 0 for no limit: the less of what the plan reserves and what is configured.
+        Without a plan's word (summaries) what is configured may be more than has room beside a prompt."""
+        most = self.keys.max_output_tokens or 0
+        if wanted <= 0:
+            wanted = min(most, self.quarter)
+        return min(wanted, most or wanted, self.most_output or wanted)
+
+    @cached_property
+    def configured(self) -> int:
+        """The window of this model as configured."""
+        return configured_window(self.settings, self.provider, self.model)[0]
+
+    @property
+    def quarter(self) -> int:
+        """A quarter of the window, as far as it is known without asking: what `window/limits.py` keeps for an answer at
+        most.  A third of what the input may be is less than that."""
+        known = [size // 4 for size in (self.configured, self._window or 0) if size]
+        return max(1, min([*known, self._input_limit // 3] if self._input_limit else known))
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
         """One question about the server: its JSON, None when the answer is not JSON.  Raises ModelError."""
@@ -288,19 +346,38 @@ class ChatClient(ABC):
             return Check(True, f"{self.who} answers; it lists no models, so {self.model!r} could not be looked for")
         if not any(same_model(self.model, known) for known in models):
             shown = ", ".join(sorted(models)[:12])
-            return Check(False, f"{self.who} answers, but has no model {self.model!r}; it has {shown}. Set llm model")
+            key = f"llm.{self.provider if self.provider in PROVIDERS else 'plugin'}.model"
+            found = f"{self.who} answers, but has no model {self.model!r}; it has {shown}"
+            return Check(False, f"{found}. Set {key} to one of them, or get it")
         window = self.loaded_window()
         return Check(True, f"{self.describe()} answers{f', window {window} tokens' if window else ''}")
 
     def close(self) -> None:
+        with suppress(OSError):
+            (self.context_dir / KEPT).unlink(missing_ok=True)
         if self._transport is not None:
             self._transport.close()
             self._transport = None
 
 
+def at_the_limit(answer: Answer, output: int) -> Answer:
+    """The answer with its true reason: one that has just as many tokens as were allowed was cut there, whatever a
+    router between us and the model made of `length`."""
+    if not output or answer.usage is None or answer.usage.completion != output:
+        return answer
+    return replace(answer, finish_reason="length")
+
+
 def same_model(wanted: str, known: str) -> bool:
     """Whether two names mean one model; a missing tag is `latest`."""
     return known in (wanted, f"{wanted}:latest") or wanted == f"{known}:latest"
+
+
+def answers_as(wanted: str, answered: str) -> bool:
+    """Whether a model of this name may have answered for the wanted one: with a date or a tag behind it, with or
+    without the name of who made it before it."""
+    one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
+    return one.startswith(other) or other.startswith(one)
 
 
 def escaped(path: Path) -> Iterator[bytes]:

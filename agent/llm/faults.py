@@ -105,7 +105,7 @@ HISTORY = re.compile(
     r"|expected a string, got null"
     r"|invalid message content type"
     r"|content' field must be a string"
-    r"|string does not match pattern.*messages"
+    r"|invalid (?:type for |value for )?'messages\b(?!.*string too long)"
     r"|is too short - 'messages'"
     r"|is not one of \[.*\] - 'messages"
     r"|invalid tool call arguments"

@@ -56,7 +56,7 @@ class LMStudioClient(OpenAIClient):
 
     def _load(self, entry: Json) -> int | None:
         """Load with the configured window, at most what the model was made for."""
-        wanted = min(self.keys.context_length, whole(entry.get("max_context_length")) or self.keys.context_length)
+        wanted = min(self.configured, whole(entry.get("max_context_length")) or self.configured)
         answer = self.fetch(
             "POST",
             f"{self.root}/api/v1/models/load",

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from agent.config.window import configured_window
-from agent.errors import ContextOverflow, ModelError
+from agent.errors import ModelError
 from agent.llm import urls, wire_ollama, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.openai import whole
+from agent.llm.silent import SilentCuts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,7 @@ class OllamaClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._window: int | None = None
-        self._believed = 0  # the last prompt count that agreed with the estimate
+        self.cuts = SilentCuts()
 
     @property
     def root(self) -> str:
@@ -54,8 +54,7 @@ class OllamaClient(ChatClient):
         """`num_ctx` of every request: the configured window, at most what the model was trained for.  It never changes,
         because another value makes the server load the model again."""
         if self._window is None:
-            tokens, _ = configured_window(self.settings, self.provider, self.model)
-            self._window = min(tokens, self._trained() or tokens)
+            self._window = min(self.configured, self._trained() or self.configured)
         return self._window
 
     def _trained(self) -> int | None:
@@ -73,7 +72,12 @@ class OllamaClient(ChatClient):
         if output:
             options["num_predict"] = output
         fields = {"model": self.model, "stream": True, "truncate": False, "shift": False, "options": options}
-        return wire_openai.header(fields, self.tools if tools else ())
+        return wire_openai.header(fields, self.offered if tools else b"")
+
+    @cached_property
+    def offered(self) -> bytes:
+        """The tools on this wire."""
+        return wire_openai.offered(self.tools)
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         out.write(self.header(output, tools=True))
@@ -89,22 +93,15 @@ class OllamaClient(ChatClient):
     # --- answer -----------------------------------------------------------------------------------------------
 
     def read(self, stream: Stream) -> Draft:
-        return wire_ollama.read_answer(stream, self.who)
+        draft = wire_ollama.read_answer(stream, self.who)
+        if draft.usage is not None and draft.usage.prompt + draft.usage.completion >= self.loaded_window():
+            draft.finish = "length"  # a server without `shift` forgot the oldest half meanwhile, and says `stop`
+        return draft
 
     def judge(self, answer: Answer, plan: Plan | None) -> None:
-        """A prompt that was cut without a word is an overflow; the answer to it is not used."""
-        if answer.usage is None:
-            return
-        reported, estimated = answer.usage.prompt, plan.tokens if plan is not None else 0
-        if wire_ollama.was_cut(reported, estimated, self.loaded_window(), self._believed):
-            raise ContextOverflow(
-                f"{self.who} read only {reported} tokens of the {estimated or 'many'} that were sent: it cut the "
-                f"prompt silently. Its window is smaller than num_ctx {self.loaded_window()}; see "
-                f"OLLAMA_CONTEXT_LENGTH and `ollama ps`",
-                limit=wire_ollama.window_behind(reported),
-                requested=estimated or None,
-            )
-        self._believed = max(self._believed, reported)
+        window = self.loaded_window()
+        why = f"Its window is smaller than num_ctx {window}; see OLLAMA_CONTEXT_LENGTH and `ollama ps`"
+        self.cuts.judge(answer, plan, window, self.who, why)
 
     # --- server -----------------------------------------------------------------------------------------------
 

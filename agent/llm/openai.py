@@ -6,14 +6,18 @@ The limit of the answer has two names; which one is right is known by host, and 
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import orjson
 
 from agent.errors import HistoryRefused, ModelError, RequestRefused
 from agent.llm import urls, wire_openai
-from agent.llm.client import ChatClient
+from agent.llm.client import ChatClient, same_model
+from agent.llm.silent import SilentCuts
+from agent.llm.spans import sized
 from agent.llm.tidy import tidied
+from agent.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,10 +25,10 @@ if TYPE_CHECKING:
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
-    from agent.values import Json, Span
+    from agent.values import Answer, Json, Plan
 
 NOT_TAKEN = re.compile(r"unsupported|not supported|unrecogni[sz]ed|unknown|not permitted|unexpected|extra|not allowed")
-MOST_OUTPUT = re.compile(r"(?:supports at most|max_tokens.{0,80}<=|at most) ?(\d+) ?(?:completion |output )?tokens")
+NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
 
 
 class OpenAIClient(ChatClient):
@@ -40,10 +44,11 @@ class OpenAIClient(ChatClient):
         self.local = not any(host == known or host.endswith(known) for known in self.official)
         self.limit_key = "max_tokens" if self.local else "max_completion_tokens"
         self.asks_usage = True
-        self.most_output = 0  # learnt: what the model can write at most
         self._swapped = False
+        self._written: wire_openai.Written | None = None
         self._asked_window = False
-        self._window: int | None = None
+        self.cuts: SilentCuts | None = None  # for a server that is known to cut prompts
+        self.no_null = False  # learnt: this server wants text beside calls too
 
     @property
     def api(self) -> str:
@@ -65,21 +70,36 @@ class OpenAIClient(ChatClient):
         if self.asks_usage:
             fields["stream_options"] = {"include_usage": True}
         if output:
-            fields[self.limit_key] = min(output, self.most_output or output)
+            fields[self.limit_key] = output
         return fields
 
+    @cached_property
+    def offered(self) -> bytes:
+        """The tools on this wire."""
+        return wire_openai.offered(self.tools)
+
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+        """A request that only goes on from the last one, which `out` still holds, is written from there."""
         wire_openai.check_tools(self.tools)
-        out.write(wire_openai.header(self.parameters(output), self.tools))
-        if self.alternate or shape.empty or (self.local and not shape.tidy):
+        header = wire_openai.header(self.parameters(output), self.offered)
+        before, self._written = self._written, None  # until all of it is written
+        if self.alternate or self.no_null or shape.empty or (self.local and not shape.tidy):
+            out.write(header)
             messages = tidied(spans, shape, merge=self.local, alternate=self.alternate)
+            if self.no_null:
+                messages = (message | {"content": message["content"] or ""} for message in messages)
             wire_openai.join(out, (orjson.dumps(message) for message in messages))
         else:
-            wire_openai.copy(out, spans)
+            parts = sized(spans)
+            rest = before.rest(out, header, parts, shape) if before is not None else None
+            if rest is None:
+                out.write(header)
+            if wire_openai.copy(out, [Span(*part) for part in parts] if rest is None else [rest]):
+                self._written = wire_openai.Written(header, shape, parts, out.tell())
         out.write(b"]}")
 
     def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
-        out.write(wire_openai.header(self.parameters(self.output(0)), ()))
+        out.write(wire_openai.header(self.parameters(self.output(0))))
         out.write(b'{"role":"user","content":"')
         out.writelines(text)
         out.write(b'"}]}')
@@ -94,15 +114,20 @@ class OpenAIClient(ChatClient):
                 self.limit_key = "max_tokens" if self.limit_key == "max_completion_tokens" else "max_completion_tokens"
                 self._swapped = True
                 return True
-            if not self.most_output and "max_" in words and (found := MOST_OUTPUT.search(words)):
-                self.most_output = int(found.group(1))
-                return True
+        elif not self.no_null and NO_NULL.search(words):
+            self.no_null = True
+            return True
         return super().amend(error)
 
     # --- answer -----------------------------------------------------------------------------------------------
 
     def read(self, stream: Stream) -> Draft:
         return wire_openai.read_answer(stream, self.who)
+
+    def judge(self, answer: Answer, plan: Plan | None) -> None:
+        if self.cuts is not None:
+            why = "Ollama's /v1 takes no window: set OLLAMA_CONTEXT_LENGTH there, or llm.provider to ollama"
+            self.cuts.judge(answer, plan, self._window or self.configured, self.who, why)
 
     # --- server -----------------------------------------------------------------------------------------------
 
@@ -113,7 +138,7 @@ class OpenAIClient(ChatClient):
         """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model; OpenAI itself does not tell."""
         if not self._asked_window and self.local:
             self._asked_window = True
-            self._window = self._slot() or self._stated()
+            self._window = self._slot() or self._stated() or self._allocated()
         return self._window
 
     def _slot(self) -> int | None:
@@ -134,6 +159,22 @@ class OpenAIClient(ChatClient):
                 for key in ("max_model_len", "context_length", "context_window", "max_context_length"):
                     if number := whole(entry.get(key)):
                         return number
+        return None
+
+    def _allocated(self) -> int | None:
+        """What Ollama has allocated for the model, None before it is loaded.  Its `/v1` takes no window and cuts a
+        prompt without a word (case 37), so from here on its counts are looked at."""
+        try:
+            answer = self.fetch("GET", f"{urls.root(self.base_url)}/api/ps")
+        except ModelError:
+            return None
+        running = answer.get("models") if isinstance(answer, dict) else None
+        if not isinstance(running, list):
+            return None
+        self.cuts = SilentCuts()
+        for entry in running:
+            if isinstance(entry, dict) and same_model(self.model, str(entry.get("model") or entry.get("name"))):
+                return whole(entry.get("context_length"))
         return None
 
     def _listed(self) -> list[Json]:

@@ -36,7 +36,16 @@ def insist(
     events: Announce | None = None,
 ) -> T:
     """`send()` until it returns, or until one kind of error has had its `tries`.  Raises that error, or Interrupted."""
+    try:
+        return send()
+    except ModelError as error:
+        first = [error]  # what `tenacity` gets to see as its first try: it is not asked where nothing fails
     failed: Counter[type[ModelError]] = Counter()
+
+    def again() -> T:
+        if first:
+            raise first.pop()
+        return send()
 
     def enough(state: RetryCallState) -> bool:
         error = _error(state)
@@ -64,7 +73,7 @@ def insist(
         before_sleep=announce,
         reraise=True,
     )
-    return retrying(send)
+    return retrying(again)
 
 
 def pause(error: ModelError, attempt: int) -> float:

@@ -30,7 +30,6 @@ class Said:
     message: str = ""
     type: str = ""
     code: str = ""
-    param: str = ""
     limit: int | None = None  # n_ctx
     requested: int | None = None  # n_prompt_tokens
     html: bool = False
@@ -85,7 +84,6 @@ def read(status: int | None, parsed: Any, headers: Mapping[str, str] | None = No
         message,
         _word(error, "type").lower() or (_word(error, "status").lower()),
         _word(error, "code").lower(),
-        _word(error, "param"),
         _number(numbers.get("n_ctx")),
         _number(numbers.get("n_prompt_tokens")),
         retry_after=retry_after(f"{message} {_delay(error)}", headers or {}),

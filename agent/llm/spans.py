@@ -1,4 +1,4 @@
-"""The message lines of a plan: sizes, chunks, lines, and the check of those that are new.
+"""The message lines of a plan: sizes, lines, and the check of those that are new.
 
 A request copies bytes and checks only what it has not seen (design: section 4).  `Lines` remembers how far it looked;
 a view that was replaced is looked at from the start.  It holds ids and flags, never contents.
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-COPY = 1 << 20
 FINGERPRINT = 512
 
 KEYS = {
@@ -41,19 +40,6 @@ def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
         if end > span.start:
             found.append((span.path, span.start, end))
     return found
-
-
-def chunks(path: Path, start: int, end: int) -> Iterator[bytes]:
-    """Bytes of a file, 1 MiB at a time."""
-    with path.open("rb", buffering=0) as source:
-        source.seek(start)
-        left = end - start
-        while left > 0:
-            chunk = source.read(min(COPY, left))
-            if not chunk:
-                raise HistoryRefused(f"{path} ends before byte {end}; it changed while it was read")
-            left -= len(chunk)
-            yield chunk
 
 
 def lines(spans: Sequence[Span]) -> Iterator[bytes]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit, urlunsplit
 
 from agent.errors import ConfigError
 
+KEPT = 32  # addresses whose reading is remembered: each turn asks for the same few
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
 _ENDPOINTS = re.compile(r"/(chat/completions|completions|responses|messages|models|api/chat|api/generate|api/tags)$")
 
 
+@lru_cache(KEPT)
 def clean(base_url: str) -> str:
     """Scheme, host and path, without a trailing slash or the name of an endpoint.
 
@@ -34,6 +37,7 @@ def clean(base_url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
+@lru_cache(KEPT)
 def versioned(base_url: str) -> str:
     """The address below which `/chat/completions` is: `/v1` is added unless the path names a version already."""
     base = clean(base_url)
@@ -50,6 +54,7 @@ def host(base_url: str) -> str:
     return (urlsplit(clean(base_url)).hostname or "").lower()
 
 
+@lru_cache(KEPT)
 def is_loopback(url: str) -> bool:
     """Whether the address is this machine; a proxy for the world must not be asked for it."""
     name = (urlsplit(url).hostname or "").lower()

@@ -125,7 +125,8 @@ def read_answer(stream: Stream, who: str) -> Draft:
 
     for event, data in events(all_lines()):
         record = load(data, who)
-        kind = record.get("type", event) if isinstance(record, dict) else "error"
+        known = isinstance(record, dict) and not record.get("error")  # a proxy's error may lack event and type
+        kind = record.get("type", event) if known else "error"
         if kind == "error":
             raise fault(read(None, record), who)
         if kind == "message_stop":

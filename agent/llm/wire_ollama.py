@@ -26,23 +26,40 @@ if TYPE_CHECKING:
     from agent.values import Json, Span
 
 COUNTS = ("prompt_eval_count", "eval_count", "prompt_eval_cached_count")
-SMALLEST_CUT = 1_000
-"""A cut prompt is about half of a window, and no window is below 2048: smaller counts are a server that reports only
-what it did not have cached (older versions)."""
 
 
 def messages(spans: Sequence[Span], shape: Shape, *, alternate: bool = False) -> Iterator[bytes]:
-    """Each message in Ollama's form."""
+    """Each message in Ollama's form, the results of a group in the order of its calls: that is what ties them to each
+    other in most templates."""
     names: dict[str, str] = {}
+    results: dict[str, bytes] = {}  # of the open group, which is whole in every request
+    for answers, line in _lines(spans, shape, names, alternate=alternate):
+        if not answers:
+            yield line
+            continue
+        results[answers] = line
+        if len(results) == len(names):
+            yield from (results[call_id] for call_id in names)
+            results.clear()
+
+
+def _lines(
+    spans: Sequence[Span], shape: Shape, names: dict[str, str], *, alternate: bool
+) -> Iterator[tuple[str, bytes]]:
+    """(the call that it answers or "", message)."""
     if alternate or not shape.tidy:
         for message in tidied(spans, shape, alternate=alternate):
-            yield orjson.dumps(translated(message, names))
+            yield message.get("tool_call_id", ""), orjson.dumps(translated(message, names))
         return
     for line in lines(spans):
         plain = line.startswith((b'{"role":"user"', b'{"role":"system"')) or (
             line.startswith(b'{"role":"assistant"') and b'"tool_calls"' not in line and b'"content":null' not in line
         )
-        yield line if plain else orjson.dumps(translated(orjson.loads(line), names))
+        if plain:
+            yield "", line
+        else:
+            message = orjson.loads(line)
+            yield message.get("tool_call_id", ""), orjson.dumps(translated(message, names))
 
 
 def translated(message: Json, names: dict[str, str]) -> Json:
@@ -115,28 +132,3 @@ def _take(draft: Draft, record: Json) -> None:
     if record.get("done"):
         draft.finish = str(record.get("done_reason") or "stop")
         draft.usage = counted(*(record.get(key) for key in COUNTS))
-
-
-def was_cut(reported: int, estimated: int, window: int, before: int = 0) -> bool:
-    """Whether the server silently cut the prompt: far fewer tokens reported than sent (case 34).
-
-    Half of the estimate is a cut.  Seven tenths are one when the prompt was about as long as the window, or the count
-    is the mark of a cut; else the estimate is taken to be wrong.  `before` is the last count that was believed in this
-    conversation: a cut leaves about half of the true window, which is at least `before`, so less than half of that is
-    a server that reports only what it had not cached.  Without an estimate only the mark counts: half of `window` and
-    a few.
-    """
-    if reported < SMALLEST_CUT or reported < before // 2 - 8:
-        return False
-    if estimated <= 0:
-        return 0 <= reported - window // 2 <= 8
-    if reported < 0.5 * estimated:
-        return True
-    return reported < 0.7 * estimated and (estimated >= 0.9 * window or window_behind(reported) is not None)
-
-
-def window_behind(reported: int) -> int | None:
-    """The true window behind a cut prompt, when the count tells: half of a multiple of 1024, and a few."""
-    double = 2 * reported
-    nearest = round(double / 1024) * 1024
-    return nearest if nearest and 0 <= double - nearest <= 32 else None

@@ -7,35 +7,45 @@ Used by the OpenAI, LM Studio and replay clients.
 from __future__ import annotations
 
 import json
+import os
 import re
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.errors import AnswerUnreadable, ConfigError, ModelStalled
+from agent.errors import AnswerUnreadable, ConfigError, HistoryRefused, ModelStalled
 from agent.llm.draft import Draft, counted
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES, fault
 from agent.llm.said import hear, read
-from agent.llm.spans import chunks, sized
-from agent.llm.streams import events
+from agent.llm.spans import sized
+from agent.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
+    from agent.llm.spans import Shape
     from agent.llm.transport import Stream
-    from agent.values import Json, Span, Usage
+    from agent.values import Json, Usage
 
 MOST_TOOLS = 128
+BROKEN_OFF = frozenset(("error", "abort"))
+"""Reasons of an answer that its server did not bring to an end (OpenRouter, vLLM): half an answer."""
+BLOCK = 1 << 17  # bytes; a MiB falls out of the cache between reading and writing it, and is new memory each time
+NEWLINE, COMMA = b"\n,"
 HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def header(parameters: Mapping[str, Any], tools: Sequence[Json]) -> bytes:
-    """Everything before the first message: `{"model": …, "tools": […], "messages":[`."""
-    fields = dict(parameters)
-    if tools:
-        fields["tools"] = [with_properties(tool) for tool in tools]
-    return orjson.dumps(fields)[:-1] + b',"messages":['
+def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
+    """Everything before the first message: `{"model": …, "tools": […], "messages":[`; `tools` as `offered` says."""
+    return orjson.dumps(parameters)[:-1] + tools + b',"messages":['
+
+
+def offered(tools: Sequence[Json]) -> bytes:
+    """The tools as they stand behind the parameters.  They never change within a task: made once, sent each turn."""
+    return b',"tools":' + orjson.dumps([with_properties(tool) for tool in tools]) if tools else b""
 
 
 def with_properties(tool: Json) -> Json:
@@ -51,17 +61,62 @@ def check_tools(tools: Sequence[Json]) -> None:
         raise ConfigError(f"{len(tools)} tools are offered; at most {MOST_TOOLS} are allowed. Remove some MCP servers")
 
 
-def copy(out: BinaryIO, spans: Sequence[Span]) -> None:
-    """The lines as they are, with commas between them."""
-    parts = sized(spans)
-    for number, (path, start, end) in enumerate(parts):
-        held = b""
-        for chunk in chunks(path, start, end):
-            out.write(held)
-            held = chunk.replace(b"\n", b",")
-        out.write(held.removesuffix(b","))
-        if number < len(parts) - 1:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The last request that was copied, as its file still has it: the messages of `parts` end at byte `end`."""
+
+    header: bytes
+    shape: Shape
+    parts: list[tuple[Path, int, int]]
+    end: int
+
+    def rest(self, out: BinaryIO, header: bytes, parts: list[tuple[Path, int, int]], shape: Shape) -> Span | None:
+        """What is still to be copied when a request only goes on from this one, and `out` stands where; None when it is
+        another, and `out` stands at its beginning.  `parts`: those of the new one (`spans.sized`).
+
+        The same `shape` says that the lines up to here are those that were seen then (`spans.Lines`).
+        """
+        *fixed, (path, start, end) = parts
+        *known, (view, begin, last) = self.parts
+        same = header == self.header and shape is self.shape and [*fixed, (path, start)] == [*known, (view, begin)]
+        if not same or end < last or out.seek(0, os.SEEK_END) != self.end + len(b"]}"):
+            out.seek(0)
+            return None
+        out.seek(self.end)
+        if end > last:
             out.write(b",")
+        return Span(path, last, end)
+
+
+def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
+    """The lines as they are, with commas between them; whether the last of them is whole, with its newline.
+
+    One block of memory is filled, changed in its place and written, each time up to a multiple of its size in the file:
+    the kernel keeps such a file in large pieces, which costs a third less than single pages to make and to remove.
+    """
+    block = bytearray(BLOCK)
+    view = memoryview(block)
+    first = last = out.tell() % BLOCK  # between them stands what is to be written
+    for number, (path, start, end) in enumerate(sized(spans)):
+        if number and block[last - 1] != COMMA:  # the part before ends without a newline
+            out.write(view[first:last])
+            out.write(b",")
+            first = last = out.tell() % BLOCK
+        with path.open("rb", buffering=0) as source:
+            source.seek(start)
+            left = end - start
+            while left > 0:
+                if last == BLOCK:
+                    out.write(view[first:])
+                    first = last = 0
+                if not (size := source.readinto(view[last : last + left])):
+                    raise HistoryRefused(f"{path} ends before byte {end}; it changed while it was read")
+                at, last, left = last, last + size, left - size
+                while (at := block.find(NEWLINE, at, last)) >= 0:
+                    block[at] = COMMA
+    whole = last > 0 and block[last - 1] == COMMA
+    out.write(view[first : last - whole])
+    return whole
 
 
 def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
@@ -85,15 +140,15 @@ def read_answer(stream: Stream, who: str) -> Draft:
 
 
 def one_by_one(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Events of servers that write one `data:` line each, whether or not an empty line follows."""
-
-    def spaced() -> Iterator[bytes]:
-        for line in lines:
-            yield line
-            if line.startswith(b"data:"):
-                yield b""
-
-    return events(spaced())
+    """Events of servers that write one `data:` line each, whether or not an empty line follows: (name, data)."""
+    name = ""
+    for line in lines:
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            yield name, value.removeprefix(b" ")
+            name = ""
+        elif field == b"event":
+            name = value.decode("utf-8", "replace").strip()
 
 
 def load(data: bytes, who: str) -> Any:
@@ -132,7 +187,7 @@ def _streamed(lines: Iterable[bytes], who: str) -> Draft:
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
             raise fault(read(None, chunk), who)
         _take(draft, chunk)
-    if not draft.finish:
+    if not draft.finish or draft.finish in BROKEN_OFF:
         raise cut(who)
     return draft
 
@@ -164,7 +219,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
     if isinstance(record, dict) and record.get("choices") and not record.get("error"):
         draft = Draft()
         _take(draft, record)
-        if draft.finish:
+        if draft.finish and draft.finish not in BROKEN_OFF:
             return draft
         raise cut(who)
     raise fault(hear(stream.status, body, stream.headers), who)

@@ -24,19 +24,33 @@ EVENTS: dict[str, str] = {
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
     "worker_awaited": "`run --once` waits for a worker that an earlier daemon started (uuid).",
-    "worker_died": "A worker ended without closing its task (uuid, signal).",
+    "worker_died": "A worker ended without closing its task, or could not be started (uuid, signal, error).",
+    "worker_hung": "A worker's step has outlived its own time-out; it is traced and ended (uuid, pid, heartbeat).",
+    "task_too_large": "A task's processes hold more than `limits.memory`; they are ended (uuid, pid, bytes, limit).",
+    "drain_overdue": "Tasks did not end in time when the daemon was told to stop; they are ended (uuids).",
     "broker_connected": "The broker answers; it wakes the workers from now on (broker).",
     "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
+    # what a start mends
+    "folder_moved": "A closed task's folder still lay in running/; it is in completed/ now (uuid, status).",
+    "row_settled": "An open row's folder had ended; the row says so now (uuid, was, status).",
+    "folder_recreated": "A task's folder was gone; it was made anew and the task starts from its issue (uuid, status).",
+    "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
+    "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
+    "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",
+    "disk_free": "The disk can be written and has room again (free).",
     # a task's way
     "task_queued": "A task was put in the queue (uuid, task).",
     "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
+    "task_left": "What the queued task waits to publish lies on another host, which is left to do it (uuid, host).",
     "budget_spent": "A repository's daily limit holds a task back until tomorrow (task, limit).",
     "task_claimed": "A worker owns the task (uuid, pid).",
     "task_started": "The task's folder is open and work begins (uuid, task, provider, model, resumed).",
     "task_paused": "The task waits for a person (uuid, why).",
-    "task_resumed": "A task that waited goes on (uuid).",
-    "task_failed": "The task ended by an error, which is raised again (code; the traceback).",
+    "step_overdue": "A step has outlived its own time-out; the task's lease is no longer kept (uuid, step, seconds).",
+    "task_resumed": "A task that waited goes on (uuid; why, when it does so by itself).",
+    "order_obeyed": "A person wrote /stop, /pause, /resume or /retry (uuid, order, author, comment).",
+    "task_failed": "The task ended by an error, which is raised again (code; error: its message; the traceback).",
     "task_ended": "The run is over, however it ended (uuid, status, end, code).",
     # before and after the turns
     "setup_started": "The setup command runs on the base commit (command).",
@@ -54,6 +68,7 @@ EVENTS: dict[str, str] = {
     "answer_received": (
         "The answer came (provider, model, prompt_tokens, completion_tokens, cached_tokens, finish_reason, seconds)."
     ),
+    "model_differs": "Another model answered than the one that was asked for (provider, model, answered).",
     "model_wait": "The model's server must be waited for (provider, model, retry, seconds, code, why).",
     "model_failed": "The model's server could not be used (code, error).",
     "token_drift": "Estimated and reported tokens differ by more than 10 % (model, estimated, reported, ratio).",
@@ -76,10 +91,18 @@ each one is announced somewhere."""
 
 LEVELS: dict[str, str] = {
     "tool_started": "debug",
+    "poll_finished": "debug",
     "task_published": "debug",
     "broker_away": "warning",
+    "step_overdue": "warning",
+    "model_differs": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
+    "disk_low": "warning",
+    "disk_slow": "warning",
+    "row_settled": "warning",
+    "folder_recreated": "warning",
+    "folder_quarantined": "warning",
     "token_drift": "warning",
     "layer_failed": "warning",
     "compaction_failed": "warning",
@@ -88,6 +111,9 @@ LEVELS: dict[str, str] = {
     "effect_failed": "warning",
     "poll_failed": "warning",
     "worker_died": "error",
+    "worker_hung": "error",
+    "task_too_large": "error",
+    "drain_overdue": "warning",
     "task_failed": "error",
     "model_failed": "error",
     "listener_failed": "error",
@@ -150,7 +176,7 @@ def to_log(name: str, fields: Mapping[str, Any]) -> None:
     said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
     if name in MESSAGES:
         said["message"] = MESSAGES[name].format_map({"uuid": "", **said})
-    getattr(log.get("events"), LEVELS.get(name, "info"))(name, **said)
+    log.tell(LEVELS.get(name, "info"), "events", name, said)
 
 
 def markdown() -> str:

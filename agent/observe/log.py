@@ -1,8 +1,9 @@
-"""The structured log: structlog in front, the standard library's handlers behind, so that libraries log here too.
+"""The structured log: structlog in front, a file and stderr behind; what libraries log comes here too.
 
 Lines have fixed event names and fields, never sentences.  A file gets JSON lines (`worker.log` in a task's folder),
-stderr a short human form or JSON.  Every finished line passes a Redact callable.  A log that cannot be written never
-stops the work.  `setup` is called once by whoever owns the process; rooms call `get`.
+stderr a short human form or JSON; any value fits into one (`fit.py`).  Every finished line passes a Redact callable.
+A log that cannot be written never stops the work.  `setup` is called once by whoever owns the process; rooms call
+`get`.
 """
 
 from __future__ import annotations
@@ -13,39 +14,68 @@ import re
 import sys
 import traceback
 from contextlib import suppress
+from functools import cache
 from json import JSONEncoder
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from agent import clock
+from agent.observe.fit import fit, shortened, text_of
+from agent.registry import without
 
 # structlog takes in rich where it is installed, to draw tracebacks with the values of variables: 8 MB in each worker
 # for something that is never used here, and that must not be (a value may be a secret).
-_RICH = sys.modules.get("rich")
-sys.modules["rich"] = None  # type: ignore[assignment]
-try:
+with without("rich"):
     import structlog
-finally:
-    if _RICH is None:
-        del sys.modules["rich"]
-    else:
-        sys.modules["rich"] = _RICH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
     from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
 
     from agent.values import Redact
 
     Render = Callable[[dict[str, Any]], str]
 
 LEVELS = ("debug", "info", "warning", "error")
-LONGEST = 20_000
-"""Characters of one field; the whole text is in the task's files."""
-
 # C0 and C1 signs, DEL, and the marks that turn text around: none of them may reach a terminal.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_encode = JSONEncoder(ensure_ascii=False, default=str).encode
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BARE = re.compile(r"[^\s\"'=\x00-\x1f]+")
+
+
+class _Log:
+    """Where the lines of this process go."""
+
+    def __init__(self) -> None:
+        self.least = 0  # place in LEVELS
+        self.uuid: str | None = None
+        self.redact: Redact | None = None
+        self.file = -1
+        self.on_stderr: Render | None = None
+
+    def write(self, level: str, room: str, event: str, found: MutableMapping[str, Any]) -> None:
+        """One line, wherever it is wanted."""
+        level = level if level in LEVELS else "error"
+        if (self.file < 0 and self.on_stderr is None) or LEVELS.index(level) < self.least:
+            return
+        fields = _fields(level, room, event, self.uuid, found)
+        if self.file >= 0:
+            with suppress(OSError):  # a full disk stops the log, not the work
+                os.write(self.file, self._line(_json_line, fields).encode("utf-8", "backslashreplace"))
+        if self.on_stderr is not None:
+            with suppress(OSError, ValueError):  # nor does a closed pipe; whatever stderr is at the time
+                sys.stderr.write(self._line(self.on_stderr, fields))
+                sys.stderr.flush()
+
+    def _line(self, render: Render, fields: dict[str, Any]) -> str:
+        text = render(fields)
+        return f"{self.redact(text) if self.redact is not None else text}\n"
+
+
+_log = _Log()
 
 
 def setup(
@@ -63,122 +93,81 @@ def setup(
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
-    _configure()
+    close()
+    if path is not None:
+        # No symlink is followed; the file follows a renamed folder, since it stays open.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        _log.file = os.open(path, flags, 0o600)
+    _log.on_stderr = (_json_line if json else _human_line) if stderr else None
+    _log.least, _log.uuid, _log.redact = LEVELS.index(level), uuid, redact
     # The library's switches for what no line here tells: finding the caller walks the whole stack.
     logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     root = logging.getLogger()
-    close()
     root.setLevel(level.upper())
+    root.addHandler(_Libraries())
     # What libraries say below a warning (each connection of urllib3) is noise here.
     for noisy in ("urllib3", "requests", "charset_normalizer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    if path is not None:
-        root.addHandler(_ready(_File(path), uuid, redact, _json_line))
-    if stderr:
-        root.addHandler(_ready(_Stderr(), uuid, redact, _json_line if json else _human_line))
-
-
-def _configure() -> None:
-    """Send structlog to the standard library, where nothing is written before `setup` has said where."""
-    logging.getLogger("makimono").addHandler(logging.NullHandler())
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.contextvars.merge_contextvars,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
 
 
 def close() -> None:
     """Take away what `setup` made and close its file."""
     root = logging.getLogger()
     for handler in list(root.handlers):
-        if isinstance(handler, _File | _Stderr):
+        if isinstance(handler, _Libraries):
             root.removeHandler(handler)
-            handler.close()
+    if _log.file >= 0:
+        os.close(_log.file)
+    _log.file, _log.on_stderr = -1, None
 
 
-def get(name: str) -> structlog.stdlib.BoundLogger:
+@cache
+def get(name: str) -> FilteringBoundLogger:
     """The log of a room: `get("llm").info("request_sent", bytes=12)`.  Goes where `setup` said, whenever that is
     called; nowhere before."""
-    if not structlog.is_configured():
-        _configure()
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(f"makimono.{name}")
-    return logger
+    room: FilteringBoundLogger = structlog.wrap_logger(
+        None, processors=[_write], wrapper_class=_Room, context_class=dict, _room=name
+    ).bind()
+    return room
 
 
-class _File(logging.StreamHandler[Any]):
-    """Appends to a file of mode 0600 that is no symlink; follows a renamed folder, since it stays open."""
-
-    def __init__(self, path: Path) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        super().__init__(os.fdopen(os.open(path, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace"))
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """A full disk stops the log, not the work."""
-
-    def close(self) -> None:
-        with suppress(OSError, ValueError):
-            self.stream.close()
-        super().close()
+def tell(level: str, room: str, event: str, fields: dict[str, Any]) -> None:
+    """`getattr(get(room), level)(event, **fields)` by the shortest way, for what is said several times a turn."""
+    _log.write(level, room, event, fields)
 
 
-class _Stderr(logging.StreamHandler[Any]):
-    """Writes to whatever stderr is at the time."""
+_Room = structlog.make_filtering_bound_logger(logging.NOTSET)  # `_Log` knows the level, also of loggers got before
 
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
+
+def _write(_logger: Any, level: str, found: MutableMapping[str, Any]) -> Any:
+    """The one processor of structlog: writes the line, so that nothing is left to do behind it."""
+    _log.write(level, found.pop("_room"), str(found.pop("event", "")), found)
+    raise structlog.DropEvent
+
+
+class _Libraries(logging.Handler):
+    """Takes in what libraries log: their sentence is the `message` of an event `library`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """A closed pipe stops the log, not the work."""
-
-
-def _ready(handler: logging.Handler, uuid: str | None, redact: Redact | None, render: Render) -> logging.Handler:
-    def line(_logger: Any, _method: str, found: MutableMapping[str, Any]) -> str:
-        text = render(_fields(found, uuid))
-        return redact(text) if redact is not None else text
-
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[line]))
-    return handler
+        try:
+            said = record.getMessage()
+        except Exception:  # noqa: BLE001 - what a library logs may raise anything when it is put in words
+            said = text_of(record.msg)
+        found = {"message": said, "exc_info": record.exc_info}
+        _log.write(record.levelname.lower(), record.name, "library", found)
 
 
-def _fields(found: MutableMapping[str, Any], uuid: str | None) -> dict[str, Any]:
-    """What a line says, in the order in which it is read; a library's sentence is the `message` of event `library`."""
-    record: logging.LogRecord = found.pop("_record")
-    ours = found.pop("_from_structlog")
-    event = str(found.pop("event", ""))
+def _fields(level: str, room: str, event: str, uuid: str | None, found: MutableMapping[str, Any]) -> dict[str, Any]:
+    """What a line says, in the order in which it is read."""
     error = found.pop("exc_info", None)
-    fields: dict[str, Any] = {
-        "timestamp": clock.stamp(),
-        "level": record.levelname.lower(),
-        "event": event if ours else "library",
-        "logger": record.name.removeprefix("makimono."),
-    }
+    fields: dict[str, Any] = {"timestamp": clock.stamp(), "level": level, "event": event, "logger": room}
     if uuid:
         fields["uuid"] = uuid
-    if not ours:
-        fields["message"] = event
-    fields.update({key: _fit(value) for key, value in found.items() if key not in fields or key == "uuid"})
-    trace = _trace(error)
-    if trace:
-        fields["exception"] = trace
+    fields.update({key: fit(value) for key, value in found.items() if key not in fields or key == "uuid"})
+    if trace := _trace(error):
+        fields["exception"] = shortened(trace)
     return fields
-
-
-def _fit(value: Any) -> Any:
-    if isinstance(value, str) and len(value) > LONGEST:
-        return f"{value[:LONGEST]}… ({len(value)} characters)"
-    return value
 
 
 def _trace(error: Any) -> str:
@@ -191,7 +180,10 @@ def _trace(error: Any) -> str:
 
 
 def _json_line(fields: dict[str, Any]) -> str:
-    return _encode(fields)
+    try:
+        return orjson.dumps(fields).decode()
+    except TypeError:  # half a character, a number beyond 64 bits
+        return _encode(fields)
 
 
 def _human_line(fields: dict[str, Any]) -> str:

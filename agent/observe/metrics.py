@@ -7,6 +7,7 @@ Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
@@ -15,7 +16,7 @@ from agent import disk
 from agent.errors import SurroundingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from threading import Thread
     from wsgiref.simple_server import WSGIServer
@@ -25,7 +26,18 @@ MOST_LABELS = 64
 
 LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TOKENS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000)
+SLOW = (1, 2, 5, 10, 30, 60, 300)
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One metric under the name that `GET /metrics` shows (a histogram's ends in `_bucket`, `_sum` and `_count`)."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
 
 
 class Metrics:
@@ -33,40 +45,42 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.described: list[Described] = []
         self._seen: dict[str, set[str]] = {}
-        here = self.registry
-        self.assembly = Histogram(
-            "context_assembly_latency_ms", "Time to plan one request.", buckets=LATENCY_MS, registry=here
-        )
-        self.context_tokens = Histogram(
-            "context_token_count", "Tokens of one request as planned.", buckets=TOKENS, registry=here
-        )
-        self.layers = Counter("memory_layer_usage", "Tokens sent, by layer.", ["layer"], registry=here)
-        self.turns = Counter("makimono_turns", "Turns begun.", registry=here)
-        self.tools = Counter(
-            "makimono_tool_calls", "Tool calls, by tool and status.", ["tool", "status"], registry=here
-        )
-        self.tool_seconds = Histogram(
-            "makimono_tool_seconds", "Time of one call.", ["tool"], buckets=SECONDS, registry=here
-        )
-        self.tokens = Counter(
-            "makimono_tokens", "Tokens as the provider reports them.", ["kind", "model"], registry=here
-        )
-        self.answer_seconds = Histogram(
-            "makimono_answer_seconds", "Time of one answer.", ["model"], buckets=SECONDS, registry=here
-        )
-        self.waits = Counter("makimono_model_waits", "Waits for a model's server, by reason.", ["why"], registry=here)
-        self.tasks = Counter("makimono_tasks", "Runs that ended, by status.", ["status"], registry=here)
-        self.queued = Counter("makimono_tasks_queued", "Tasks put in the queue.", registry=here)
-        self.running = Gauge("makimono_workers", "Workers that are alive.", registry=here)
-        self.died = Counter("makimono_workers_died", "Workers that ended without closing their task.", registry=here)
-        self.compactions = Counter("makimono_compactions", "Compactions, by strategy.", ["strategy"], registry=here)
-        self.effects = Counter("makimono_effects", "Outside effects, by result.", ["result"], registry=here)
-        self.polls = Counter("makimono_polls", "Polls, by source and result.", ["source", "result"], registry=here)
-        self.listeners = Counter("makimono_listener_failures", "Listeners that raised.", registry=here)
+        histogram, counter, gauge = self._histogram, self._counter, self._gauge
+        self.assembly = histogram("context_assembly_latency_ms", "Milliseconds to plan one request.", LATENCY_MS)
+        self.context_tokens = histogram("context_token_count", "Tokens of one request as planned.", TOKENS)
+        self.layers = counter("memory_layer_usage", "Tokens sent, by layer.", "layer")
+        self.turns = counter("makimono_turns", "Turns begun.")
+        self.tools = counter("makimono_tool_calls", "Tool calls, by tool and status.", "tool", "status")
+        self.tool_seconds = histogram("makimono_tool_seconds", "Time of one call.", SECONDS, "tool")
+        self.tokens = counter("makimono_tokens", "Tokens as the provider reports them.", "kind", "model")
+        self.answer_seconds = histogram("makimono_answer_seconds", "Time of one answer.", SECONDS, "model")
+        self.waits = counter("makimono_model_waits", "Waits for a model's server, by reason.", "why")
+        self.tasks = counter("makimono_tasks", "Runs that ended, by status.", "status")
+        self.queued = counter("makimono_tasks_queued", "Tasks put in the queue.")
+        self.running = gauge("makimono_workers", "Workers that are alive.")
+        self.died = counter("makimono_workers_died", "Workers that ended without closing their task.")
+        self.compactions = counter("makimono_compactions", "Compactions, by strategy.", "strategy")
+        self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
+        self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
+        self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
+        self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
         self._alive: set[str] = set()
         self._server: WSGIServer | None = None
         self._thread: Thread | None = None
+
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        self.described.append(Described(f"{name}_total", "counter", labels, meaning))
+        return Counter(name, meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        self.described.append(Described(name, "gauge", labels, meaning))
+        return Gauge(name, meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        self.described.append(Described(name, "histogram", labels, meaning))
+        return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
         """Take one event in; events and fields that are not counted are passed over."""
@@ -171,5 +185,31 @@ class Metrics:
     def _on_poll_failed(self, fields: Mapping[str, Any]) -> None:
         self.polls.labels(self._label("source", fields.get("source")), "failed").inc()
 
+    def _on_disk_slow(self, fields: Mapping[str, Any]) -> None:
+        self.slow.labels(self._label("what", fields.get("what"))).observe(fields.get("seconds") or 0)
+
     def _on_listener_failed(self, _fields: Mapping[str, Any]) -> None:
         self.listeners.inc()
+
+
+def markdown() -> str:
+    """docs/metrics.md."""
+    rows = "".join(
+        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |\n"
+        for one in Metrics().described
+    )
+    return _HEAD + rows
+
+
+_HEAD = f"""\
+# Metrics
+
+Prometheus' text format, of one daemon and the workers it started. `./main.py run --metrics PORT` answers
+`GET http://127.0.0.1:PORT/metrics`; without it no port is opened. They count what the [events](events.md) say; a
+counter starts from zero with each daemon. A histogram `NAME` has the series `NAME_bucket` (with the label `le`),
+`NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after that counts as `other`.
+This page is made from the program (`scripts/write_docs.py`).
+
+| metric | type | labels | meaning |
+|---|---|---|---|
+"""

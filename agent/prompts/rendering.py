@@ -22,7 +22,8 @@ _HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOT
 _VARIABLE = re.compile(r"(?P<name>[a-z_]+)(?P<optional> \(optional\))?: (?P<meaning>.+)")
 
 _PAGE = (
-    "Every text that is written to a model, a forge or git comes from a template in `agent/prompts/`, filled by "
+    "Every text of the program for a model, a forge or git that is more than a tool's result comes from a template in "
+    "`agent/prompts/`, filled by "
     "`agent.prompts.render(name, **values)`. `agent.prompts.version(name)` is a hash of the template. "
     "This page is made from the comments at the head of the templates."
 )
@@ -68,7 +69,8 @@ def numbers(facts: Mapping[str, Any]) -> str:
     sign = "~" if facts.get("estimated") else ""
     sent, received = facts.get("prompt_tokens") or 0, facts.get("completion_tokens") or 0
     parts = [f"{turns:,} turn{'' if turns == 1 else 's'}"]
-    parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
+    if sent or received:
+        parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
     parts += [f"cost {cost:.4f}"] if cost is not None else []
     parts += [line(facts["model"])] if facts.get("model") else []
     return "".join(f"{part} · " for part in parts)

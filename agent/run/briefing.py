@@ -44,8 +44,11 @@ def briefing(
     window: int,
     commands: bool,
     parent: Parent | None = None,
+    about: str = "",
+    news: Sequence[Comment] = (),
 ) -> str:
-    """The first user message: repository rules as data, then the task, and what an earlier one left."""
+    """The first user message: repository rules as data, then the task, what an earlier one left, and `news`, which was
+    written since that one's end."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     return render(
@@ -55,11 +58,13 @@ def briefing(
         body=fence(body.text, marker, source="issue", author=issue.author) if body.text.strip() else "",
         truncated=body.truncated,
         comments=[comment_text(comment, marker) for comment in comments],
+        news=[comment_text(comment, marker) for comment in news],
         branch=workspace.branch,
         base=workspace.base,
         empty_repository=workspace.base_commit is None,
         verify=settings.verify.command,
         commands=commands,
+        about=about,
         earlier=fence(clean(parent.summary).text, marker, source="an earlier run's summary") if parent else "",
         goes_on=parent is not None and parent.branch == workspace.branch,
     )
@@ -77,5 +82,6 @@ def rules(workspace: Workspace, marker: str, *, limit: int) -> Iterable[str]:
 
 
 def comment_text(comment: Comment, marker: str) -> str:
-    """One comment as fenced data with its author."""
-    return fence(clean(comment.body, limit=ISSUE_LIMIT).text, marker, source="comment", author=comment.author)
+    """One comment as fenced data with its author, and where it was said."""
+    body = f"[{comment.place}]\n\n{comment.body}" if comment.place else comment.body
+    return fence(clean(body, limit=ISSUE_LIMIT).text, marker, source="comment", author=comment.author)

@@ -1,72 +1,111 @@
-"""Remove closed tasks that are older than `context_storage.cleanup_days`: folder first, row second.
+"""Remove closed tasks that are older than `context_storage.cleanup_days`: row first, folder second; then what nobody
+used for as long (`leftovers.py`).
 
 Every closed status, by true times (design: section 11).  A running task is never touched: only closed rows are looked
-at, and a folder whose lock is held stays.  A `uuid` that is not one is never made a path.
+at, none that an open task goes on from, and a folder whose lock is held stays.  The database refuses to remove a row
+that an open task goes on from by now, so the row goes first; a folder whose row is gone is removed as any such.
+
+The newest task of an issue may be gone on from for `context_inheritance.expiry_days`, by a mention or the label: until
+then its row stays, and of its folder what says how it ended, which is all that a later task reads of it (`parent.py`).
+A person who names an age (`--days`) means all of it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from agent import clock, disk
+from agent.errors import MakimonoError
 from agent.run import solo
+from agent.run.folders import REPLAYS, folder_of
+from agent.run.leftovers import leftovers
+from agent.run.trash import Removed, size_of, tree_size
 from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.config import Settings
+    from agent.taskqueue import Row
     from agent.taskqueue.ledger import Ledger
 
 
-REPLAYS = "replays"
-"""Below base_dir: one folder for each copy that `replay` made."""
+KEPT = ("metadata.json", "end.json", "effects.jsonl", "lock")
+"""What stays of a folder whose task may be gone on from: who asked for what, how it ended, and in which words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """One task that was (or, dry, would be) removed; `size` in bytes of its folder.  A copy of `replay` has the name of
-    its folder as `uuid` and `replay` as status."""
+def cleanup(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    days: float | None = None,
+    dry_run: bool = False,
+    branch: Callable[[Row, Path], Removed | None] = lambda _row, _folder: None,
+) -> list[Removed]:
+    """Remove what is old enough; returns what went, oldest first.
 
-    uuid: str
-    status: str
-    completed_at: str
-    size: int
-
-
-def cleanup(settings: Settings, ledger: Ledger, *, days: float | None = None, dry_run: bool = False) -> list[Removed]:
-    """Remove what is old enough; returns what went, oldest first."""
+    `branch` removes a task's pushed one (`branches.py`) before its folder goes.  A MakimonoError of it means that
+    nobody can tell now whether it may go: folder and row stay as they are, and the next cleanup asks again.
+    """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
     removed = []
-    for row in ledger.closed_before(before):
-        folder = folder_of(settings, row["uuid"])
-        if folder is not None and disk.is_locked(folder / "lock"):
+    for closed in ledger.closed_before(before):
+        folder, row = folder_of(settings, closed["uuid"]), ledger.get(closed["uuid"])
+        if row is None or (folder is not None and disk.is_locked(folder / "lock")):
             continue
-        if folder is None and of_another_host(ledger, row["uuid"]):
+        if folder is None and of_another_host(row):
             continue  # its folder lies there, and goes with its row when that host cleans up
-        size = 0 if folder is None else tree_size(folder)
+        kept = KEPT if days is None and may_be_gone_on_from(settings, ledger, row) else ()
+        going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
+        if kept and not going:
+            continue
+        size = sum(map(size_of, going))
+        try:
+            gone = branch(row, folder) if folder is not None else None
+        except MakimonoError:
+            continue
+        removed += [] if gone is None else [gone]
+        if not (dry_run or kept or ledger.delete(row.uuid)):
+            continue  # an open task goes on from it since it was listed
         if not dry_run:
-            if folder is not None:
-                _remove(folder)
-            whole = ledger.get(row["uuid"])
-            ledger.delete(row["uuid"])
-            if whole is not None:
-                solo.forget(settings, whole.instance)
-        removed.append(Removed(row["uuid"], row["status"], row["completed_at"] or "", size))
-    return removed + old_replays(settings, before, dry_run=dry_run)
+            remove(folder, going, whole=not kept)
+            if ledger.latest(row.key) is None:  # else a later task lives in the same tracker
+                solo.forget(settings, row.instance)
+        removed.append(Removed(row.uuid, str(row.status), row.completed_at or "", size))
+    removed += old_replays(settings, before, dry_run=dry_run)
+    return removed + leftovers(settings, ledger, before, dry_run=dry_run)  # last: tasks that went borrow no more
 
 
-def of_another_host(ledger: Ledger, uuid: str) -> bool:
+def may_be_gone_on_from(settings: Settings, ledger: Ledger, row: Row) -> bool:
+    """Whether a mention, or the label again, starts a task that goes on from this one (`Attention`, `parent_of`)."""
+    since = clock.now() - timedelta(days=settings.context_inheritance.expiry_days)
+    if row.completed_at is None or clock.parse(row.completed_at) < since or solo.is_private(settings, row.instance):
+        return False
+    newest = ledger.latest(row.key)
+    return newest is not None and newest.uuid == row.uuid
+
+
+def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
+    """Remove the folder, or what goes of it."""
+    if folder is None:
+        return
+    if whole:
+        disk.remove_tree(folder)
+        return
+    for path in going:
+        if disk.is_real_dir(path):
+            disk.remove_tree(path)
+        else:
+            path.unlink()
+
+
+def of_another_host(row: Row) -> bool:
     """Whether another host that shares the ledger worked on the task last."""
-    row = ledger.get(uuid)
-    return row is not None and row.hostname not in (None, hostname())
+    return row.hostname not in (None, hostname())
 
 
 def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Removed]:
@@ -82,32 +121,3 @@ def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Remov
             shutil.rmtree(folder)
         removed.append(Removed(folder.name, "replay", changed, size))
     return removed
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder with folders in it that were made read-only (Go's module cache); no symlink is followed."""
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - names that are no text stay as they are
-            if not os.path.islink(path):  # noqa: PTH114
-                with suppress(OSError):
-                    os.chmod(path, 0o700)  # noqa: PTH101
-    shutil.rmtree(folder)
-
-
-def folder_of(settings: Settings, uuid: str) -> Path | None:
-    """The task's folder, wherever it lies; None when there is none or `uuid` is not a uuid."""
-    try:
-        name = str(UUID(uuid))
-    except ValueError:
-        return None
-    for parent in ("completed", "running"):
-        folder = settings.base_dir / parent / name
-        if folder.is_dir() and not folder.is_symlink():
-            return folder
-    return None
-
-
-def tree_size(folder: Path) -> int:
-    """Bytes of the regular files below `folder`, no symlink followed."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

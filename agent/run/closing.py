@@ -1,80 +1,167 @@
 """End a task that no process works on: its folder, its label, its last comment.
 
-For rows that were closed from outside: stopped while they waited, or given up by the ledger because their workers died
-again and again.  The folder's lock is taken first, so that nobody can be working on it.  Doing it again does nothing.
+For rows that were closed from outside (stopped while they waited, given up by the ledger because their workers died
+again and again), and for every end that could not be told when it came, because the forge was away.  The ledger knows
+which rows those are (`tell_at`) and lets one teller at a time have a row; a marker finds what a killed one had written.
+Doing it again does nothing, and no model is asked.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import clock, disk
 from agent.context import EffectStore
-from agent.errors import LockHeld, MakimonoError
+from agent.context.folder import write_end
+from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
+from agent.forge.marks import marker
 from agent.prompts import render
+from agent.run import later
+from agent.run.claims import FINAL, PROGRESS, signed
 from agent.run.comments import fit, post_once
+from agent.run.ending import Ending
+from agent.run.folders import set_aside
+from agent.run.showing import show
 from agent.security.redact import Redactor
 from agent.values import CLOSED_STATUSES, End, Outcome, Status
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.forge.base import LabelState
+    from agent.forge.base import Forge, LabelState
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
 
 LABELS: dict[Status, LabelState] = {Status.STOPPED: "stopped", Status.FAILED: "failed", Status.COMPLETED: "done"}
+ENDS: dict[Status, End] = {Status.STOPPED: End.STOPPED, Status.FAILED: End.FAILED, Status.COMPLETED: End.FINISHED}
+SOONEST, LATEST = 60.0, 3600.0
+"""Seconds until a telling that failed is tried again: as long as the task has been closed, within these bounds."""
 
 
 def close_from_outside(wiring: Wiring, row: Row) -> bool:
-    """Tell the person, move label and folder of a closed row; False when somebody holds its lock.
-
-    A folder that lies in `completed/` already is left alone: everything was done before it was moved.
-    """
-    base_dir = wiring.settings.base_dir
-    folder = base_dir / "running" / row.uuid
-    if (base_dir / "completed" / row.uuid).is_dir():
-        return True
-    if not folder.is_dir():
-        _tell(wiring, row, None)
+    """Tell the person, move label and folder of a closed row; False when somebody holds its lock."""
+    folder = wiring.settings.base_dir / "running" / row.uuid
+    if not disk.is_real_dir(folder):
+        tell_closed(wiring, row, None)
         return True
     try:
         lock = disk.lock(folder / "lock")
     except LockHeld:
         return False
     try:
-        _tell(wiring, row, folder)
-        disk.make_dir(base_dir / "completed", disk.passable())
-        disk.move_dir(folder, base_dir / "completed" / row.uuid)
+        tell_closed(wiring, row, folder)
+        _move(wiring, row, folder)
     finally:
         disk.unlock(lock)
     return True
 
 
-def close_leftovers(wiring: Wiring) -> list[str]:
-    """Folders in `running/` whose row is closed: a crash came between the row and the move.  Returns the uuids."""
+def tell_untold(wiring: Wiring) -> list[str]:
+    """Everything that is due to be told: ends, and what waits (`showing.py`); returns the uuids of what is told now.
+    Called where a slow forge holds nobody up."""
+    return [row.uuid for row in wiring.ledger.untold() if _tell_row(wiring, row)]
+
+
+def _tell_row(wiring: Wiring, row: Row) -> bool:
+    if row.status in CLOSED_STATUSES:
+        return tell_closed(wiring, row, None)
+    return show(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
+
+
+def move_leftovers(wiring: Wiring) -> list[str]:
+    """Folders in `running/` whose row is closed: a crash came between the row and the move, or it was closed from
+    outside.  Returns the uuids."""
     running = wiring.settings.base_dir / "running"
     moved = []
-    for folder in sorted(running.iterdir()) if running.is_dir() else ():
-        row = wiring.ledger.get(folder.name)
-        if row is not None and row.status in CLOSED_STATUSES and close_from_outside(wiring, row):
+    for folder in sorted(running.iterdir()) if disk.is_real_dir(running) else ():
+        row = wiring.ledger.get(folder.name) if disk.is_real_dir(folder) else None
+        if row is None or row.status not in CLOSED_STATUSES:
+            continue
+        with suppress(LockHeld):
+            lock = disk.lock(folder / "lock")
+            try:
+                _move(wiring, row, folder)
+            finally:
+                disk.unlock(lock)
             moved.append(row.uuid)
     return moved
 
 
-def _tell(wiring: Wiring, row: Row, folder: Path | None) -> None:
-    """Final comment and label; a forge that is away is reported and does not hold up the rest."""
-    end = {Status.STOPPED: End.STOPPED, Status.COMPLETED: End.FINISHED}.get(row.status, End.FAILED)
-    outcome = Outcome(end, code=row.error_code or "", summary=row.error_message or "")
+def tell_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
+    """Final comment, progress comment and label of a closed row, unless it is told; False when it could not be done.
+
+    `folder`: the task's, whose lock the caller holds.  A forge that is away is reported and does not hold up the rest.
+    """
+    now = clock.now()
+    closed = (now - clock.parse(row.completed_at)).total_seconds() if row.completed_at else 0.0
+    until = now + timedelta(seconds=min(LATEST, max(SOONEST, closed)))
+    if not wiring.ledger.telling(row.uuid, until):
+        return False
     try:
-        forge = wiring.forge_of(row.key)
-
-        def body() -> str:
-            text = render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
-            return fit(text, forge, row.uuid, Redactor(wiring.settings.secrets()))
-
-        effects = EffectStore(folder) if folder is not None else None
-        post_once(forge, row.key, row.uuid, "final", body, effects)
-        forge.move_label(row.key, LABELS[row.status])
+        _tell(wiring, wiring.forge_of(row.key), row, folder)
+    except IssueUnreadable as error:  # deleted: there is nobody to tell
+        wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
     except MakimonoError as error:
         wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
+        return False
+    wiring.ledger.told(row.uuid, until)
+    return True
+
+
+def _tell(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None:
+    ending = _ending(wiring, forge, row)
+    effects = EffectStore(folder) if folder is not None else None
+    try:
+        post_once(forge, row.key, row.uuid, FINAL, lambda: ending.final, effects)
+    finally:
+        if effects is not None:
+            effects.file.close()
+    if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is not None:
+        with suppress(ForgeError):  # the final comment tells the same
+            forge.edit_comment(row.key, progress, signed(ending.progress, row.uuid, row.started_by))
+    newest = wiring.ledger.latest(row.key)
+    if newest is None or newest.uuid == row.uuid:  # else the label is that of a later task
+        forge.move_label(row.key, LABELS[row.status])
+    wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
+
+
+def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:
+    """The end as the task's own process has put it in words, if that is the one of the row; else what the row says."""
+    where = ""
+    for place in ("running", "completed"):  # in this order: it may be moved meanwhile
+        folder = wiring.settings.base_dir / place / row.uuid
+        kept = Ending.kept(folder)
+        if kept is not None and kept.status is row.status:
+            return kept
+        if row.status is Status.STOPPED and later.waits_in(folder):  # the work was done, and was to be published
+            where = later.kept_where(folder)
+    redact = Redactor(wiring.settings.secrets())
+    said = row.error_message or ""
+    outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
+    note = said if row.status is Status.STOPPED else ""
+    progress = render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
+    final = render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
+    progress, final = (fit(text, forge, row.uuid, redact) for text in (progress, final))
+    return Ending(row.status, outcome.code, outcome.summary, outcome, progress, final)
+
+
+def _move(wiring: Wiring, row: Row, folder: Path) -> None:
+    """Record the end in the folder and move it.  Nothing replaces the folder that `completed/` has already: then this
+    one is of a process that came too late for the row (a broker repeats, say), and holds a lock, or is set aside."""
+    target = wiring.settings.base_dir / "completed" / row.uuid
+    if target.is_dir():
+        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names only
+            shutil.rmtree(folder)
+            return
+        place = set_aside(wiring.settings, folder)
+        why = f"{target} is there already"
+        wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
+        return
+    write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
+    disk.make_dir(target.parent, disk.passable())
+    disk.move_dir(folder, target)
+    wiring.events.emit("folder_moved", uuid=row.uuid, status=str(row.status))

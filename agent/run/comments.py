@@ -6,8 +6,10 @@ task that nobody works on.
 
 from __future__ import annotations
 
+import http
 from typing import TYPE_CHECKING
 
+from agent.errors import ForgeRefused
 from agent.forge.marks import marked, marker, without_markers
 from agent.security.terminal import plain
 
@@ -20,22 +22,33 @@ if TYPE_CHECKING:
 MARGIN = 200
 """Characters of a comment kept for the marker and the word that it was cut."""
 
+SHORT = 4000
+"""A comment of so many characters is not made shorter, whatever a proxy says."""
+
 
 def fit(text: str, forge: Forge, uuid: str, redact: Redact) -> str:
     """Nothing a terminal obeys, secrets masked, markers taken out, at most what one comment may hold."""
     text = without_markers(redact(plain(text)))
-    room = forge.max_comment - MARGIN
-    if len(text) > room:
-        text = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {uuid}."
-    return text
+    return _cut(text, forge.max_comment - MARGIN, uuid)
+
+
+def _cut(text: str, room: int, uuid: str) -> str:
+    return text if len(text) <= room else f"{text[:room]}\n\n… cut; the whole text is in the folder of task {uuid}."
 
 
 def post_once(
-    forge: Forge, key: TaskKey, uuid: str, name: str, body: Callable[[], str], effects: Effects | None
+    forge: Forge,
+    key: TaskKey,
+    uuid: str,
+    name: str,
+    body: Callable[[], str],
+    effects: Effects | None,
+    signed: Callable[[str], str] | None = None,
 ) -> str:
     """The id of the comment `name` of the task: the one that its marker finds, else what `body` says, posted.
 
-    `effects` remembers it; None when the task has no folder, then the marker alone does.
+    `effects` remembers it; None when the task has no folder, then the marker alone does.  `signed` adds the markers,
+    where there are more than that one.
     """
     mark = marker(uuid, name)
 
@@ -44,7 +57,14 @@ def post_once(
         return None if found is None else {"id": found}
 
     def post() -> Json:
-        return {"id": forge.post_comment(key, marked(body(), mark))}
+        text = body()
+        while True:
+            try:
+                return {"id": forge.post_comment(key, signed(text) if signed is not None else marked(text, mark))}
+            except ForgeRefused as refused:  # 413: a proxy before the forge takes less than the forge does
+                if refused.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or len(text) <= SHORT:
+                    raise
+                text = _cut(text, max(SHORT // 2, len(text) // 4), uuid)
 
     receipt = (look_up() or post()) if effects is None else effects.once(name, look_up, post)
     return str(receipt["id"])

@@ -1,4 +1,4 @@
-"""How the outside reaches a running task: signals, the row's `requested`, the forge (a label taken away).
+"""How the outside reaches a running task: signals, the row's `requested`, the forge (a label taken away, an order).
 
 One `TaskControl` per worker.  `poll` is called by the loop before each turn and, about once a second, by the watcher
 of a model call, from another thread; looking at the row and at the forge is therefore throttled and behind a lock.
@@ -21,11 +21,18 @@ FORGE_SECONDS = 15.0
 
 
 class TaskControl:
-    """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge ("stop", None)."""
+    """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge (the same); `limit` says that a
+    limit is reached which a single step can pass (`quota.py`)."""
 
-    def __init__(self, requested: Callable[[], str | None], wanted: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        requested: Callable[[], str | None],
+        wanted: Callable[[], str | None],
+        limit: Callable[[], Outcome | None] = lambda: None,
+    ) -> None:
         self.requested = requested
         self.wanted = wanted
+        self.limit = limit
         self.draining = threading.Event()
         self.lock = threading.Lock()
         self.outcome: Outcome | None = None
@@ -35,8 +42,12 @@ class TaskControl:
         """The daemon goes down: end at the next turn and give the row back (called by the signal handler)."""
         self.draining.set()
 
+    def hurry(self) -> None:
+        """The row holds a word that was put there just now: read it at the next look."""
+        self.row_at = -ROW_SECONDS
+
     def poll(self) -> Outcome | None:
-        """STOPPED or PAUSED when somebody asked for it, DRAINED on SIGTERM; the first answer stays."""
+        """STOPPED or PAUSED when somebody asked for it, DRAINED on SIGTERM, LIMIT; the first answer stays."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
                 self.outcome = self._look()
@@ -68,4 +79,4 @@ class TaskControl:
             return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
         if self.draining.is_set():
             return Outcome(End.DRAINED, code="drained")
-        return None
+        return self.limit()

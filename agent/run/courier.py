@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import MakimonoError
+from agent.run.kept_thread import KeptThread
 from agent.run.wiring import Wiring
 from agent.taskqueue.broker import make_broker
 
@@ -47,17 +48,16 @@ class Courier:
         self._settled: deque[str] = deque()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+        self.thread = KeptThread("courier", self._run, self._died)
 
     def start(self) -> None:
         """Begin to work."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End; what was fetched and not settled goes back to the broker."""
         self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(LONGEST_PAUSE)
+        self.thread.join(LONGEST_PAUSE)
 
     def take(self, count: int) -> list[str]:
         """At most `count` uuids that arrived; each is to be settled when its worker has reported."""
@@ -71,6 +71,10 @@ class Courier:
         """The message of that task has done its work: acknowledge it.  Nothing happens when there is none."""
         if uuid in self._held:
             self._settled.append(uuid)
+
+    def _died(self, seconds: float) -> None:
+        why = "the courier was ended by an error that nobody foresaw; its trace is in the daemon's log"
+        self.events.emit("broker_away", broker=self.broker.where, error=why, seconds=seconds)
 
     # --- the thread ----------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """`main.py run`: poll, queue, one process per task, until told to stop.
 
 One daemon per base_dir, by flock.  SIGTERM, or the first SIGINT, drains: nothing new is started, running tasks end at
-their next turn and go back to the queue.  The second SIGINT kills them.  `once` polls, works everything off, exits.
+their next turn and go back to the queue; those that have not after `scheduling.drain_seconds` are killed and put back.
+The second SIGINT kills them at once.  `once` polls, works everything off, exits.
 A `producer` only polls and queues, a `worker` only works off what is queued: many of both, on many hosts, may share one
 ledger.  With a broker, `courier.py` tells them of each other; `once` does without it.
 """
@@ -11,17 +12,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from agent import __version__, clock, disk
-from agent.errors import LockHeld, MakimonoError, SurroundingsError
-from agent.run.producer import fetch_and_enqueue_tasks
+from agent import __version__, clock, disk, proc
+from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
+from agent.run import groups, later
+from agent.run.closing import tell_untold
+from agent.run.kept_thread import KeptThread
+from agent.run.producer import Poller, fetch_and_enqueue_tasks
+from agent.run.reconcile import reconcile
 from agent.run.supervisor import Supervisor
 from agent.run.wiring import Wiring
 from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
@@ -30,8 +36,12 @@ if TYPE_CHECKING:
     from agent.run.courier import Courier
 
 TICK = 0.1
+IDLE_TICK = 0.5
+"""Seconds between two looks at the ledger while no worker runs; what the poller finds here is seen at once."""
 Role = Literal["both", "producer", "worker"]
 PATIENCE = 2
+SAID_AGAIN = 300.0
+"""Seconds after which the same trouble is said again, should it last."""
 
 
 def lock_of(settings: Settings) -> Path:
@@ -54,6 +64,7 @@ class Daemon:
         self.wake = threading.Event()
         self.drain = False
         self.kill = False
+        self.trouble: dict[tuple[str, str], float] = {}  # (part, what its round failed by) → when that was said
         self.worked: tuple[str, ...] = ()  # uuids of the tasks that had a worker of this daemon, at its end
 
     def run(self, *, once: bool = False) -> int:
@@ -65,12 +76,14 @@ class Daemon:
             raise SurroundingsError(
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
-        started = clock.monotonic()
+        started: float | None = None
         courier: Courier | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
             wiring.forges  # noqa: B018 - what is wrong with the configuration is said before anything is started
             self._listen()
+            proc.become_subreaper()
+            started = clock.monotonic()
             self.events.emit(
                 "daemon_started",
                 pid=os.getpid(),
@@ -78,21 +91,27 @@ class Daemon:
                 base_dir=str(self.settings.base_dir),
                 version=__version__,
             )
+            if self.role != "producer":
+                groups.remove(self.settings.base_dir)
+                reconcile(wiring)
+                later.try_now(wiring.ledger)
             courier = None if once else self._courier()
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=self.role != "producer")
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             if courier is not None:
                 courier.stop()
-            self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
+            if started is not None:
+                self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
             wiring.close()
             disk.unlock(lock)
 
     def _listen(self) -> None:
         def heard(number: int, _frame: FrameType | None) -> None:
+            # No `wake.set()`: it takes a lock that the interrupted thread, this one, may hold at this very instruction.
+            # The next look is half a second away at most.
             self.kill = self.kill or (self.drain and number == signal.SIGINT)
             self.drain = True
-            self.wake.set()
 
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
@@ -105,20 +124,28 @@ class Daemon:
             fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
         asked = not unasked
         supervisor.sweep()
+        self._tell(wiring)
         if self.role == "producer":
             return 0 if asked else SurroundingsError.exit_code
         for row in wiring.ledger.list(status="running"):
             if wiring.ledger.is_mine(row, wiring.owner):
                 self.events.emit("worker_awaited", uuid=row.uuid)
         code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
+        self._tell(wiring)
         return code or (0 if asked or self.drain else SurroundingsError.exit_code)
 
     def _forever(self, supervisor: Supervisor) -> int:
         if self.role != "worker":
-            threading.Thread(target=self._poll, name="poller", daemon=True).start()
+            poller = KeptThread("poller", self._poll, self._poller_died)
+            supervisor.threads.append(poller)
+            poller.start()
         if supervisor.courier is not None:
             supervisor.courier.start()
         return self._work(supervisor, lambda: False)
+
+    def _poller_died(self, seconds: float) -> None:
+        why = f"the poller was ended by an error that nobody foresaw; its trace is above, it goes on in {seconds:g} s"
+        self.events.emit("poll_failed", source="all", instance="", error=why)
 
     def _courier(self) -> Courier | None:
         """The messenger to the broker, None without one; kombu is imported only then."""
@@ -132,16 +159,20 @@ class Daemon:
         """The poller's thread, with a connection of its own: a slow forge must not hold up the workers."""
         wiring = Wiring(self.settings, events=self.events)
         try:
+            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events)
             while not self.drain:
-                try:
-                    fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
-                except MakimonoError as error:
-                    self.events.emit("poll_failed", source="all", instance="", error=str(error))
-                until = clock.monotonic() + self.settings.scheduling.interval
-                while clock.monotonic() < until and not self.drain:
-                    clock.sleep(min(1.0, self.settings.scheduling.interval))
+                with self._surviving("all"):
+                    if poller.poll():
+                        self.wake.set()
+                self._tell(wiring)
+                clock.sleep(min(1.0, max(TICK, poller.seconds())))
         finally:
             wiring.close()
+
+    def _tell(self, wiring: Wiring) -> None:
+        """Tell what ended while nobody could say so."""
+        with self._surviving("ledger"):
+            tell_untold(wiring)
 
     def _work(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
         """Step the supervisor until `done`, drained or killed."""
@@ -151,33 +182,52 @@ class Daemon:
             self.worked = tuple(supervisor.exit_codes)
 
     def _steps(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool) -> int:
-        draining = False
+        deadline: float | None = None  # of the drain
         failures = 0
         while True:
-            if self.drain and not draining:
-                draining = True
+            if self.drain and deadline is None:
+                deadline = clock.monotonic() + self.settings.scheduling.drain_seconds
                 self.events.emit("daemon_stopping", signal="SIGTERM or SIGINT")
                 supervisor.drain()
             if self.kill:
                 supervisor.kill()
                 return 130
+            if deadline is not None and clock.monotonic() > deadline and supervisor.busy():
+                self.events.emit("drain_overdue", uuids=sorted(supervisor.children))
+                supervisor.kill()
             error = self._step(supervisor)
             failures = 0 if supervisor.busy() else failures + (error is not None)
+            draining = deadline is not None
             if error is not None and failures >= PATIENCE and (once or draining):
                 raise error  # nobody works, and nothing can be written: there is no end to wait for
             if draining and not supervisor.busy():
                 return 0
             if not draining and done():
                 return supervisor.worst_exit()
-            self.wake.wait(TICK)
+            if once and supervisor.room.why and not supervisor.busy():
+                raise DiskError(supervisor.room.why)
+            self.wake.wait(TICK if once or supervisor.busy() or supervisor.courier is not None else IDLE_TICK)
             self.wake.clear()
 
-    def _step(self, supervisor: Supervisor) -> MakimonoError | None:
+    def _step(self, supervisor: Supervisor) -> Exception | None:
         """Supervisor loop: a database that is busy or a disk that is full must not end the daemon; the error."""
-        try:
+        with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
             supervisor.step()
-        except MakimonoError as error:
-            self.events.emit("poll_failed", source="supervisor", instance=str(self.settings.base_dir), error=str(error))
+        if failed:
             clock.sleep(1.0)
-            return error
-        return None
+        return failed[0] if failed else None
+
+    @contextmanager
+    def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
+        """Say what one round of a part of the daemon fails by, and let it have its next one; yields a list that has the
+        error afterwards.  The same word is said every few minutes: each second it would fill the rest of the disk."""
+        failed: list[Exception] = []
+        try:
+            yield failed
+        except (MakimonoError, OSError) as error:
+            failed.append(error)
+            now, word = clock.monotonic(), (source, str(error))
+            lately = {said: at for said, at in self.trouble.items() if now - at < SAID_AGAIN}
+            if word not in lately:
+                self.events.emit("poll_failed", source=source, instance=instance, error=str(error))
+            self.trouble = {word: now, **lately}  # a new one: another thread may be reading the old

@@ -7,16 +7,29 @@ outside step goes through `effects.jsonl` or is idempotent by itself, so that a 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from agent.errors import PolicyViolation, PushRejected, SandboxUnavailable
+from agent import disk
+from agent.errors import (
+    ForgeError,
+    ForgeRefused,
+    PolicyViolation,
+    PushRejected,
+    RemoteAway,
+    RemoteRefused,
+    SandboxUnavailable,
+)
 from agent.forge.marks import without_markers
 from agent.prompts import render
 from agent.run.solo import is_private, keep_pull
+from agent.security.paths import notable
 from agent.security.sanitise import output
 from agent.security.terminal import plain
+from agent.security.visible import hidden
 from agent.values import End
+from agent.work.moved import catch_up
 from agent.work.verify import Verdict, touched_tests, verify
 
 if TYPE_CHECKING:
@@ -31,9 +44,20 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 
+PATCH = "changes.patch"
+_NEVER_TAKEN = (413, 422)
+"""Statuses that the same request gets again: too large for a proxy, not to the forge's liking."""
+
+PATCH_LIMIT = 50_000
+"""Bytes of a patch that people are shown in a comment; a longer one is in the task's folder alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a delivery, for the pull request, the comment and the row."""
+    """What came of a delivery, for the pull request, the comment and the row.
+
+    `first`: the branch is pushed and is the first of a repository that was empty, so that there is nothing onto which a
+    pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left."""
 
     branch: str
     changed: bool = False
@@ -43,7 +67,16 @@ class Report:
     verdict: Verdict | None = None
     findings: tuple[str, ...] = ()
     rejected: str = ""
+    code: str = ""
+    base: str = ""
+    base_gone: bool = False
+    landed: bool = False
+    first: bool = False
+    conflicts: tuple[str, ...] = ()
+    patch: str = ""
+    patch_file: str = ""
     touched_tests: tuple[str, ...] = ()
+    look: tuple[str, ...] = ()
 
     @property
     def problem(self) -> tuple[str, str]:
@@ -51,7 +84,12 @@ class Report:
         if self.findings:
             return "policy", f"not published: {'; '.join(self.findings[:3])}"
         if self.rejected:
-            return "push_rejected", self.rejected
+            return self.code or "push_rejected", self.rejected
+        if self.conflicts:
+            return (
+                "conflict",
+                f"{self.base} has moved on, and the change conflicts with it in {', '.join(self.conflicts)}",
+            )
         if self.verdict is not None and not self.verdict.ok:
             return "verify_failed", str(self.verdict)
         return "", ""
@@ -65,7 +103,8 @@ class Report:
 @dataclass
 class Delivery:
     """The parts of one task's publishing.  `run` executes a command in the sandbox; `facts` are what the texts say of
-    the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay)."""
+    the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
+    `pushes` False hands the change over as a patch (a fork's pull request)."""
 
     settings: Settings
     key: TaskKey
@@ -80,13 +119,19 @@ class Delivery:
     facts: Callable[[], dict[str, object]]
     redact: Redact
     publishing: bool = True
+    pushes: bool = True
     author: tuple[str, str] = field(default=("makimono", "makimono@localhost"))
+    shown: str | None = field(default=None, init=False)  # the commit that the pull request has, as far as we know
 
     def checkpoint(self, title: str) -> Report:
         """Commit what changed; push it and open the draft pull request.  Findings and refusals are reported, not
         raised: the run goes on and the end tells."""
         report = self._commit(title)
-        return self._publish(report, title, ready=False) if report.changed else report
+        try:
+            return self._publish(report, title, ready=False) if report.changed else report
+        except (ForgeError, RemoteAway, RemoteRefused) as error:
+            self.events.emit("push_refused", findings=[str(error)])
+            return replace(report, rejected=str(error))
 
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, check, push, verify; the pull request is ready only when everything is green."""
@@ -94,10 +139,16 @@ class Delivery:
         report = self._commit(title)
         if not report.changed:
             return report
+        if self.publishing and self.pushes:
+            report = self._catch_up(report)
+            if report.rejected or not report.changed:
+                return report
         finished = outcome.end in (End.FINISHED, End.ANSWERED)
         report = self._publish(report, title, ready=False, summary=outcome.summary)
         if finished and self.settings.verify.command:
             report = replace(report, verdict=self._verify(self.settings.verify.command))
+        if not self.pushes and not report.findings:
+            report = self._hand_over(report)
         if report.pull is not None:
             report = self._publish(report, title, ready=finished and report.ready, summary=outcome.summary)
             keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
@@ -107,15 +158,46 @@ class Delivery:
         message = render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         name, email = self.author
         self.workspace.commit(self._fit(message), name=name, email=email)
-        if not self.workspace.has_commits():
-            return Report(self.workspace.branch)
+        return self._changes() if self.workspace.has_commits() else Report(self.workspace.branch)
+
+    def _catch_up(self, report: Report) -> Report:
+        """Take in what others did to our branch and to its base meanwhile, once."""
+        try:
+            moved = catch_up(self.workspace, self.author)
+        except PushRejected as rejected:
+            return self._rejected(report, rejected)
+        self.workspace.reports.extend(moved.notes)
+        if not self.workspace.has_commits():  # all of it has come onto the base by another way
+            return Report(self.workspace.branch, base=self.workspace.base, landed=True)
+        return replace(self._changes(), conflicts=moved.conflicts, base_gone=moved.base_gone)
+
+    def _rejected(self, report: Report, rejected: PushRejected) -> Report:
+        self.events.emit("push_refused", findings=[str(rejected)])
+        return replace(report, rejected=str(rejected), code=rejected.code)
+
+    def _changes(self) -> Report:
+        paths = self.workspace.changed_paths(own=not self.pushes)
+        diff = self.workspace.diff() if self.pushes else self.workspace.patch()
         return Report(
             self.workspace.branch,
             changed=True,
+            base=self.workspace.base,
             commit=self.workspace.head(),
-            stat=self.workspace.diff_stat(),
-            touched_tests=tuple(touched_tests(self.workspace.changed_paths())),
+            stat=self.workspace.diff_stat(own=not self.pushes),
+            touched_tests=tuple(touched_tests(paths)),
+            look=(*notable(paths), *hidden(diff)),
         )
+
+    def _hand_over(self, report: Report) -> Report:
+        """The change as a file of the task, and as text where a comment can carry it unharmed."""
+        path = self.workspace.context_dir / PATCH
+        disk.write_file(path, self.workspace.patch())
+        room = min(PATCH_LIMIT, self.forge.max_comment // 2)
+        text = ""
+        if path.stat().st_size <= room:
+            with suppress(UnicodeDecodeError):
+                text = path.read_text("utf-8")
+        return replace(report, patch=text if self._fit(text) == text else "", patch_file=PATCH)
 
     def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "") -> Report:
         try:
@@ -123,13 +205,20 @@ class Delivery:
         except PolicyViolation as violation:
             self.events.emit("push_refused", findings=list(violation.findings))
             return replace(report, findings=violation.findings or (str(violation),))
-        if not self.publishing:
+        if not (self.publishing and self.pushes):
             return report
         try:
             self.publisher.push()
         except PushRejected as rejected:
-            self.events.emit("push_refused", findings=[str(rejected)])
-            return replace(report, rejected=str(rejected))
+            return self._rejected(report, rejected)
+        if self._is_first():
+            return replace(report, first=True)
+        if report.base_gone:
+            said = (
+                f"the branch {report.base!r}, onto which it was to go, is gone; {report.branch!r} is pushed and has no "
+                f"pull request. Open one onto another branch, or restore {report.base!r} and set the label again"
+            )
+            return self._rejected(report, PushRejected(said, code="base_missing"))
         body = render(
             "pull_request",
             summary=self._fit(summary),
@@ -141,25 +230,41 @@ class Delivery:
             private=is_private(self.settings, self.key.instance),
             **self.facts(),
         )
-        return replace(report, pull=self._pull(self._fit(title), body, draft=not ready))
+        try:
+            pull = self._pull(self._fit(title), body, draft=not ready)
+        except PushRejected as rejected:
+            if rejected.code not in ("pull_refused", "pull_closed"):
+                raise
+            return self._rejected(report, rejected)
+        self.shown = report.commit
+        return replace(report, pull=pull)
+
+    def _is_first(self) -> bool:
+        """Whether the repository was empty when the task began, and nobody has made its base branch since (as of the
+        last fetch)."""
+        return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
     def _fit(self, text: str) -> str:
         """Words of a model as people read them, on a terminal too: no sequence it obeys, no marker, no secret."""
         return self.redact(without_markers(plain(text)))
 
-    def _pull(self, title: str, body: str, *, draft: bool) -> PullRef:
-        """Open the pull request once; later calls bring its text and state up to date."""
+    def _pull(self, title: str | None, body: str | None, *, draft: bool) -> PullRef:
+        """Open the pull request once; later calls bring its text and state up to date.  What was done after a person
+        merged it goes into one more; one that a person closed stays closed."""
         head = self.workspace.branch
         opened: list[PullRef] = []
 
         def look_up() -> dict[str, object] | None:
             found = self.forge.find_pull(self.key, head)
-            return None if found is None else {"id": found.id, "url": found.url}
+            return None if found is None or found.state == "merged" else {"id": found.id, "url": found.url}
 
         def open_it() -> dict[str, object]:
-            pull = self.forge.open_pull(
-                self.key, title=title, body=body, head=head, base=self.workspace.base or head, draft=draft
-            )
+            try:
+                pull = self.forge.open_pull(
+                    self.key, title=title or "", body=body or "", head=head, base=self.workspace.base, draft=draft
+                )
+            except ForgeRefused as refused:  # waiting would change nothing; a person can
+                raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
             opened.append(pull)
             self.events.emit("effect_done", effect="pull", url=pull.url)
             return {"id": pull.id, "url": pull.url}
@@ -168,9 +273,27 @@ class Delivery:
         if opened:
             return opened[0]
         pull = self.forge.find_pull(self.key, head)
+        if pull is not None and pull.state == "merged":
+            if self.shown == self.workspace.head():
+                return pull
+            self.workspace.reports.append(f"{pull.url} was merged while the task ran; what came after it is in another")
+            self.effects.once(f"pull-after-{pull.id}", look_up, open_it, head=head)
+            if opened:
+                return opened[0]
+            pull = self.forge.find_pull(self.key, head)
         if pull is None:  # a person removed it; it is not made a second time
             raise PushRejected(f"the pull request of {head} is gone; reopen it or start the task again")
-        return self.forge.update_pull(self.key, pull, title=title, body=body, draft=draft)
+        if pull.state != "open":
+            said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
+            raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")
+        if self.issue.pull is not None and self.issue.pull.head == head:  # the task itself: its words stay people's
+            title, body = None, None
+        try:
+            return self.forge.update_pull(self.key, pull, title=title, body=body, draft=draft)
+        except ForgeRefused as refused:
+            if refused.status not in _NEVER_TAKEN:
+                raise
+            raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
 
     def _verify(self, command: str) -> Verdict:
         self.events.emit("verify_started", command=command)

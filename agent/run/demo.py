@@ -25,10 +25,10 @@ from agent.config.window import configured_window
 from agent.context import MessageStore
 from agent.errors import ModelError, UsageError
 from agent.gitcmd import Identity, git
-from agent.llm import make_client
+from agent.llm import make_client, urls
 from agent.llm.client import same_model
-from agent.run.cleanup import folder_of
 from agent.run.daemon import Daemon
+from agent.run.folders import folder_of
 from agent.run.wiring import Wiring
 from agent.sandbox import Mounts, make_sandbox, probe
 from agent.store.jsonl import records
@@ -189,7 +189,7 @@ class Demo:
 
     def ask(self, settings: Settings, provider: str) -> tuple[str, str]:
         """(a model that the server lists, "") or ("", why there is none)."""
-        address = settings.provider_of(provider).base_url
+        address = urls.clean(settings.provider_of(provider).base_url)
         if not answers(address):
             return "", f"nothing answers at {address} ({provider})"
         with tempfile.TemporaryDirectory(prefix="makimono-model-") as place:

@@ -16,19 +16,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import disk, gitcmd
+from agent import cgroups, clock, disk, gitcmd
 from agent.config import Settings
+from agent.config.kinds import size_text
 from agent.errors import MakimonoError
 from agent.run import doctor_hosts
 from agent.security.redact import Redactor
+from agent.work import rebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
-LOW, FULL = 2 << 30, 200 << 20
-"""Bytes of free disk below which there is a warning, and below which no task gets far."""
+LOW = 2 << 30
+"""Bytes of free disk below which there is a warning; below `scheduling.min_free` no task is started."""
+
+SYNCS, SLOW_SYNC = 5, 0.25
+"""Syncs that are timed, and the seconds of one from which there is a warning."""
 
 FEW_FILES = 50_000
 """Free inodes below which there is a warning: a work tree may have many files."""
@@ -91,8 +96,9 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     yield "tasks.db" if settings.taskqueue.ledger == "sqlite" else "ledger", lambda: tasks_db(settings)
     if (address := settings.taskqueue.broker) is not None:
         yield "broker", lambda: broker(address)
-    yield "disk", lambda: space(settings.base_dir)
+    yield "disk", lambda: space(settings)
     yield "sandbox", lambda: sandbox(settings)
+    yield "processes", processes
     yield "model", lambda: model(settings, None, None)
     summary = settings.context_storage.summary_model
     if summary.provider is not None or summary.model is not None:
@@ -151,6 +157,10 @@ def git() -> Iterator[Check]:
     if version < gitcmd.MINIMUM:
         least = ".".join(map(str, gitcmd.MINIMUM))
         yield Check("git", FAIL, found, f"git {least} or newer is needed; install a newer one")
+    elif version < rebase.NEEDS:
+        least = ".".join(map(str, rebase.NEEDS))
+        advice = f"install git {least} or newer to have branches rebased"
+        yield Check("git", WARN, f"{found}: a branch is not rebased onto a base that has moved on", advice)
     else:
         yield Check("git", OK, found)
 
@@ -290,23 +300,46 @@ def _applied(connection: object, sqlite: object) -> list[int]:
         return []
 
 
-def space(folder: Path) -> Iterator[Check]:
-    """Room on the disk of `folder`."""
+def space(settings: Settings) -> Iterator[Check]:
+    """Room on the disk of base_dir."""
+    folder, least = settings.base_dir, settings.scheduling.min_free or 0
     place = existing(folder)
     found = os.statvfs(place)
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        yield _speed(folder)
     free = found.f_bavail * found.f_frsize
     text = f"{free / (1 << 30):,.1f} GiB free for {folder}"
     advice = "free some space (`cleanup` removes old tasks), or set context_storage.base_dir elsewhere"
     if found.f_flag & os.ST_RDONLY:
         yield Check("disk", FAIL, f"the file system of {place} is read-only", _WRITE)
-    elif free < FULL:
-        yield Check("disk", FAIL, text, advice)
-    elif free < LOW:
+    elif free < least:
+        yield Check(
+            "disk", FAIL, f"{text}; `scheduling.min_free` is {size_text(least)}, so that no task is started", advice
+        )
+    elif free < max(LOW, 2 * least):
         yield Check("disk", WARN, text, advice)
     elif found.f_files and found.f_favail < FEW_FILES:
         yield Check("disk", WARN, f"{text}, but only {found.f_favail:,} more files are possible", advice)
     else:
         yield Check("disk", OK, text)
+
+
+def _speed(folder: Path) -> Check:
+    """How long a sync takes: the median of a few, of a file without a name."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            os.write(file.fileno(), b"\0" * 4096)
+            started = clock.monotonic()
+            os.fsync(file.fileno())
+            times.append(clock.monotonic() - started)
+    median = sorted(times)[SYNCS // 2]
+    text = f"a sync on the disk of {folder} takes {median * 1000:,.1f} ms"
+    if median < SLOW_SYNC:
+        return Check("disk speed", OK, text)
+    return Check(
+        "disk speed", WARN, f"{text}; a turn has several", "put context_storage.base_dir on a faster, local disk"
+    )
 
 
 def existing(path: Path) -> Path:
@@ -332,6 +365,11 @@ def sandbox(settings: Settings) -> Iterator[Check]:
         return
     user = "" if made.uid is None else f", commands run as user {made.uid}"
     yield Check("sandbox", WARN if verdict.kind == "none" else OK, verdict.reason + user, verdict.advice)
+
+
+def processes() -> Iterator[Check]:
+    """By what the processes of a task are found and held; nothing here is needed."""
+    yield Check("processes", OK, str(cgroups.find()))
 
 
 def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
@@ -388,6 +426,7 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
     """The places of one source, read as a poll does."""
     from agent.forge.base import FORGES
     from agent.forge.local import LocalForge
+    from agent.run.pace import settled
 
     for one in FORGES.load(source).all(settings):
         with closing(one):
@@ -398,7 +437,7 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
                 yield Check(source, _missing(settings, one, "local.tracker"), str(error))
             else:
                 idle = getattr(one, "idle", None)  # a folder costs nobody anything
-                cost = f"; {idle(settings.scheduling.interval)}" if idle is not None else ""
+                cost = f"; {idle(settled(settings))}" if idle is not None else ""
                 yield Check(source, OK, f"{one.instance} can be read, {len(waiting)} task(s) wait{cost}")
                 for fault in getattr(one, "rights", tuple)():
                     yield Check(source, WARN, fault)

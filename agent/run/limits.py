@@ -1,4 +1,4 @@
-"""What a task may use: turns, tokens, money, wall time (`limits` in config.yaml).
+"""What a task may use: turns, tokens, money, wall time, room (`limits` in config.yaml).
 
 Turns, tokens and money are absolute over the whole task, restarts included, because they come from the stores; wall
 time counts from the moment this process took the task, so that waiting for a person is free.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.run import groups
 from agent.values import End, Outcome
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class TaskLimits:
 
     limits: Limits
     used: Callable[[], Used]
+    quota: Callable[[], Outcome | None] = lambda: None
+    ran_over: Callable[[], bool] = lambda: False
     started: float = field(default_factory=clock.monotonic)
 
     def __call__(self) -> Outcome | None:
@@ -52,4 +55,6 @@ class TaskLimits:
                     summary=f"`limits.{key}` is {limit:g}; {value:.6g} {unit} were used. "
                     f"Raise it in config.yaml and start the task again to go on.",
                 )
-        return None
+        if self.limits.memory is not None and self.ran_over():  # the kernel ended a command, not this process
+            return Outcome(End.LIMIT, code="memory", summary=groups.too_large(self.limits.memory))
+        return self.quota()

@@ -1,4 +1,4 @@
-"""The task that this one goes on from: the label was set again on an issue that was worked on before.
+"""The task that this one goes on from: the label was set again, or a comment asked for more, after its end.
 
 The new task has its own uuid, folder and conversation; it starts on the branch of the earlier one, while its pull
 request is open, and its briefing says what was done (design: section 8).  Nothing of the earlier folder is changed.
@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.run.ending import Ending
 from agent.store import jsonl
 from agent.values import CLOSED_STATUSES
 
@@ -28,12 +29,14 @@ LONGEST = 8000
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """An earlier task.  `branch` is None when its work is not to be gone on from (merged, closed, never pushed)."""
+    """An earlier task.  `branch` is None when its work is not to be gone on from (merged, closed, never pushed);
+    `cursor` is how far it had read the comments."""
 
     uuid: str
     status: str
     branch: str | None
     summary: str
+    cursor: str | None = None
 
 
 def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
@@ -50,9 +53,8 @@ def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | No
     row = ledger.get(uuid) if uuid else None
     if row is None:
         return None
-    return Parent(
-        row.uuid, str(row.status), _branch(forge, row), _summary(settings.base_dir / "completed" / row.uuid, row)
-    )
+    summary = _summary(settings.base_dir / "completed" / row.uuid, row)
+    return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor)
 
 
 def _branch(forge: Forge, row: Row) -> str | None:
@@ -64,7 +66,8 @@ def _branch(forge: Forge, row: Row) -> str | None:
 
 
 def _summary(folder: Path, row: Row) -> str:
-    """What the earlier task said at its end: the summary of `finish`, else its last words, else why it failed."""
+    """What the earlier task said at its end: the summary of `finish`, else its last words, else why it failed.  Of a
+    folder that `cleanup` went through only the end is left, which has the same."""
     for _, record in jsonl.backwards(folder / "tools.jsonl"):
         if record.get("tool") == "finish" and record.get("status") == "success":
             return str((record.get("args") or {}).get("summary") or "")[:LONGEST]
@@ -72,4 +75,5 @@ def _summary(folder: Path, row: Row) -> str:
     for _, record in jsonl.backwards(folder / "messages.jsonl"):
         if record.get("role") == "assistant" and record.get("content"):
             return str(record["content"])[:LONGEST]
-    return str(row.error_message or "")[:LONGEST]
+    kept = Ending.kept(folder)
+    return str((kept and kept.outcome.summary) or row.error_message or "")[:LONGEST]

@@ -9,10 +9,13 @@ import encodings.ascii
 import encodings.idna  # noqa: F401 - the first connection of `requests` asks for it
 import gc
 import importlib.resources.readers  # noqa: F401 - jsonschema's own schemas
+import multiprocessing.popen_forkserver
+import multiprocessing.spawn
 import pprint  # noqa: F401 - jsonschema's errors
 import ssl  # noqa: F401 - certificates' code is shared between workers
 
 import jsonschema
+import setproctitle  # noqa: F401 - `proc.title`
 
 import agent.forge.local
 import agent.llm.retry
@@ -35,9 +38,13 @@ db.module()
 queries.queries()
 migrate.migrations()
 identity.machine()
-log.get("preload")  # configures structlog
+log.get("preload")  # what structlog makes for its first logger
 prompts.preload()
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the meta-schemas
+
+# multiprocessing would run the main module of the daemon once more in each worker, in case its target lies there; a
+# worker's lies in `run/worker.py`, and the compiler is 0.9 MiB.
+multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
 
 gc.collect()
 gc.freeze()

@@ -18,7 +18,7 @@ from agent.context import MessageStore, SummaryStore
 from agent.errors import HistoryRefused
 from agent.llm import make_client
 from agent.llm.client import ChatClient
-from agent.run.cleanup import folder_of
+from agent.run.folders import folder_of
 from agent.run.timeline import is_held
 from agent.security.redact import Redactor
 from agent.security.sanitise import output

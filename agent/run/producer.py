@@ -1,19 +1,21 @@
-"""Poll the forges and put what they hold into the ledger.
+"""Poll the forges: put what waits into the ledger, and answer what people say to tasks that no worker holds.
 
-The row first, the label second: a crash between them leaves a queued row and an unmoved label, and the next poll
-moves it (seed 002, 4.6, with the order of design section 2).  A task that somebody else took in between (a daemon with
-a ledger of its own) is withdrawn before anybody can claim it.  Called by the daemon each `scheduling.interval`.
+The daemon's poller keeps one `Poller` and asks each place at its own pace (`pace.py`); `fetch_and_enqueue_tasks` is one
+look at all of them (seed 002, 4.6).
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
-from uuid import uuid4
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import DiskError, ForgeError, IssueUnreadable
+from agent.errors import ForgeError, ForgeLimited
+from agent.run.attention import Attention
+from agent.run.pace import Pace
 from agent.run.parent import parent_of
+from agent.run.starting import start
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -23,99 +25,103 @@ if TYPE_CHECKING:
     from agent.forge import Task
     from agent.forge.base import Forge
     from agent.observe.events import Events
-    from agent.taskqueue import Row
     from agent.taskqueue.ledger import Ledger
 
-HELD = timedelta(seconds=30)
-"""A row is held back until the label has moved; after a crash in between it is due all the same."""
+
+AT_ONCE = 20
+"""Tasks that are taken before what people say to waiting tasks is looked at again: moving a label is paced, and where
+thousands wait, taking them all lasts hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One forge, and what is kept between two looks at it.  `backlog`: what was found and is not taken yet; it is
+    worked off before anything is listed again."""
+
+    forge: Forge
+    pace: Pace
+    attention: Attention
+    backlog: deque[Task] = field(default_factory=deque)
+
+
+class Poller:
+    """Looks at every forge.  A forge that fails does not stop the others; its error is an event."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.events = events
+        self.places = [
+            Place(forge, Pace.of(settings, forge), Attention(settings, ledger, forge, events)) for forge in forges
+        ]
+
+    def poll(self, *, everything: bool = False) -> list[str]:
+        """One look at what is due (or at `everything`); returns the uuids that are new in the ledger."""
+        new: list[str] = []
+        for place in self.places:
+            if everything or place.pace.is_due():
+                new += self._look(place, None if everything else AT_ONCE)
+        return new
+
+    def seconds(self) -> float:
+        """Until the next place is due."""
+        due = min((place.pace.due_at for place in self.places), default=clock.monotonic() + 1.0)
+        return max(0.0, due - clock.monotonic())
+
+    def _look(self, place: Place, most: int | None) -> list[str]:
+        """One look, which takes at most so many tasks."""
+        forge = place.forge
+        where = {"source": forge.source, "instance": forge.instance}
+        new: list[str] = []
+        try:
+            if not place.backlog:
+                getter = forge.getter()
+                place.backlog.extend(getter.get_task_list())
+                for problem in getter.problems:
+                    self.events.emit("issue_skipped", **where, why=str(problem))
+            found = len(place.backlog)
+            while place.backlog and (most is None or len(new) < most):
+                uuid = enqueue(self.settings, self.ledger, place.backlog.popleft(), self.events)
+                new += [uuid] if uuid is not None else []
+            stirred, started = place.attention.look()
+            new += started
+        except ForgeError as error:
+            self.events.emit("poll_failed", **where, error=str(error))
+            wait = error.retry_after if isinstance(error, ForgeLimited) else None
+            place.pace.looked(happened=bool(new), pause=wait or 0.0)
+        else:
+            self.events.emit("poll_finished", **where, found=found)
+            place.pace.looked(happened=stirred or found > 0, pause=forge.pause)
+            if place.backlog:
+                place.pace.again()
+        return new
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:
-    """One poll of every forge; returns the uuids that are new in the ledger.  A forge that fails does not stop the
-    others; its error is an event."""
-    new: list[str] = []
-    for forge in forges:
-        try:
-            getter = forge.getter()
-            tasks = getter.get_task_list()
-            for problem in getter.problems:
-                events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=str(problem))
-            new += [uuid for task in tasks if (uuid := enqueue(settings, ledger, task, events)) is not None]
-            wake_paused(ledger, forge, events)
-        except ForgeError as error:
-            events.emit("poll_failed", source=forge.source, instance=forge.instance, error=str(error))
-        else:
-            events.emit("poll_finished", source=forge.source, instance=forge.instance, found=len(tasks))
-    return new
+    """One poll of every forge; returns the uuids that are new in the ledger."""
+    return Poller(settings, ledger, forges, events).poll(everything=True)
 
 
 def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> str | None:
     """Insert the row, then move the label; None when a task of that key is open already or its budget is spent."""
     key = task.get_task_key()
-    if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
-        events.emit("budget_spent", task=str(key), limit=spent)
-        return None
-    uuid = ledger.put(
+    if task.forge is None:
+        raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
+    parent = parent_of(settings, ledger, key)
+    uuid, refused = start(
+        settings,
+        ledger,
+        task.forge,
         key,
-        uuid=str(uuid4()),
+        events,
         user=task.get_user(),
         title=task.title,
-        not_before=clock.now() + HELD,
-        parent_uuid=parent_of(settings, ledger, key),
-        provider=settings.llm.provider,
-        model=settings.provider().model,
+        parent_uuid=parent,
+        take=task.prepare,
     )
     task.uuid = uuid
-    taken = True
-    try:
-        taken = task.prepare()
-    except (ForgeError, DiskError) as error:  # the next poll moves the label; the other issues go on
-        events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
-    if uuid is not None and not taken and ledger.withdraw(uuid):
-        return None  # another daemon, with a ledger of its own, was quicker
-    if uuid is not None:
-        ledger.offer(uuid)
-        events.emit("task_queued", uuid=uuid, task=str(key))
-    if uuid is None and (waiting := ledger.latest(key)) is not None and waiting.status is Status.PAUSED:
+    waiting = ledger.latest(key) if refused == "known" else None
+    if waiting is not None and waiting.status is Status.PAUSED:
         ledger.request(waiting.uuid, "resume")  # the bot label on a task that waits means: go on
         events.emit("task_resumed", uuid=waiting.uuid)
     return uuid
-
-
-def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, instance: str) -> str | None:
-    """The key of the daily limit of this repository that is used up, else None."""
-    limits = settings.limits
-    if limits.runs is None and limits.repository_cost is None:
-        return None
-    runs, cost = ledger.today(owner=owner, repo=repo, instance=instance)
-    if limits.runs is not None and runs >= limits.runs:
-        return "limits.runs"
-    if limits.repository_cost is not None and cost >= limits.repository_cost:
-        return "limits.repository_cost"
-    return None
-
-
-def wake_paused(ledger: Ledger, forge: Forge, events: Events) -> None:
-    """A task that asked a question goes back to the queue when a person wrote something since; one whose issue is
-    closed or gone, or whose label was taken away, is stopped."""
-    for row in ledger.list(status="paused"):
-        if not forge.covers(row.key):
-            continue
-        try:
-            word = _word(forge, row)
-        except IssueUnreadable as error:
-            events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=str(error))
-            continue
-        if word is not None:
-            ledger.request(row.uuid, word)
-        if word == "resume":
-            events.emit("task_resumed", uuid=row.uuid)
-
-
-def _word(forge: Forge, row: Row) -> Literal["stop", "resume"] | None:
-    if forge.control(row.key) == "stop":
-        return "stop"
-    if row.outcome != "asked":
-        return None
-    comments, _ = forge.comments_since(row.key, row.cursor)
-    return "resume" if any(not comment.is_bot for comment in comments) else None

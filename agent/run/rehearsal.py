@@ -13,6 +13,7 @@ import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.config import settings_of
 from agent.errors import MakimonoError
@@ -24,15 +25,21 @@ from agent.run import worker
 from agent.run.producer import fetch_and_enqueue_tasks
 from agent.run.wiring import Wiring
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.config import Settings
+
 ISSUE = b"---\ntitle: Rehearsal\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nSay that it is done.\n"
 FINISH = {"name": "finish", "arguments": '{"title": "Done", "summary": "Done."}'}
 CALLS = [{"id": "c1", "type": "function", "function": FINISH}]
 ANSWER = {"seq": 1, "role": "assistant", "content": "", "tool_calls": CALLS}
+KEY = "rehearsal-key"  # a secret, as nearly every task has one: it is looked for in what is written
 PATIENCE = 5.0  # seconds for threads of the loopback server to see that it is over
 
 
-def rehearse() -> bool:
-    """Work off one task in a temporary folder; signals, threads, descriptors and log are as before afterwards.
+def rehearse(work: Callable[[Settings, str], int] = worker.process_task, tasks: int = 1) -> bool:
+    """Work off so many tasks in a temporary folder; signals, threads, descriptors and log are as before afterwards.
 
     False when it could not be done (no git, no room): the workers then do everything for the first time, and say
     what is wrong with the machine.
@@ -41,7 +48,7 @@ def rehearse() -> bool:
     before = set(threading.enumerate())
     try:
         with tempfile.TemporaryDirectory(prefix="makimono-rehearsal-", ignore_cleanup_errors=True) as place:
-            return _rehearse(Path(place)) == 0
+            return _rehearse(Path(place), work, tasks) == 0
     except (MakimonoError, OSError):
         return False
     finally:
@@ -53,11 +60,12 @@ def rehearse() -> bool:
             thread.join(PATIENCE)
 
 
-def _rehearse(place: Path) -> int:
-    """The exit code of the worker."""
+def _rehearse(place: Path, work: Callable[[Settings, str], int], tasks: int) -> int:
+    """The worst exit code of the workers."""
     issues = place / "tracker" / "issues"
     issues.mkdir(parents=True)
-    (issues / "1.md").write_bytes(ISSUE)
+    for number in range(1, tasks + 1):
+        (issues / f"{number}.md").write_bytes(ISSUE)
     repository = place / "repository"
     git("init", "--quiet", "--template=", "--initial-branch=main", "--", str(repository))
     who = Identity("Alice", "alice@localhost").environment(0.0)
@@ -70,11 +78,16 @@ def _rehearse(place: Path) -> int:
                 "context_storage": {"base_dir": str(place / "contexts"), "durability": "none"},
                 "llm": {
                     "provider": "openai",
-                    "openai": {"model": "rehearsal", "base_url": server.url, "context_length": 50_000},
+                    "openai": {
+                        "model": "rehearsal",
+                        "base_url": server.url,
+                        "context_length": 50_000,
+                        "api_key": KEY,
+                    },
                 },
                 "sandbox": {"kind": "none"},
             }
         )
         with closing(Wiring(settings, events=Events([]))) as wiring:
             found = fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
-        return max([worker.process_task(settings, uuid) for uuid in found], default=1)
+        return max([work(settings, uuid) for uuid in found], default=1)

@@ -29,11 +29,10 @@ from agent.gitcmd import git
 from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.run import solo
-from agent.run.cleanup import REPLAYS, folder_of
+from agent.run.folders import REPLAYS, folder_of, make_folder
 from agent.run.handler import TaskHandler
 from agent.run.wiring import Wiring
 from agent.run.worker import LEASE_SECONDS
-from agent.run.worker import folder_of as make_folder
 from agent.security.redact import Redactor
 from agent.store.jsonl import records
 from agent.values import End, Status, TaskKey

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,11 +51,25 @@ def settings_of_tracker(settings: Settings, instance: str) -> Settings | None:
 
 
 def issue_of(settings: Settings, instance: str) -> str | None:
-    """The name of the file that a private tracker was made of; None when `instance` is none of ours, or says none."""
+    """The file, or the address, that a private tracker was made of; None when `instance` is none of ours, or says
+    none."""
+    origin = _origin(settings, instance)
+    return origin if origin is None or "://" in origin else Path(origin).name
+
+
+def branch_name(settings: Settings, instance: str) -> str:
+    """What stands in a branch for the issue of a private tracker, whose own number says nothing: `fix-the-sum` of
+    `Fix the sum.md`, `7` of `https://…/issues/7`; "" where nothing is left of the name, and for any other tracker."""
+    stem = Path(_origin(settings, instance) or "").stem
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower())[:40].strip("-")
+
+
+def _origin(settings: Settings, instance: str) -> str | None:
+    """The path or address that a private tracker was made of."""
     if not is_private(settings, instance):
         return None
     try:
-        return Path(str(orjson.loads((Path(instance) / MANIFEST).read_bytes())["issue"])).name
+        return str(orjson.loads((Path(instance) / MANIFEST).read_bytes())["issue"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -90,9 +105,13 @@ def forget(settings: Settings, instance: str) -> None:
 
 
 def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:
-    """Keep the pull request of a private tracker as `pull.md` in the task's folder."""
+    """Keep the pull request of a private tracker as `pull.md` in the task's folder; it names what it was made of."""
     if pull is not None and is_private(settings, instance):
-        disk.write_file(folder / PULL, pull_file(pull).read_bytes())
+        data = pull_file(pull).read_bytes()
+        if (origin := _origin(settings, instance)) is not None:
+            head, start = front.split(data, PULL)
+            data = head.with_value("issue", origin).text.encode() + data[start:]
+        disk.write_file(folder / PULL, data)
 
 
 def pull_file(pull: PullRef) -> Path:
@@ -135,8 +154,13 @@ def as_issue(text: bytes, path: Path, label: str) -> tuple[bytes, str | None]:
     values = {"title": title, "author": said.get("author") or user_name(), "state": "open"}
     if "base" in said:
         values["base"] = said["base"]
-    head_text = front.render(values).removesuffix("---\n") + f"labels: [{orjson.dumps(label).decode()}]\n---\n"
-    return (head_text + body).encode(), said.get("repo")
+    return labelled(values, body, label), said.get("repo")
+
+
+def labelled(values: Mapping[str, str], body: str, label: str) -> bytes:
+    """The file of an issue with `values` as its front matter, and the label that asks for work."""
+    head = front.render(dict(values)).removesuffix("---\n") + f"labels: [{orjson.dumps(label).decode()}]\n---\n"
+    return (head + body).encode()
 
 
 def heading(body: str) -> str:

@@ -8,7 +8,6 @@ finds such a task after a crash goes on with it like with any other.
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import tempfile
@@ -21,56 +20,58 @@ from uuid import uuid4
 
 from agent import disk, proc
 from agent.context import MessageStore
+from agent.context.row import TaskRow
 from agent.errors import (
     AccessRefused,
+    DiskError,
     Fenced,
-    GitError,
-    IssueUnreadable,
     LockHeld,
     MakimonoError,
     ModelError,
     ModelStalled,
     ModelUnreachable,
     SurroundingsError,
+    TakenElsewhere,
     UsageError,
-    WorkError,
 )
-from agent.forge import TaskFactory
+from agent.forge import Task, TaskFactory
 from agent.forge.local import REPO, LocalForge
 from agent.llm import make_client
 from agent.llm.client import same_model
 from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.run import solo
-from agent.run.cleanup import folder_of
 from agent.run.closing import close_from_outside
+from agent.run.folders import folder_of, make_folder
 from agent.run.handler import TaskHandler
-from agent.run.producer import budget_spent
+from agent.run.past import begin_from, past_point
+from agent.run.room import shortage
+from agent.run.solve_issue import asked_for
+from agent.run.starting import budget_spent
+from agent.run.watchdog import traceable
 from agent.run.wiring import Wiring
-from agent.run.worker import LEASE_SECONDS
-from agent.run.worker import folder_of as make_folder
+from agent.run.worker import LEASE_SECONDS, give_up
 from agent.security.redact import Redactor
-from agent.values import Status
-from agent.work.remote import Remote
+from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
     from agent.config import Settings
-    from agent.forge import Task
     from agent.taskqueue import Claim, Row
     from agent.values import Listener, Outcome
 
 INTERRUPTED = 130
+GIVEN_UP = (Status.FAILED, Status.PAUSED, Status.QUEUED)
+"""Where a task may be that `solve` did not end.  Queued: its model or its forge is away; a daemon goes on with it."""
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NUMBER = re.compile(r"#(0|[1-9][0-9]{0,17})")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|git@")
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """What came of it.  `pull` is the file of the pull request, `folder` the task's; None where there is none.
+    """What came of it.  `pull` is the file of the pull request, on a forge its address; `folder` the task's; None where
+    there is none.
 
     `summary` is what the model said last: a summary, an answer or a question.  `error` is "" unless it failed.
     """
@@ -78,7 +79,7 @@ class Solved:
     uuid: str
     status: str
     branch: str | None
-    pull: Path | None
+    pull: Path | str | None
     folder: Path | None
     title: str
     outcome: str
@@ -93,16 +94,12 @@ def solve(settings: Settings, issue: str, repository: str | None = None, listene
     UsageError when the issue, or the repository, is not there or is being worked on; SurroundingsError when no model
     answers.  Nothing is left behind then.  What ends the task itself is in the result.
     """
-    known = on_the_tracker(settings, issue) if repository is None else of_that_repository(settings, issue, repository)
-    if known is None:
-        path = path_of(settings, issue)
-        text, named = solo.as_issue(solo.read_issue(path), path, settings.local.bot_label)
-        address = repository_of(settings, repository, named, path)
-    ask_the_model(settings)
-    if known is not None:
-        return work_on(settings, known, listeners)
-    tracker = solo.make_tracker(settings, text, address, comments=comments_beside(path), issue=str(path.absolute()))
-    task = LocalForge(solo.on_tracker(settings, tracker, {REPO: address})).task(1)
+    with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
+        ask_the_model(settings)
+        if isinstance(asked, Task):
+            return work_on(settings, asked, listeners)
+        tracker = solo.make_tracker(settings, asked.text, asked.repository, comments=asked.comments, issue=asked.origin)
+    task = LocalForge(solo.on_tracker(settings, tracker, {REPO: asked.repository})).task(1)
     assert task is not None, "it was written with the label"
     try:
         return work_on(settings, task, listeners)
@@ -111,86 +108,24 @@ def solve(settings: Settings, issue: str, repository: str | None = None, listene
         raise
 
 
-# --- what is asked for ---------------------------------------------------------------------------------------
+def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[Listener] = ()) -> Solved:
+    """Work on the issue of task `uuid` in a new task that begins after that one's message `seq` (`past.py`)."""
+    with closing(Wiring(settings)) as wiring:
+        row, point = past_point(settings, wiring.ledger, uuid, seq)
+        open_one = wiring.ledger.latest(row.key)
+        if open_one is not None and open_one.status not in CLOSED_STATUSES:
+            raise UsageError(f"task {open_one.uuid} of this issue is {open_one.status}; stop it, or wait for its end")
+        ask_the_model(settings)
+        carried = {**row.key.to_dict(), "uuid": row.uuid, "user": row.user, "title": row.title}
+        task = TaskFactory.from_dict(carried, wiring.forges_for(row.key))
 
+    def begin(wiring: Wiring, claim: Claim) -> None:
+        begin_from(settings, point, settings.base_dir / "running" / claim.uuid)
+        new = TaskRow(wiring.db, claim.uuid)
+        new.attempt = claim.attempt
+        new.set(parent_uuid=row.uuid, comment_cursor=row.cursor)
 
-def on_the_tracker(settings: Settings, issue: str) -> Task | None:
-    """The task of an issue of the configured tracker, by `#3` or by its file; None for any other file."""
-    tracker = settings.local.tracker
-    if number := _NUMBER.fullmatch(issue.strip()):
-        if "local" not in settings.task_sources:
-            raise UsageError(f"{issue} is a number of the local tracker, but task_sources has no `local`")
-        name = number[1]
-    elif _ADDRESS.match(issue):
-        raise UsageError(
-            f"{issue} is an address on another host; `solve` takes a Markdown file, or an issue of the local tracker "
-            f"by its number (#3) or its file. Put the bot's label on the issue and let `run --once` work on it"
-        )
-    else:
-        path = Path(issue)
-        with suppress(OSError, RuntimeError):
-            path = path.resolve()
-        if "local" not in settings.task_sources or path.parent != (settings.root / tracker).resolve() / "issues":
-            return None
-        name = path.name.removesuffix(".md")
-    try:
-        found = LocalForge(settings).task(int(name), waiting=False) if name.isdecimal() else None
-    except IssueUnreadable as error:
-        raise UsageError(str(error)) from error
-    if found is None:
-        raise UsageError(f"{issue}: {settings.root / tracker}/issues has no open issue {name}")
-    return found
-
-
-def of_that_repository(settings: Settings, issue: str, repository: str) -> Task | None:
-    """The task of an issue of the configured tracker whose own repository is the one that is given; else None."""
-    if _ADDRESS.match(issue):
-        return None
-    try:
-        task = on_the_tracker(settings, issue)
-        forge = LocalForge(settings)
-        own = None if task is None else forge.address(task.get_task_key().repo, issue)
-    except MakimonoError:
-        return None  # it is taken for a file, and that says what is wrong
-    return task if own == str(Path(repository).resolve()) else None
-
-
-def path_of(settings: Settings, issue: str) -> Path:
-    """The Markdown file; `#3` with another repository is the file of that issue."""
-    if number := _NUMBER.fullmatch(issue.strip()):
-        return settings.root / settings.local.tracker / "issues" / f"{number[1]}.md"
-    if _ADDRESS.match(issue):
-        raise UsageError(f"{issue} is an address on another host; `solve --repo` takes a Markdown file")
-    return Path(issue)
-
-
-def comments_beside(path: Path) -> bytes:
-    """What people said to an issue of a tracker that is solved in another repository."""
-    try:
-        return path.with_name(f"{path.stem}.comments.jsonl").read_bytes()
-    except OSError:
-        return b""
-
-
-def repository_of(settings: Settings, given: str | None, named: str | None, issue: Path) -> str:
-    """The repository: `--repo`, else the one of `local.repos` that the issue names, else its `default`."""
-    if given is None:
-        name = named or REPO
-        if name not in settings.local.repos:
-            known = ", ".join(sorted(settings.local.repos)) or "none"
-            raise UsageError(f"{issue}: repository {name!r} is not in local.repos; known: {known}. Or give --repo DIR")
-        given = str(settings.root / settings.local.repos[name])
-        where = f"local.repos.{name}"
-    else:
-        where = "--repo"
-    if not Path(given).is_dir():
-        raise UsageError(f"{where}: {given} is not a folder; give the folder of a git repository")
-    address = str(Path(given).resolve())
-    try:
-        Remote(address).list()
-    except (WorkError, GitError) as error:
-        raise UsageError(f"{where}: {given} is not a git repository; give one with --repo DIR ({error})") from error
-    return address
+    return work_on(settings, task, listeners, begin)
 
 
 def ask_the_model(settings: Settings) -> None:
@@ -205,9 +140,7 @@ def ask_the_model(settings: Settings) -> None:
             except (ModelUnreachable, ModelStalled, AccessRefused) as error:
                 said = str(error).rstrip(".")
                 end = "" if said.endswith("?") else "."
-                raise SurroundingsError(
-                    f"no model answers: {said}{end} `doctor` shows the rest; see llm.provider"
-                ) from error
+                raise SurroundingsError(f"no model answers: {said}{end} {provider_hint(settings)}") from error
             except ModelError:
                 return  # it answers, and has no list of its models
     strict = client.provider in ("ollama", "lmstudio") and models
@@ -219,11 +152,28 @@ def ask_the_model(settings: Settings) -> None:
         )
 
 
+def provider_hint(settings: Settings) -> str:
+    """What to do when the model cannot be had; that nobody has chosen it may be all that is wrong."""
+    if settings.origins.get("llm.provider", "default") != "default":
+        return "`doctor` shows the rest; see llm.provider"
+    return (
+        "No configuration names a provider, and openai, which takes OPENAI_API_KEY, is only the default: set "
+        "llm.provider (or LLM_PROVIDER) to openai, anthropic, ollama or lmstudio. `doctor` shows the rest"
+    )
+
+
 # --- the work ------------------------------------------------------------------------------------------------
 
 
-def work_on(settings: Settings, task: Task, listeners: Sequence[Listener]) -> Solved:
-    """Lock, put, claim, handle; what is left open at a second Ctrl-C is closed from outside."""
+def work_on(
+    settings: Settings,
+    task: Task,
+    listeners: Sequence[Listener],
+    begin: Callable[[Wiring, Claim], None] = lambda _wiring, _claim: None,
+) -> Solved:
+    """Lock, put, claim, `begin`, handle; what is left open at a second Ctrl-C is closed from outside."""
+    if settings.base_dir.is_dir() and (why := shortage(settings)):
+        raise DiskError(why)
     wiring = Wiring(settings, events=Events([to_log]))
     for listener in listeners:
         wiring.events.on(listener)
@@ -235,11 +185,13 @@ def work_on(settings: Settings, task: Task, listeners: Sequence[Listener]) -> So
             outcome: Outcome | None = None
             error: MakimonoError | None = None
             try:
+                begin(wiring, claim)
                 outcome = handle(wiring, claim)
             except Fenced:
                 raise
             except MakimonoError as failure:
                 error = failure
+                give_up(wiring, claim, failure)
             except KeyboardInterrupt:
                 wiring.ledger.end(uuid, claim.attempt, Status.STOPPED, outcome="stopped")
             finally:
@@ -261,7 +213,8 @@ def handle(wiring: Wiring, claim: Claim) -> Outcome:
     log.setup(folder / "worker.log", uuid=claim.uuid, redact=Redactor(settings.secrets()), stderr=False)
     carried = {**claim.key.to_dict(), "uuid": claim.uuid, "user": claim.user, "title": claim.title}
     task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
-    return TaskHandler(wiring, attempt=claim.attempt).handle(task)
+    with traceable(folder / "worker.log"):
+        return TaskHandler(wiring, attempt=claim.attempt).handle(task)
 
 
 @contextmanager
@@ -347,7 +300,10 @@ def result(
     settings = wiring.settings
     folder = folder_of(settings, row.uuid)
     code = 0
-    if row.status is Status.STOPPED or (interrupted and error is None and row.status is not Status.COMPLETED):
+    taken = row.error_code == TakenElsewhere.code
+    if taken:
+        code = TakenElsewhere.exit_code
+    elif row.status is Status.STOPPED or (interrupted and error is None and row.status is not Status.COMPLETED):
         code = INTERRUPTED
     elif row.status is Status.FAILED or error is not None:
         code = error.exit_code if error is not None else 1
@@ -360,13 +316,15 @@ def result(
         title=row.title or "",
         outcome=row.outcome or row.error_code or "",
         summary=outcome.summary if outcome is not None else "",
-        error="" if row.status not in (Status.FAILED, Status.PAUSED) else row.error_message or str(error or ""),
+        error=row.error_message or str(error or "") if taken or row.status in GIVEN_UP else "",
         exit_code=code,
     )
 
 
-def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | None:
-    """The file of the pull request: `pull.md` in the folder, else the tracker's own."""
+def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | str | None:
+    """The pull request: its address on a forge, else `pull.md` in the folder, else the tracker's own file."""
+    if row.key.task_source != "local":
+        return row.url
     if folder is not None and (folder / solo.PULL).is_file():
         return folder / solo.PULL
     if not row.branch:

@@ -14,12 +14,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent import clock, proc
+from agent import clock, proc, trees
+from agent.errors import DiskError, LedgerError
 from agent.observe.events import Events
-from agent.run import worker
-from agent.run.closing import close_leftovers
+from agent.run import groups, later, worker
+from agent.run.closing import move_leftovers
+from agent.run.reconcile import settle_ended
+from agent.run.room import Room
+from agent.run.showing import announce
 from agent.run.watch import Watch
+from agent.run.watchdog import Watchdog, close_too_large, end_worker
+from agent.store.jsonl import last_record
 from agent.taskqueue import alive_by_lock
+from agent.taskqueue.identity import living_holder
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -27,11 +34,14 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
 
     from agent.run.courier import Courier
+    from agent.run.kept_thread import KeptThread
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
 
 SWEEP_SECONDS = 5.0
 REFUSED_SECONDS = 300.0
+LEFT_SECONDS = 300.0
+"""How often a task is looked at that is left to another host."""
 MANY = 16
 """Workers from which on a longer start of the forkserver pays (`run/preload_many.py`)."""
 
@@ -55,12 +65,16 @@ class Supervisor:
         self.wiring = wiring
         self.courier = courier
         self.starts = starts
+        self.threads: list[KeptThread] = [] if courier is None else [courier.thread]
         self.settings = wiring.settings
         self.ledger = wiring.ledger
         self.owner = wiring.owner
         self.events = wiring.events
         self.alive_by_lock = alive_by_lock(self.settings.base_dir)
         self.watch = Watch(self.settings.base_dir, heard or Events())
+        self.watchdog = Watchdog(wiring)
+        self.room = Room(wiring)
+        self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not give its row back itself
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
         self.refusals: dict[str, tuple[int, float]] = {}  # uuid → (workers that ended without a claim, not before)
@@ -78,12 +92,18 @@ class Supervisor:
     def step(self) -> None:
         """Reap what ended, put dead tasks back, start what is due and fits."""
         self.watch.look(self.children)
+        for thread in self.threads:
+            thread.look()
         self.reap()
+        if self.watchdog.look():
+            self.sweep()
         now = clock.monotonic()
         if now - self.swept_at >= SWEEP_SECONDS:
             self.swept_at = now
+            trees.reap_orphans()
             self.sweep()
         if not self.draining:
+            self.room.look()
             self.start_due()
 
     def busy(self) -> bool:
@@ -110,22 +130,48 @@ class Supervisor:
             del self.children[uuid]
             self.exit_codes[uuid] = child.process.exitcode
             if child.process.exitcode != 0 and not child.claimed:
-                count = self.refusals.get(uuid, (0, 0.0))[0] + 1
-                self.refusals[uuid] = (count, clock.monotonic() + min(REFUSED_SECONDS, 2.0**count))
+                self.refuse(uuid)
+            if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
+                self.give_back(uuid, child.process.pid, why="it could not write its row")
             if child.process.exitcode < 0:
-                proc.end_tree(uuid)
-                self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
+                if child.claimed:
+                    self.close_if_too_large(uuid, child.process.pid)
+                    groups.end_tree(self.settings.base_dir, uuid)
+                if child.claimed or not self.draining:  # else it had not begun when the drain came
+                    self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
                 self.sweep()
+            groups.remove(self.settings.base_dir, uuid)
             child.process.close()
+
+    def close_if_too_large(self, uuid: str, pid: int | None) -> None:
+        """A worker that the kernel killed because the task's memory was used up has not died for no reason."""
+        row, limit = self.ledger.get(uuid), self.settings.limits.memory
+        if row is None or limit is None or (row.status, row.process_id) != (Status.RUNNING, pid):
+            return
+        if groups.ran_over(self.settings.base_dir, uuid, row.attempt):
+            self.events.emit("task_too_large", uuid=uuid, pid=pid, bytes=limit, limit=limit)
+            close_too_large(self.wiring, row, limit)
 
     def sweep(self) -> None:
         """Rows that run without a living holder go back to the queue, after what they left running is ended."""
-        poisoned: list[Row] = []
-        for uuid in self.ledger.requeue_dead(self.is_alive, on_poison=poisoned.append):
+        for uuid, pid in list(self.owed.items()):
+            self.give_back(uuid, pid, why="it could not write its row")
+        self.ledger.after_the_clock()
+        settled: list[Row] = []
+        settle_ended(self.wiring)
+        alone = self.settings.taskqueue.ledger == "sqlite"  # one kernel opens it, and so sees every lock
+        found = self.ledger.requeue_dead(
+            self.is_alive, on_settled=settled.append, everywhere=alone, tool_calls=self.tool_calls
+        )
+        for uuid in found:
             self.events.emit("task_requeued", uuid=uuid, why="its worker died")
-        for row in poisoned:
-            self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code="poison")
-        close_leftovers(self.wiring)
+        for row in settled:
+            if row.status is Status.FAILED:
+                self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code=row.error_code)
+            else:
+                announce(self.events, row.uuid, row.status, row.attempt, "its worker died")
+        move_leftovers(self.wiring)
+        groups.remove(self.settings.base_dir)
 
     def is_alive(self, row: Row) -> bool:
         """A row of this base_dir lives while somebody holds its lock; ends the tree of a dead one."""
@@ -134,45 +180,77 @@ class Supervisor:
             return True
         if self.alive_by_lock(row):
             return True
-        proc.end_tree(row.uuid)
+        pid = living_holder(row.lease_owner)
+        if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
+            proc.kill_group(pid)  # somebody took its folder away from under it
+            proc.wait_gone(pid)
+        groups.end_tree(self.settings.base_dir, row.uuid)
         return False
+
+    def tool_calls(self, row: Row) -> int:
+        """Tool calls in the files of a row of this base_dir: a process that dies in a long turn has got somewhere
+        although its row does not say so."""
+        newest = None
+        with suppress(OSError):  # what cannot be read shows no progress
+            newest = last_record(self.settings.base_dir / "running" / row.uuid / "tools.jsonl")
+        return int(newest["seq"]) if newest else 0
 
     def start_due(self) -> None:
         """Start queued tasks, oldest and most urgent first, while there is room."""
         if not self.starts:
             return
-        room = max(0, self.settings.scheduling.max_workers - self.running())
-        if self.courier is not None and self.courier.connected:
-            self.start_arrived(self.courier, room)
-        elif room > 0:
-            for uuid in self.startable()[:room]:
+        room = 0 if self.room.why else max(0, self.settings.scheduling.max_workers - self.running())
+        connected = self.courier is not None and self.courier.connected
+        for uuid in self.startable(later.MARK if connected else None) if room > 0 else ():
+            if room > 0 and not self.leave(uuid):
                 self.start(uuid)
+                room -= 1
+        if self.courier is not None and connected:
+            self.start_arrived(self.courier, room)
 
     def start_arrived(self, courier: Courier, room: int) -> None:
         """Start what the broker brought.  A message about a row that is not queued, or has a worker, is let go."""
         for uuid in courier.take(room):
             row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
-            if row is not None and row.status is Status.QUEUED:
+            if row is not None and row.status is Status.QUEUED and not self.leave(uuid):
                 self.start(uuid)
                 room -= 1
             else:
                 courier.settle(uuid)
         courier.room = room
 
+    def leave(self, uuid: str) -> bool:
+        """Whether the task is left to the host on which its work lies; it is looked at again in a while."""
+        row = self.ledger.get(uuid)
+        if row is None or not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+            return False
+        if uuid not in self.refusals:
+            self.events.emit("task_left", uuid=uuid, host=row.hostname)
+        self.refusals[uuid] = (0, clock.monotonic() + LEFT_SECONDS)
+        return True
+
+    def refuse(self, uuid: str) -> None:
+        """Let a task wait whose worker could not even claim it, longer each time."""
+        count = self.refusals.get(uuid, (0, 0.0))[0] + 1
+        self.refusals[uuid] = (count, clock.monotonic() + min(REFUSED_SECONDS, 2.0**count))
+        self.settle(uuid)
+
     def settle(self, uuid: str) -> None:
         """The broker's message about the task, if there was one, has done its work."""
         if self.courier is not None:
             self.courier.settle(uuid)
 
-    def startable(self) -> list[str]:
-        """Queued tasks that are due, less those that have a worker and those whose workers could not even claim them:
-        these wait longer each time (their folder cannot be written, say)."""
+    def startable(self, outcome: str | None = None) -> list[str]:
+        """Queued tasks that are due (with this outcome), less those that have a worker and those that wait for their
+        next try here: they are another host's for now, or their workers could not even claim them, and then
+        wait longer each time (their folder cannot be written, say)."""
         hindered = self.hindered()
         limit = self.settings.scheduling.max_workers + len(self.children) + len(hindered)
-        return [uuid for uuid in self.ledger.due(limit) if uuid not in self.children and uuid not in hindered]
+        busy = hindered | set(self.children)
+        return [uuid for uuid in self.ledger.due(limit, outcome=outcome) if uuid not in busy]
 
     def hindered(self) -> set[str]:
-        """Tasks whose workers could not even claim them, and that wait for the next try."""
+        """Tasks that wait for their next try: left to another host, or their workers could not even claim them."""
         now = clock.monotonic()
         return {uuid for uuid, (_, until) in self.refusals.items() if now < until}
 
@@ -186,8 +264,15 @@ class Supervisor:
         self.watch.begin(uuid)
         receive, send = self.context.Pipe(duplex=False)
         process = self.context.Process(target=worker.main, args=(self.settings, uuid, send), daemon=False)
-        process.start()
-        send.close()
+        try:
+            process.start()
+        except (OSError, EOFError) as error:  # somebody killed the forkserver; the next start makes another one
+            receive.close()
+            self.refuse(uuid)
+            self.events.emit("worker_died", uuid=uuid, signal=0, error=str(error))
+            return
+        finally:
+            send.close()
         self.children[uuid] = Child(process, receive)
 
     def worst_exit(self) -> int:
@@ -202,12 +287,23 @@ class Supervisor:
         self.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End every worker and its tree now; the rows go back to the queue at the next start."""
+        """End every worker and its tree now, and give their rows back: somebody wants it, so that it is no death."""
         self.draining = True
         self.fetch_nothing()
-        self.signal(signal.SIGKILL)
-        for uuid in self.children:
-            proc.end_tree(uuid)
+        for uuid, child in self.children.items():
+            if child.process.pid is not None:
+                end_worker(self.settings.base_dir, uuid, child.process.pid)
+                self.give_back(uuid, child.process.pid, why="its worker was ended")
+
+    def give_back(self, uuid: str, pid: int, why: str) -> None:
+        """Put the row of a worker that did not die by itself back in the queue; tried again by each sweep while it
+        cannot be written."""
+        self.owed[uuid] = pid
+        with suppress(LedgerError, DiskError):
+            row = self.ledger.get(uuid)
+            if row is not None and row.status is Status.RUNNING and row.process_id == pid:
+                announce(self.events, uuid, self.ledger.release(uuid, row.attempt), row.attempt, why)
+            del self.owed[uuid]
 
     def fetch_nothing(self) -> None:
         """Leave what waits in the broker to others."""

@@ -6,22 +6,30 @@ first messages; `loop` puts the loop together.  `run/handler.py` is the only cal
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import clock
+from agent import disk, proc, step, trees
 from agent.config.environment import network_environment
-from agent.context.manager import LEASE_SECONDS
-from agent.errors import ForgeError, SetupFailed
+from agent.errors import SetupFailed
+from agent.forge.login import login_of
 from agent.llm import make_client
 from agent.llm.base import Interrupted
 from agent.loop import Loop
-from agent.run import briefing
+from agent.prompts import render
+from agent.run import briefing, claims, groups, solo
+from agent.run.answering import answer
 from agent.run.comments import fit
 from agent.run.control import TaskControl
 from agent.run.delivery import Delivery
+from agent.run.hearing import Hearing, since, spoken
 from agent.run.limits import TaskLimits, Used
 from agent.run.parent import read_parent
+from agent.run.past import read_point
 from agent.run.progress import Progress
+from agent.run.quota import FolderQuota
+from agent.run.start import start_of
 from agent.sandbox import make_sandbox
 from agent.sandbox.base import Mounts
 from agent.security.paths import guarded
@@ -41,11 +49,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.context import TaskContextManager
-    from agent.forge.base import LabelState
+    from agent.forge.base import Comment, LabelState
     from agent.run.wiring import Wiring
+    from agent.taskqueue import Row
     from agent.values import Finished
 
-RENEW_SECONDS = 20.0
+BRIEFED = 2
+"""Messages of a task that was briefed: the system prompt and the briefing."""
 
 
 class TaskRun:
@@ -61,52 +71,65 @@ class TaskRun:
         self.events = wiring.events
         self.redact = Redactor(self.settings.secrets())
         self.forge = wiring.forge_of(self.key)
-        self.control = TaskControl(self._asked, lambda: self.forge.control(self.key))
-        self.renewed_at = clock.monotonic()
+        self.hearing = Hearing(
+            self.forge,
+            self.key,
+            self.uuid,
+            wiring.ledger,
+            lambda cursor: context.set_columns(comment_cursor=cursor),
+            self.events,
+            self._refused,
+        )
+        self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
+        self.control = TaskControl(self._asked, self._wanted, self.quota)
         self.effects = context.get_effect_store()
         self.progress = Progress(self)
-        self.news_at = -self.forge.news_interval
-        self.cursor: str | None = None
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
+        self.held = ExitStack()  # what is given back when the run is over: connections, a thread
 
     # --- what touches the outside -----------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Issue, sandbox, mirror, work tree, set-up.  Idempotent: a resumed task finds its tree as it was."""
         settings, base_dir = self.settings, self.settings.base_dir
+        row = self.context.row
+        self.parent = read_parent(settings, self.wiring.ledger, self.forge, row.get("parent_uuid"))
         self.issue = self.forge.read(self.key)
         self.context.set_columns(title=self.issue.title)
-        if self.forge.labels.paused in self.issue.labels:
+        if self.publishing:
+            self._check_claim(row.get("started_by"))
+        if self.forge.labels.is_left_behind(self.issue.labels, by_comment=row.get("started_by") is not None):
             self.label("processing")
         if self.publishing:
             self.progress.start()
         repository = self.forge.repository(self.key, self.issue)
         self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
         self.isolation = {"sandbox": self.sandbox.kind, "sandbox_reason": self.sandbox.reason}
-        network = network_environment()
-        login: dict[str, Any] = {}
-        if self.forge.git_login(self.key) is not None:  # asked anew at every git call: tokens expire
-            login["credentials"] = lambda: self.forge.git_login(self.key)
-        if repository.ca_file is not None:
-            login["ca_file"] = repository.ca_file
+        network = {**network_environment(), proc.MARK: self.uuid}  # a push of a dead attempt is found and ended
+        login = login_of(self.forge, self.key, repository)
         where = (repository.host, repository.owner, repository.repo, repository.url)
         self.mirror = Mirror(base_dir, *where, env=network, **login)
-        self.mirror.fetch()
-        self.parent = read_parent(settings, self.wiring.ledger, self.forge, self.context.column("parent_uuid"))
-        earlier = self.parent.branch if self.parent else None
-        if earlier is not None and self.mirror.commit_of(earlier) is None:
-            earlier = None  # somebody removed it
+        self.point = read_point(self.context.context_dir)
+        earlier = self.parent.branch if self.parent and self.point is None else None
+        name = solo.branch_name(settings, self.key.instance)
+        decided = row.get("branch")  # for a host that has not the files; where they are, `Workspace` keeps to theirs
+        self.begin = start_of(self.key, self.uuid, self.issue, repository, earlier, name, decided)
+        self.mirror.fetch(self.begin.refs)
+        if earlier is not None and self.mirror.commit_of(earlier) is None:  # somebody removed it
+            self.begin = start_of(self.key, self.uuid, self.issue, repository, None, name, decided)
+        if self.point is not None:
+            self.begin = replace(self.begin, start_at=self.point.commit)
         self.workspace = Workspace(
             self.context.context_dir,
             self.mirror,
-            branch=earlier or f"makimono/{self.key.task_id}-{self.uuid[:8]}",
-            start_at=earlier,
-            base=self.issue.base or repository.default_branch,
+            branch=self.begin.branch,
+            start_at=self.begin.start_at,
+            base=self.begin.base,
             owner_uid=self.sandbox.uid,
             isolated=self.sandbox.kind != "none",
         )
-        self.workspace.reports.extend(self.issue.problems)
+        self.workspace.reports.extend([*self.issue.problems, *([self.begin.about] if self.begin.about else [])])
         self.reports = self.workspace.reports
         self.workspace.open()
         self.home = self._set_up()
@@ -119,6 +142,7 @@ class TaskRun:
             env=network,
             **login,
         )
+        self.publisher.take_up()
         self.delivery = Delivery(
             settings,
             self.key,
@@ -133,6 +157,7 @@ class TaskRun:
             facts=self.facts,
             redact=self.redact,
             publishing=self.publishing,
+            pushes=self.begin.pushes,
         )
 
     def _set_up(self) -> Path | None:
@@ -168,7 +193,10 @@ class TaskRun:
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model, or the verify command, in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
-        return self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
+        done = self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
+        if self.settings.context_storage.durability != "none":
+            disk.sync_tree(self.workspace.tree)  # what it made must be there when its record says that it ran
+        return done
 
     def check(self, command: str, timeout: float) -> Finished:
         """Run the verify command.  Interrupted when a stop or a drain ended it: then it says nothing of the work."""
@@ -180,22 +208,35 @@ class TaskRun:
         return done
 
     def _asked(self) -> str | None:
-        """What was asked of the task.  A turn may take longer than the lease, by which other hosts judge: the looks
-        during a model call or a command, which both have an end, renew it now and then."""
-        now = clock.monotonic()
-        if now - self.renewed_at < RENEW_SECONDS:
-            return self.wiring.ledger.requested(self.uuid)
-        self.renewed_at = now
-        return self.wiring.ledger.beat(self.uuid, self.context.attempt, LEASE_SECONDS)
+        """What was asked of the task.  Fenced when another attempt owns it."""
+        step.check()
+        return self.wiring.ledger.requested(self.uuid)
+
+    def _refused(self, row: Row, comment: Comment) -> None:
+        """Tell a person that an order says nothing to a task that is being worked on."""
+        if self.publishing:
+            answer(self.wiring.ledger, self.forge, self.events, self.redact, row, comment, "running")
 
     def _must_stop(self) -> bool:
         return self.control.poll() is not None
 
     # --- the first messages -----------------------------------------------------------------------------------
 
-    def brief(self) -> None:
-        """Build client, tools and window; write the first messages unless an earlier attempt did."""
-        store = self.context.get_message_store()
+    def _check_claim(self, started_by: str | None) -> None:
+        claims.check(
+            self.forge,
+            self.key,
+            self.uuid,
+            lambda: self.progress.words("started"),
+            claims.quiet_of(self.settings),
+            started_by=started_by,
+            issue=self.issue,
+            posted=self.progress.is_posted,
+            is_over=claims.over_in(self.wiring.ledger),
+        )
+
+    def take_up(self) -> None:
+        """The tools as the task left them: all that is needed of its past when only publishing is left."""
         self.tools = Toolbox(
             root=self.workspace.tree,
             context_dir=self.context.context_dir,
@@ -206,6 +247,14 @@ class TaskRun:
             owner_uid=self.sandbox.uid,
             settings=self.settings,
         )
+        self.tools.restore(self.context.get_tool_store().records())
+        if self.context.get_message_store().last_seq >= BRIEFED:
+            self.hearing.begin(self.context.column("comment_cursor"))
+
+    def brief(self) -> None:
+        """Build client, tools and window; write the first messages unless an earlier attempt did."""
+        store = self.context.get_message_store()
+        self.take_up()
         self.repetition = Repetition()
         self.model = make_client(
             self.settings,
@@ -215,29 +264,36 @@ class TaskRun:
             control=self.control,
             events=self.events,
         )
+        self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
-        row_cursor = self.context.column("comment_cursor")
-        if store.last_seq < 2:
+        row = self.context.row
+        if store.last_seq < BRIEFED:
             if store.last_seq == 0:
                 self.model.send_system_prompt(briefing.system_prompt(self.settings))
+            comments = spoken(self.issue.comments, self.forge.names())
+            new = self._since_the_parent()
             text = briefing.briefing(
                 self.settings,
                 self.issue,
-                [comment for comment in self.issue.comments if not comment.is_bot],
+                [comment for comment in comments if comment.id not in new],
                 self.workspace,
                 self.context.fence,
                 window=self.window.limits.window,
                 parent=self.parent,
+                about=self.begin.about,
+                news=[comment for comment in comments if comment.id in new],
                 commands=self.sandbox.kind != "refused",
             )
             store.add_message("user", self.redact(text), kind="task")
             store.sync()
-            self.cursor = self.issue.cursor
-            self.context.set_columns(comment_cursor=self.cursor)
+            self.context.set_columns(comment_cursor=self.issue.cursor)
+            self.hearing.begin(
+                self.issue.cursor, since(self.issue.comments, str(row["created_at"]), row.get("started_by"))
+            )
         else:
-            self.cursor = row_cursor
-            self.tools.restore(self.context.get_tool_store().records())
             self.repetition.restore(self.context.get_tool_store().recent())
+            if self.point is not None and store.last_seq == self.point.seq:
+                store.add_message("user", render("past_point", commit=self.point.commit or ""), kind="nudge")
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -251,40 +307,47 @@ class TaskRun:
             window=self.window,
             repetition=self.repetition,
             control=self.control,
-            limits=TaskLimits(self.settings.limits, self.used),
+            limits=TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over),
             news=self.news,
             beat=self.beat,
             events=self.events,
         )
 
-    def news(self) -> Iterator[str]:
-        """What people wrote since the last look, fenced.  The cursor moves when the loop has appended all of it: a
-        process that dies in between hears a comment twice rather than never."""
-        now = clock.monotonic()
-        if now - self.news_at < self.forge.news_interval:
-            return
-        self.news_at = now
-        try:
-            comments, cursor = self.forge.comments_since(self.key, self.cursor)
-        except ForgeError as error:
-            self.events.emit("poll_failed", source=self.forge.source, instance=self.forge.instance, error=str(error))
-            return
-        for comment in comments:
-            if not comment.is_bot:
-                yield self.redact(briefing.comment_text(comment, self.context.fence))
-        if cursor != self.cursor:
-            self.cursor = cursor
-            self.context.get_message_store().sync()
-            self.context.set_columns(comment_cursor=cursor)
+    def news(self, last: bool = False) -> Iterator[str]:
+        """What people wrote since the last look, fenced; `last`: look whatever the time, since the run is about to end.
+        The cursor moves when the loop has appended all of it."""
+        if self.hearing.look(now=last):
+            self.control.hurry()
+
+        def fenced(comment: Comment) -> str:
+            return self.redact(briefing.comment_text(comment, self.context.fence))
+
+        return self.hearing.take(fenced, self.context.get_message_store().sync)
+
+    def _wanted(self) -> str | None:
+        """What the forge says of the task while the model thinks: an order in a comment, or a label taken away."""
+        if self.hearing.look():
+            return self._asked()
+        return self.forge.control(self.key)
+
+    def _since_the_parent(self) -> frozenset[str]:
+        """Ids of what was written after the end of the task that this one goes on from."""
+        if self.parent is None or self.parent.cursor is None:
+            return frozenset()
+        return frozenset(one.id for one in self.forge.comments_since(self.key, self.parent.cursor)[0])
 
     def beat(self) -> None:
-        """Heartbeat and counters; Fenced when a newer attempt owns the row."""
+        """Heartbeat and counters; commands' dead orphans are collected.  Fenced when a newer attempt owns the row."""
+        trees.reap_orphans()
         self.context.beat()
 
     def used(self) -> Used:
         """Turns, tokens and money so far, from the stores."""
         totals = self.context.totals()
         return Used(totals.llm_calls, totals.prompt + totals.completion, totals.cost)
+
+    def _ran_over(self) -> bool:
+        return groups.ran_over(self.settings.base_dir, self.uuid, self.context.attempt)
 
     def facts(self) -> dict[str, Any]:
         """What the texts for people say about the run, however far it came."""
@@ -299,6 +362,7 @@ class TaskRun:
             "provider": provider.name,
             "model": provider.model,
             "reports": list(dict.fromkeys(self.reports)),
+            "mention": f"@{self.forge.names()[-1]}",
             **self.isolation,
         }
 

@@ -1,4 +1,4 @@
-"""What a person is told at the end: the progress comment's last words, and one final comment per run.
+"""What a person is told when a run pauses or ends: the progress comment's last words, and one comment more.
 
 Every text passes the redactor, loses anything that looks like a marker, and is cut to what the forge takes.
 """
@@ -9,33 +9,57 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError
 from agent.prompts import render
+from agent.run.claims import FINAL
 from agent.run.comments import post_once
-from agent.values import End
+from agent.run.ending import Ending
+from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.run.delivery import Report
     from agent.run.task_run import TaskRun
-    from agent.values import Outcome
 
 
-def tell(run: TaskRun, outcome: Outcome, report: Report | None, *, failed: bool = False) -> None:
-    """Post the comment of this end, once, and bring the progress comment up to date.
-
-    `failed`: whatever the model says, the task ends as failed (a check is red, nothing could be pushed).
-    """
+def tell_pause(run: TaskRun, outcome: Outcome) -> None:
+    """Say on the issue that the task waits, and what the model asks if it does; then the label.  ForgeError."""
     if not run.publishing:
         return
+
+    def words() -> str:
+        return run.say(render("final", outcome=outcome, report=None, failed=False, uuid=run.uuid, facts=run.facts()))
+
+    _edit(run, run.progress.words(str(outcome.end)))
+    if outcome.end is End.ASKED:  # who paused it knows
+        _post(run, f"question-{run.context.get_tool_store().count_tool_calls()}", words)
+    run.label("paused")
+
+
+def put_in_words(
+    run: TaskRun, outcome: Outcome, report: Report | None, status: Status, code: str, message: str
+) -> Ending:
+    """The end with what people will read of it, however far the run came; secrets are masked."""
+    failed = status is Status.FAILED
+    state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
+    final = render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts())
+    said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
+    return Ending(status, code, run.redact(message), said, run.progress.words(state), run.say(final))
+
+
+def tell_end(run: TaskRun, ending: Ending) -> None:
+    """Post the comment of this end, once, and bring the progress comment up to date.  ForgeError."""
+    if run.publishing:
+        _edit(run, ending.progress)
+        _post(run, FINAL, lambda: ending.final)
+
+
+def _edit(run: TaskRun, words: str) -> None:
     try:
-        run.progress.edit("failed" if failed and outcome.end is not End.LIMIT else str(outcome.end))
-    except ForgeError as error:  # a person deleted it, say; the final comment tells the same
+        run.progress.write(words)
+    except ForgeError as error:  # a person deleted it, say; the other comment tells the same
         run.events.emit("effect_failed", effect="progress", error=str(error))
-    if outcome.end is End.PAUSED:
-        return  # a person paused it and knows; the run is not over
-    questions = run.context.get_tool_store().count_tool_calls()
-    name = f"question-{questions}" if outcome.end is End.ASKED else "final"
 
-    def body() -> str:
-        return run.say(render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts()))
 
-    post_once(run.forge, run.key, run.uuid, name, body, run.effects)
+def _post(run: TaskRun, name: str, words: Callable[[], str]) -> None:
+    post_once(run.forge, run.key, run.uuid, name, words, run.effects)
     run.events.emit("effect_done", effect=name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import disk
-from agent.run.cleanup import folder_of
+from agent.run.folders import folder_of
 from agent.store.jsonl import Damage, records
 from agent.tokens import counter_for
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 EXCERPT = 300
 """Characters of a text in one entry; the whole is in the file under the entry's number."""
 
+NO_MORE = (float("inf"), None)
+
 FILES = ("messages.jsonl", "tools.jsonl", "summaries.jsonl", "compactions.jsonl", "effects.jsonl")
 
 
@@ -39,7 +41,8 @@ class Entry:
 
     `file` and `number` find the record.  `kind` is message, tool, summary, compaction or effect; `who` the role, the
     tool, the strategy or the effect; `state` how it went.  `tokens` is the text's size by the model's counter;
-    `prompt_tokens` and `completion_tokens` are what the provider reported with an answer.
+    `prompt_tokens` and `completion_tokens` are what the provider reported with an answer.  `message` is the number of
+    the message that gave a tool's result to the model.
     """
 
     at: str
@@ -53,6 +56,7 @@ class Entry:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     duration_ms: int | None = None
+    message: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,11 @@ def _records(folder: Path, name: str) -> Iterator[Json]:
         yield record
 
 
+def _entry(kind: str, file: str, record: Json, who: object, text: str, **more: Any) -> Entry:
+    """The entry of a record: when it was, and where it stands, is said alike in every file."""
+    return Entry(str(record.get("timestamp", "")), kind, file, record[id_key(file)], str(who), text, **more)
+
+
 def _messages(folder: Path) -> Iterator[Entry]:
     """Messages, less the copies of what tools.jsonl and summaries.jsonl tell better."""
     for record in _records(folder, "messages.jsonl"):
@@ -159,13 +168,12 @@ def _messages(folder: Path) -> Iterator[Entry]:
         usage = record.get("usage") or {}
         calls = ", ".join(_call(call) for call in record.get("tool_calls") or ())
         said = excerpt(record.get("content"))
-        yield Entry(
-            at=str(record.get("timestamp", "")),
-            kind="message",
-            file="messages.jsonl",
-            number=record["seq"],
-            who=f"{role} ({kind})" if kind and kind != role else role,
-            text=" ".join(part for part in (said, f"→ {calls}" if calls else "") if part),
+        yield _entry(
+            "message",
+            "messages.jsonl",
+            record,
+            f"{role} ({kind})" if kind and kind != role else role,
+            " ".join(part for part in (said, f"→ {calls}" if calls else "") if part),
             state=str(record.get("finish_reason") or ""),
             tokens=_whole(record.get("tokens")),
             prompt_tokens=_whole(usage.get("prompt_tokens")),
@@ -179,57 +187,48 @@ def _call(call: Any) -> str:
 
 
 def _tools(folder: Path) -> Iterator[Entry]:
+    results = _results(folder)
+    call, seq = next(results, NO_MORE)
     for record in _records(folder, "tools.jsonl"):
-        yield Entry(
-            at=str(record.get("timestamp", "")),
-            kind="tool",
-            file="tools.jsonl",
-            number=record["seq"],
-            who=str(record.get("tool")),
-            text=f"{excerpt(record.get('args'))} → {excerpt(record.get('result'))}",
+        while call < record["seq"]:
+            call, seq = next(results, NO_MORE)
+        yield _entry(
+            "tool",
+            "tools.jsonl",
+            record,
+            record.get("tool"),
+            f"{excerpt(record.get('args'))} → {excerpt(record.get('result'))}",
             state=str(record.get("status", "")),
             duration_ms=_whole(record.get("duration_ms")),
+            message=seq if call == record["seq"] else None,
         )
+
+
+def _results(folder: Path) -> Iterator[tuple[float, int | None]]:
+    """(number of the call, number of the message with its result), in order."""
+    for record in _records(folder, "messages.jsonl"):
+        if record.get("role") == "tool" and (call := _whole(record.get("tool_seq"))) is not None:
+            yield call, record["seq"]
 
 
 def _summaries(folder: Path) -> Iterator[Entry]:
     for record in _records(folder, "summaries.jsonl"):
-        yield Entry(
-            at=str(record.get("timestamp", "")),
-            kind="summary",
-            file="summaries.jsonl",
-            number=record["id"],
-            who=f"of {record.get('start_seq')} to {record.get('end_seq')}",
-            text=excerpt(record.get("summary")),
-            tokens=_whole(record.get("summary_tokens")),
-        )
+        about = f"of {record.get('start_seq')} to {record.get('end_seq')}"
+        size = _whole(record.get("summary_tokens"))
+        yield _entry("summary", "summaries.jsonl", record, about, excerpt(record.get("summary")), tokens=size)
 
 
 def _compactions(folder: Path) -> Iterator[Entry]:
     for record in _records(folder, "compactions.jsonl"):
         before, after = record.get("tokens_before"), record.get("tokens_after")
-        yield Entry(
-            at=str(record.get("timestamp", "")),
-            kind="compaction",
-            file="compactions.jsonl",
-            number=record["id"],
-            who=str(record.get("strategy")),
-            text=f"messages {record.get('start_seq')} to {record.get('end_seq')}, {before} → {after} tokens",
-            tokens=_whole(after),
-        )
+        text = f"messages {record.get('start_seq')} to {record.get('end_seq')}, {before} → {after} tokens"
+        yield _entry("compaction", "compactions.jsonl", record, record.get("strategy"), text, tokens=_whole(after))
 
 
 def _effects(folder: Path) -> Iterator[Entry]:
     for record in _records(folder, "effects.jsonl"):
-        yield Entry(
-            at=str(record.get("timestamp", "")),
-            kind="effect",
-            file="effects.jsonl",
-            number=record["seq"],
-            who=str(record.get("name")),
-            text=excerpt(record.get("receipt") or record.get("detail") or ""),
-            state=str(record.get("state", "")),
-        )
+        text = excerpt(record.get("receipt") or record.get("detail") or "")
+        yield _entry("effect", "effects.jsonl", record, record.get("name"), text, state=str(record.get("state", "")))
 
 
 def _whole(value: Any) -> int | None:

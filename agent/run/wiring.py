@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from agent import disk
 from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe.events import Events, to_log
@@ -31,6 +32,7 @@ class Wiring:
         self.settings = settings
         self.events = events or Events([to_log])
         self.owner = owner(settings.base_dir)
+        disk.on_slow(self._slow)
 
     @property
     def db(self) -> Any:
@@ -71,7 +73,11 @@ class Wiring:
             f"Add it to task_sources, or stop the task"
         )
 
+    def _slow(self, path: str, what: str, seconds: float) -> None:
+        self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))
+
     def close(self) -> None:
         """Close what was opened."""
+        disk.on_slow(None)  # or it holds all of this: in a forkserver it lay in the way of each worker
         if "ledger" in self.__dict__:
             self.ledger.close()

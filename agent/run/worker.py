@@ -14,7 +14,6 @@ import sys
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from agent import clock, disk, proc
 from agent.context import manager
@@ -22,14 +21,17 @@ from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, Ma
 from agent.forge import TaskFactory
 from agent.observe import log
 from agent.observe.events import Events, to_log
+from agent.run import groups
+from agent.run.folders import make_folder
 from agent.run.handler import TaskHandler
+from agent.run.watchdog import traceable
 from agent.run.wiring import Wiring
 from agent.security.redact import Redactor
 from agent.values import End, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
-    from pathlib import Path
 
     from agent.config import Settings
     from agent.forge import Task
@@ -41,27 +43,39 @@ EXIT_DRAINED = 75
 """Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
 
 
-def process_task(settings: Settings, uuid: str, report: Connection | None = None) -> int:
+def process_task(
+    settings: Settings,
+    uuid: str,
+    report: Connection | None = None,
+    *,
+    join: Callable[[Claim], None] = lambda _claim: None,
+) -> int:
     """Work on the task `uuid` until it ends; returns the exit code of the process.
 
-    `report` hears "claimed" once the row is ours (a broker's message may be acknowledged then), or "lost".
+    `report` hears "claimed" once the row is ours (a broker's message may be acknowledged then), or "lost".  `join`:
+    what a process that has no other purpose does then.
     """
     wiring = Wiring(settings, events=Events([to_log]))
-    folder = folder_of(settings, uuid)
+    folder = make_folder(settings, uuid)
     try:
         lock = disk.lock(folder / "lock")
     except LockHeld:
         _tell(report, "lost")
         return 0
+    claim: Claim | None = None
     try:
-        proc.end_tree(uuid)  # what a dead attempt left running
         claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
+        # What a dead attempt left running.  Not before the claim: a message alone, about a task that a neighbour on
+        # this machine works on from another base_dir, ends nothing.
+        groups.end_tree(settings.base_dir, uuid)
+        join(claim)
         _tell(report, "claimed")
         log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
         carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
         try:
             task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
-            return work(TaskHandler(wiring, attempt=claim.attempt), task)
+            with traceable(folder / "worker.log"):
+                return work(TaskHandler(wiring, attempt=claim.attempt), task)
         except MakimonoError as error:
             give_up(wiring, claim, error)
             raise
@@ -69,7 +83,8 @@ def process_task(settings: Settings, uuid: str, report: Connection | None = None
         _tell(report, "lost")
         return 0
     finally:
-        proc.end_tree(uuid)
+        if claim is not None:
+            groups.end_tree(settings.base_dir, uuid)
         wiring.close()
         if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone
             shutil.rmtree(folder, ignore_errors=True)
@@ -113,21 +128,12 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     proc.title(f"makimono: {uuid}")
     proc.become_subreaper()
     try:
-        code = process_task(settings, uuid, report)
+        code = process_task(settings, uuid, report, join=lambda claim: groups.join(settings, uuid, claim.attempt))
     except Fenced:
         code = 0  # a newer attempt owns the task
     except MakimonoError as error:
         code = error.exit_code
     sys.exit(code)
-
-
-def folder_of(settings: Settings, uuid: str) -> Path:
-    """`running/{uuid}/`, made with the modes of design section 4; ValueError when `uuid` is not one."""
-    if str(UUID(uuid)) != uuid:
-        raise ValueError(f"{uuid!r} is not a uuid")
-    mode = disk.passable()
-    running = disk.make_dir(disk.claim_dir(settings.base_dir, mode) / "running", mode)
-    return disk.make_dir(running / uuid, mode)
 
 
 def _tell(report: Connection | None, word: str) -> None:

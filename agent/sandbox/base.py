@@ -8,7 +8,8 @@ What every entry of `SANDBOXES` promises (tests/contract/test_contract_sandbox.p
 
 * The command is a line for a shell, run in the work tree.  Its environment is made from nothing: `MAKIMONO_UUID`,
   what `surroundings.inside` lists, and what the caller passes as `env`; nothing of this process's own.
-* stdin is empty.  stdout and stderr are one stream, kept as head and tail of `cap` bytes, whole in `spool`.
+* stdin is empty.  stdout and stderr are one stream, kept as head and tail of `cap` bytes; a longer one is
+  whole in `spool`.
 * `run` returns when the direct child has ended, even if something it started still holds the pipe, and nothing it
   started is alive afterwards.  At the time-out, or when `stop()` turns true, everything is killed at once, the
   output so far is kept and `timed_out` is set.

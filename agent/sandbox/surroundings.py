@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 LONGEST = 128 * 1024 - 1
 """Bytes of one argument that Linux passes on (MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 
+CORES = os.cpu_count() or 1
+"""Looked up once: the kernel is asked by a file."""
+
 QUIET = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
@@ -115,7 +118,7 @@ def limited(command: str, limits: Limits, timeout: float, *, processes: bool, sh
         )
     if "\0" in command:
         raise ToolError("the command line holds a NUL byte; take it out")
-    wanted = {"-c": 0, "-t": math.ceil(timeout) * (os.cpu_count() or 1) + 1}
+    wanted = {"-c": 0, "-t": math.ceil(timeout) * CORES + 1}
     if limits.memory:
         wanted["-d"] = max(1, limits.memory // 1024)
     if limits.file_size:

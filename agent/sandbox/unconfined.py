@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -23,6 +22,7 @@ from agent.values import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from agent.sandbox.base import Mounts, Settings
 
@@ -70,10 +70,8 @@ class Unconfined:
         argv = surroundings.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
         mark = uuid4().hex
         path = surroundings.search_path(str(self.interpreter) if self.interpreter else None)
-        with self.folders(mounts.home) as (home, tmp):
-            inside = surroundings.inside(
-                self.uuid, home=str(home), tmp=str(tmp), path=path, shell_path=self.shell, extra=env
-            )
+        with self.folders(mounts.home, mark) as (home, tmp):
+            inside = surroundings.inside(self.uuid, home=home, tmp=tmp, path=path, shell_path=self.shell, extra=env)
             inside[MARK] = mark
             try:
                 finished = proc.run(
@@ -96,22 +94,17 @@ class Unconfined:
         return Finished(code, finished.output, finished.duration, finished.timed_out, finished.dropped, finished.spool)
 
     @contextmanager
-    def folders(self, home: Path | None) -> Iterator[tuple[Path, Path]]:
-        """A home and a folder for temporary files; what was made here is removed with all that is in it."""
-        made: list[Path] = []
-
-        def fresh() -> Path:
-            folder = Path(tempfile.mkdtemp(prefix="makimono-"))
-            made.append(folder)
-            if self.uid is not None:
-                os.chown(folder, self.uid, self.uid)
-            return folder
-
+    def folders(self, home: Path | None, mark: str) -> Iterator[tuple[str, str]]:
+        """A home and a folder for temporary files, which is the home too where there is no other; it is removed with
+        all that is in it.  Its name nobody can guess, and one that is there is refused."""
+        tmp = f"{tempfile.gettempdir()}/makimono-{mark}"
+        os.mkdir(tmp, 0o700)  # noqa: PTH102 - a text is all that is needed
         try:
-            yield home or fresh(), fresh()
+            if self.uid is not None:
+                os.chown(tmp, self.uid, self.uid)
+            yield tmp if home is None else str(home), tmp
         finally:
-            for folder in made:
-                try:  # most commands leave nothing
-                    folder.rmdir()
-                except OSError:
-                    shutil.rmtree(folder, ignore_errors=True)
+            try:  # most commands leave nothing
+                os.rmdir(tmp)  # noqa: PTH106 - a text is all that is needed
+            except OSError:
+                shutil.rmtree(tmp, ignore_errors=True)

@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 import secrets as _random
 
-from agent.security.rules import RULES
-
 _FORGED = re.compile(r"<{2,}(?=\s*(?:END\s+)?UNTRUSTED\b)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.,:;@#/+() -]")
-RULE = RULES["PI-11"]
 
 
 def new_marker() -> str:
@@ -39,14 +36,6 @@ def defuse(text: str, marker: str) -> tuple[str, int]:
         text, copies = re.subn(re.escape(marker), "[marker]", text, flags=re.IGNORECASE)
         count += copies
     return text, count
-
-
-def regions(prompt: str, marker: str) -> list[str]:
-    """What stands between the fences of `marker` in `prompt`, in order."""
-    name = re.escape(marker)
-    return re.findall(
-        rf"^<<<UNTRUSTED {name} [^\n]*>>>\n(.*?)\n<<<END UNTRUSTED {name}>>>$", prompt, re.DOTALL | re.MULTILINE
-    )
 
 
 def _label(text: str) -> str:

@@ -119,6 +119,25 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
         found["PI-16"] += len(text) - (4 * limit + (1 << 16))
         text = text[: 4 * limit + (1 << 16)]
         truncated = True
+    text, cut = _visible(text, found, markup=markup)
+    truncated = truncated or cut
+    if limit is not None and len(text) > limit:
+        found["PI-16"] += len(text) - limit
+        text = text[:limit]
+        truncated = True
+    _listen(text, found)
+    return Cleaned(text, dict(found), truncated)
+
+
+def output(text: str) -> str:
+    """Text of a command or of a file as a model may see it: `clean` without looking for markup, and without counting
+    words that nobody is told of."""
+    return _visible(text, Counter(), markup=False)[0]
+
+
+def _visible(text: str, found: Counter[str], *, markup: bool) -> tuple[str, bool]:
+    """What a person would see of `text`, and whether a comment without an end was cut off."""
+    truncated = False
     text = _normal(text)
     for _ in range(PASSES):
         before = text
@@ -131,17 +150,7 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
     else:
         text = _without_characters(text, found)
         text = page.defused(text) if markup else text
-    if limit is not None and len(text) > limit:
-        found["PI-16"] += len(text) - limit
-        text = text[:limit]
-        truncated = True
-    _listen(text, found)
-    return Cleaned(text, dict(found), truncated)
-
-
-def output(text: str) -> str:
-    """Text of a command or of a file as a model may see it: `clean` without looking for markup."""
-    return clean(text, markup=False).text
+    return text, truncated
 
 
 def _normal(text: str) -> str:

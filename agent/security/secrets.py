@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from agent.security.added import LONGEST_LINE, added
 from agent.security.redact import needles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-LONGEST_LINE = 1 << 16
-"""A longer line is looked at in pieces of this many bytes."""
 
 OVERLAP = 4096
 """How much of the last piece is looked at again: longer than every shape; more where a secret is longer."""
@@ -63,25 +61,13 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
 
     `diff` is git's output in chunks of any size, cut anywhere.  `declared` are the values of the configuration's
     secrets; their encodings (see `redact`) are looked for too.  What a change removes or leaves is not its doing;
-    whatever is no hunk (names of files, messages) is looked at whole.  git shows no content of binary files: give
-    that to `scan_content`.
+    whatever is no hunk (names of files, messages) is looked at whole.  git shows no content of binary files unless it
+    is asked for it as text (`work/changes.history`).
     At most 50 findings, then one that says so.
     """
-    return _limited(_in_diff(diff, _Search(declared)))
-
-
-def scan_content(chunks: Iterable[bytes], name: str, declared: Iterable[str] = ()) -> list[str]:
-    """The same for the plain content of a file, a message or a body called `name`."""
     search = _Search(declared)
-
-    def found() -> Iterator[str]:
-        number = 0
-        for line, continued, suspect in _lines(chunks, search):
-            number += not continued
-            if suspect:
-                yield from (f"{what} in {name}, line {number}" for what in search(line))
-
-    return _limited(found())
+    pieces = added(diff, search.suspects, search.overlap)
+    return _limited(f"{what} in {where}" for where, piece in pieces for what in search(piece))
 
 
 class _Search:
@@ -107,67 +93,6 @@ class _Search:
 def _is_real(token: bytes) -> bool:
     """Whether it is no placeholder, as in `ghp_xxxxxxxx`."""
     return not _PLACEHOLDER.issuperset(token[-16:])
-
-
-_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-
-
-def _in_diff(diff: Iterable[bytes], search: _Search) -> Iterator[str]:
-    path = where = ""
-    kind = b""
-    number = left_old = left_new = 0
-    for line, continued, suspect in _lines(diff, search):
-        if continued:
-            pass  # the same line goes on
-        elif left_old > 0 or left_new > 0:
-            # Inside a hunk, whose header said how many lines it has: `+++ x` is then an added line `++ x`.
-            kind = line[:1]
-            if kind == b"+":
-                where = f"{path or 'the change'}, line {number}"
-                left_new, number = left_new - 1, number + 1
-            elif kind == b"-":
-                left_old -= 1
-            elif kind != b"\\":
-                left_old, left_new, number = left_old - 1, left_new - 1, number + 1
-        else:
-            kind = b"+"
-            if hunk := _HUNK.match(line):
-                left_old, number, left_new = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
-            elif line.startswith(b"+++ "):
-                path = _path(line[4:])
-            where = path or "the change"
-        if suspect and kind == b"+":
-            yield from (f"{what} in {where}" for what in search(line))
-
-
-def _path(name: bytes) -> str:
-    text = name.rstrip(b"\r\n\t").decode("utf-8", "replace").strip('"')
-    return text.removeprefix("b/") if text != "/dev/null" else ""
-
-
-def _lines(chunks: Iterable[bytes], search: _Search) -> Iterator[tuple[bytes, bool, bool]]:
-    """The lines of a stream as (line, whether it continues the one before, whether it may hold something).
-
-    A line longer than `LONGEST_LINE` that is not whole yet comes in pieces that overlap.
-    """
-    rest = b""
-    continued = False
-    for chunk in chunks:
-        rest += chunk
-        end = rest.rfind(b"\n")
-        if end >= 0:
-            block, rest = rest[:end], rest[end + 1 :]
-            suspect = search.suspects(block)
-            for line in block.split(b"\n"):
-                yield line, continued, suspect
-                continued = False
-        while len(rest) > LONGEST_LINE:
-            piece = rest[:LONGEST_LINE]
-            yield piece, continued, search.suspects(piece)
-            rest = rest[LONGEST_LINE - search.overlap :]
-            continued = True
-    if rest:
-        yield rest, continued, search.suspects(rest)
 
 
 def _limited(findings: Iterable[str]) -> list[str]:

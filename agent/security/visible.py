@@ -1,7 +1,7 @@
-"""A change as reviewers see it: what is invisible or out of order is written out, nothing is taken away.
+"""What a change hides from the person who looks at it: written out, nothing is taken away.
 
-For diffs, where every byte counts and where a removed character would hide the attack (Trojan Source,
-https://trojansource.codes).
+Every byte of a diff counts, and a removed character would hide the attack (Trojan Source,
+https://trojansource.codes).  What is found refuses nothing; the pull request shows it (`run/delivery.py`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,49 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from agent.security import characters
+from agent.security.added import added
 from agent.security.sanitise import Cleaned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST = 10
+"""More lines than this are not listed."""
+
+SHOWN = 120
+"""Characters of a listed line."""
 
 _WORD = re.compile(r"\w+")
 _ALIKE = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
+_UNUSUAL = re.compile(rb"[^\t\n -~]")
+
+
+def hidden(diff: Iterable[bytes]) -> list[str]:
+    r"""The lines that a diff adds with something in them that a reader does not see or takes for something else, in
+    order: `PI-07 src/a.py, line 3: if access\u202e …`.  At most 10, then one that says so.
+
+    Emoji are written with joiners and selectors, a file may begin with a mark of its encoding, and lines may end with
+    CR LF: none of that is listed.
+    """
+    found: list[str] = []
+    for where, line in added(diff, lambda block: _UNUSUAL.search(block) is not None):
+        text = line[1:].decode("utf-8", "replace").removesuffix("\r")
+        if where.endswith(", line 1"):
+            text = text.removeprefix("\ufeff")
+        text = characters.JOINER.sub("", characters.STYLE.sub("", text)).strip()
+        seen = visible(text)
+        if seen.findings:
+            if len(found) >= MOST:
+                return [*found, f"and more; the first {MOST} are listed"]
+            same = next((at for at, (old, new) in enumerate(zip(text, seen.text, strict=False)) if old != new), 0)
+            begin = max(0, same - SHOWN // 2)
+            excerpt = seen.text[begin : begin + SHOWN]
+            excerpt = f"{'…' if begin else ''}{excerpt}{'…' if begin + SHOWN < len(seen.text) else ''}"
+            found.append(f"{', '.join(sorted(seen.findings))} {where}: {excerpt}")
+    return found
 
 
 def visible(text: str) -> Cleaned:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,10 @@ class Database:
         with self._lock:
             if self._connection.in_transaction:
                 return self._translated(lambda: self._once(statement, params))
-            return self._retried(lambda: self._once(statement, params))
+            started = time.monotonic()
+            found = self._retried(lambda: self._once(statement, params))
+            disk.took(self.path, "row", started)
+            return found
 
     @contextmanager
     def transaction(self) -> Iterator[Database]:
@@ -126,8 +130,10 @@ class Database:
             except BaseException:
                 self._roll_back()
                 raise
+            started = time.monotonic()
             try:
                 self._retried(lambda: self._once("COMMIT", {}))
+                disk.took(self.path, "row", started)
             except BaseException:
                 self._roll_back()
                 raise

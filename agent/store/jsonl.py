@@ -224,7 +224,7 @@ class JsonlFile:
         if not self._dirty or self._descriptor < 0 or (self.durability == "none" and not force):
             return
         with disk.writing(self.path):
-            os.fdatasync(self._descriptor)
+            disk.fsync(self._descriptor, self.path, data=True)
             if self._made:
                 disk.sync_dir(self.path.parent)
         self._made = self._dirty = False
@@ -258,12 +258,12 @@ class JsonlFile:
             for position in range(self.size, size, disk.COPY):
                 disk.write_all(target, os.pread(self._descriptor, min(disk.COPY, size - position), position))
             disk.write_all(target, b"\n")
-            os.fsync(target)
+            disk.fsync(target, torn)
         finally:
             os.close(target)
         disk.sync_dir(self.path.parent)
         os.ftruncate(self._descriptor, self.size)
-        os.fsync(self._descriptor)
+        disk.fsync(self._descriptor, self.path)
 
     def _newest_id(self) -> int:
         """The number of the last good record; broken lines behind it stay and are reported."""

@@ -26,8 +26,8 @@ def fit(text: str) -> str:
     if text.isascii():
         return text.replace("\0", REPLACEMENT) if "\0" in text else text
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        orjson.dumps(text)  # unlike `encode` it leaves the UTF-8 with the text, for the line and for who counts tokens
+    except orjson.JSONEncodeError:
         text = _PAIR.sub(_join, text)
         return _UNFIT.sub(REPLACEMENT, text)
     return text.replace("\0", REPLACEMENT) if "\0" in text else text
@@ -54,19 +54,15 @@ def fit_json(value: Any) -> Any:
     return fit(str(value))
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any, option: int = 0) -> bytes:
     """Compact JSON.  What orjson refuses (surrogates, odd keys and types), and NUL, is made fit first."""
-    return _dumps(value, 0)
-
-
-def line(record: Any) -> bytes:
-    """`dumps` with the newline that ends a line of JSONL."""
-    return _dumps(record, orjson.OPT_APPEND_NEWLINE)
-
-
-def _dumps(value: Any, option: int) -> bytes:
     try:
         data = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
         return orjson.dumps(fit_json(value), option=option)
     return orjson.dumps(fit_json(value), option=option) if NUL in data else data
+
+
+def line(record: Any) -> bytes:
+    """`dumps` with the newline that ends a line of JSONL."""
+    return dumps(record, orjson.OPT_APPEND_NEWLINE)

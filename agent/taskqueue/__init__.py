@@ -7,8 +7,20 @@ one, carries pointers to it.  Called by `run` and `cli`.  Not here: what a task 
 
 from __future__ import annotations
 
-from agent.taskqueue.base import LEDGERS, BaseLedger, Claim, Row
+from agent.taskqueue.base import ENDING, LEDGERS, BaseLedger, Claim, Row, is_decided
 from agent.taskqueue.identity import alive_by_lock, machine, owner, place
 from agent.taskqueue.ledger import Ledger
 
-__all__ = ["LEDGERS", "BaseLedger", "Claim", "Ledger", "Row", "alive_by_lock", "machine", "owner", "place"]
+__all__ = [
+    "ENDING",
+    "LEDGERS",
+    "BaseLedger",
+    "Claim",
+    "Ledger",
+    "Row",
+    "alive_by_lock",
+    "is_decided",
+    "machine",
+    "owner",
+    "place",
+]

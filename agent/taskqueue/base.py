@@ -56,6 +56,15 @@ class Database(Protocol):
         ...
 
 
+ENDING = "ending"
+"""First word of an open row's `outcome` once its end is kept; status and end follow (`agent/run/ending.py`)."""
+
+
+def is_decided(outcome: str | None) -> bool:
+    """Whether an open row's `outcome` is an end that is decided, and perhaps told."""
+    return (outcome or "").startswith(f"{ENDING} ")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of `tasks`: the seed's columns (seed 002, 2.2) and ours."""
@@ -103,6 +112,9 @@ class Row:
     cached_tokens: int = 0
     cost: float = 0.0
     progress_at_claim: int = 0
+    started_by: str | None = None
+    obeyed: str | None = None
+    tell_at: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Row:
@@ -114,6 +126,16 @@ class Row:
     def key(self) -> TaskKey:
         """What the task is about."""
         return TaskKey(self.task_source, self.owner, self.repo, self.task_type, self.task_id, self.instance)
+
+    @property
+    def orders(self) -> frozenset[str]:
+        """Ids of the comments that were obeyed."""
+        return frozenset((self.obeyed or "").split())
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the end is decided, and perhaps told, although the row is open (`ENDING`)."""
+        return is_decided(self.outcome)
 
     @property
     def cursor(self) -> str | None:
@@ -153,10 +175,12 @@ class BaseLedger(Protocol):
         parent_uuid: str | None = None,
         provider: str | None = None,
         model: str | None = None,
+        started_by: str | None = None,
     ) -> str | None:
         """Queue a task; returns its uuid (`uuid`, else a new version 4).
 
-        None: a task of that key is open already, and nothing was written.  Higher `priority` goes first.  UsageError
+        None: a task of that key is open already, or the comment `started_by` (its id on the forge) has started one of
+        this key before, whatever became of it; nothing was written.  Higher `priority` goes first.  UsageError
         when `uuid` is not one, LedgerError when another task has it.
         """
         ...
@@ -166,7 +190,12 @@ class BaseLedger(Protocol):
         ...
 
     def withdraw(self, uuid: str) -> bool:
-        """Remove a queued row that nobody has ever claimed, as if it had never been put; False when it is not so."""
+        """Remove a queued row that is held back and that nobody has ever offered or claimed, as if it had never been
+        put; False when it is not so."""
+        ...
+
+    def now(self) -> datetime:
+        """The time of the database, by which `not_before` and leases are judged."""
         ...
 
     def get(self, uuid: str) -> Row | None:
@@ -185,14 +214,16 @@ class BaseLedger(Protocol):
         """The newest row of the key, open or closed; None when there was none."""
         ...
 
-    def due(self, limit: int, now: datetime | None = None) -> Uuids:
-        """Uuids of queued rows whose `not_before` has passed: highest priority, then oldest first.  An offer only."""
+    def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
+        """Uuids of queued rows whose `not_before` has passed, those with this `outcome` where one is named: highest
+        priority, then oldest first.  An offer only."""
         ...
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         """Rows that are due and to be given to a broker, each to one caller: those that were not published since they
         were queued, and with `again_after` those that were published more than so many seconds ago and are queued
-        still.  They count as published from now on.  Highest priority, then oldest first."""
+        still.  They count as published from now on.  Highest priority, then oldest first.  Rows whose outcome is
+        `publishing` are never among them: their work lies on one host."""
         ...
 
     def claim(self, uuid: str, owner: str, lease_seconds: float) -> Claim:
@@ -211,8 +242,10 @@ class BaseLedger(Protocol):
         """What was asked of the holder: "stop", "pause" or None.  None too when there is no row."""
         ...
 
-    def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> None:
-        """Give a row back to the queue: a drain, no death.  What was requested stays for the next holder.  Fenced."""
+    def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> Status:
+        """Give a row back: a drain, no death; the status it has now.  That is `queued`, or what was requested of the
+        holder and not obeyed yet: `stopped` or `paused`, which are untold then.  A row whose end is decided (outcome
+        `ending …`) goes back to the queue in any case.  Fenced."""
         ...
 
     def end(
@@ -233,37 +266,77 @@ class BaseLedger(Protocol):
         is_alive: Callable[[Row], bool],
         now: datetime | None = None,
         *,
-        on_poison: Callable[[Row], None] | None = None,
+        on_settled: Callable[[Row], None] | None = None,
+        everywhere: bool = False,
+        tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
     ) -> Uuids:
-        """Put the rows of dead holders back into the queue; returns their uuids.
+        """Put the rows of dead holders back into the queue, as `release` does; returns the uuids of those that are
+        queued.  Every other one is handed to `on_settled` as it is now.
 
         A row of this base_dir is judged by `is_alive` alone, however old its lease; any other by its lease alone; a row
-        that nobody leased (a program that uses the library by itself) is left alone.  `is_alive` may end what a dead
-        holder left running.  A death after which there were no more model and tool calls than at the claim counts in
-        `deaths`, any other sets it to 0; at the third in a row the row becomes `failed` with code `poison`, is not in
-        the list, and is handed to `on_poison`.
+        that nobody leased (a program that uses the library by itself) is left alone.  With `everywhere` all leased rows
+        are judged by `is_alive`: for a ledger that one kernel alone can open, so that a start after a reboot or in a
+        new container need not wait for leases.  `is_alive` may end what a dead holder left running.  A death after
+        which there were no more model and tool calls than at the claim counts in `deaths`, any other sets it to 0; at
+        the third in a row the row becomes `failed` with code `poison`.  Counters are written once a turn; so
+        `tool_calls` counts, for a row that `is_alive` judges, what its holder has on disk, and the row catches up with
+        it.
         """
+        ...
+
+    def after_the_clock(self) -> Uuids:
+        """Make due soon what waits for a time that a clock, wrong then and put right since, has set: queued rows that
+        were touched in the future, and tellings later than any is put off.  Returns their uuids."""
         ...
 
     def is_mine(self, row: Row, owner: str) -> bool:
         """Whether the row's holder is of the same machine and base_dir as `owner`."""
         ...
 
-    def count_running(self, owner_prefix: str = "") -> int:
-        """Running rows whose holder begins with the prefix (`identity.place`)."""
-        ...
-
     def counts(self) -> dict[Status, int]:
         """How many rows there are in each status; a status without rows is 0."""
         ...
 
-    def request(self, uuid: str, word: Word) -> Status:
+    def request(
+        self, uuid: str, word: Word, *, comment: str | None = None, waiting: str | None = None, why: str | None = None
+    ) -> Status:
         """Stop, pause or resume from outside; returns the status the row has now.
 
-        Queued and paused rows change at once.  A running row keeps its status, and the word stands in `requested` until
-        its holder has obeyed; resume takes a pause back, nothing takes a stop back.  UsageError for a closed row, for
-        none, and for another word.
+        `comment`: the id of the comment that says so.  It is remembered in the same transaction, and a second time it
+        changes nothing.  `waiting`: only a paused row with this outcome is changed; it is for what a task waited for,
+        which a person who paused it meanwhile does not want to wake it.  `why`: what people are told of a stop that is
+        done at once; it becomes the `error_message` of the row.
+
+        Queued and paused rows change at once, and are untold then.  A pause also holds what waits for something else:
+        its outcome becomes `paused`, unless its work lies on one host to be published or told.  A resume makes a row
+        that was begun and put off (`not_before`) due.  A running row keeps its status, and the word stands in
+        `requested` until its holder has obeyed, or lets go of it; resume takes a pause back, nothing takes a stop back.
+        UsageError for a closed row, for none, and for another word.
         """
+        ...
+
+    def watched(self, source: str, instance: str, since: datetime) -> Rows:
+        """What people may still say something to at one place, the newest first: the newest row of each key, unless it
+        runs (its worker listens by itself) or ended before `since`."""
+        ...
+
+    def answered(self, uuid: str, comment: str) -> None:
+        """Remember, in a row of any status, a comment whose order could not be followed and that was answered."""
+        ...
+
+    def untold(self, limit: int | None = None) -> Rows:
+        """Rows that were changed by nobody who works on them, or while the forge was away, and whose telling is due:
+        ended, paused, or resumed."""
+        ...
+
+    def telling(self, uuid: str, until: datetime | str) -> bool:
+        """Take over the telling of a row; False: it is told, or somebody else is at it.  It is due again at `until`,
+        unless `told` is called before."""
+        ...
+
+    def told(self, uuid: str, until: datetime | str) -> bool:
+        """The person knows what became of the task.  `until`: as given to `telling`; False, and nothing changed, when
+        something else became of it meanwhile, which is told next."""
         ...
 
     def today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
@@ -272,11 +345,12 @@ class BaseLedger(Protocol):
         ...
 
     def closed_before(self, before: datetime | str) -> Records:
-        """`uuid`, `status`, `completed_at` of closed rows that ended earlier, the oldest first."""
+        """`uuid`, `status`, `completed_at` of closed rows that ended earlier, the oldest first; without those that an
+        open one goes on from (`parent_uuid`)."""
         ...
 
     def delete(self, uuid: str) -> bool:
-        """Remove a closed row; False when there is none or it is open."""
+        """Remove a closed row; False when there is none, it is open, or an open one goes on from it."""
         ...
 
     def close(self) -> None:

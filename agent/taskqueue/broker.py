@@ -8,6 +8,7 @@ a task of hours.  Imported only when `taskqueue.broker` is set; used by one thre
 
 from __future__ import annotations
 
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from uuid import UUID
@@ -16,10 +17,11 @@ from kombu import Connection, Queue
 from kombu.exceptions import KombuError, MessageStateError
 
 from agent.errors import BrokerAway, ConfigError
+from agent.reasons import reason
 from agent.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 QUEUE = "makimono"
 SECONDS = 10
@@ -28,8 +30,16 @@ SECONDS = 10
 OPTIONS: dict[str, dict[str, Any]] = {
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS, "confirm_publish": True},
     "redis": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "socket_keepalive": True},
+    "sentinel": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "socket_keepalive": True},
 }
+UNACKED = ("unacked", "unacked_index", "unacked_mutex")
+"""Keys of kombu's Redis transport for what is delivered and not acknowledged; here each queue has its own, so that
+neither a neighbour's queue nor another program in the same database is touched."""
+
 """Options of kombu's transports, by scheme without its `s`."""
+
+ADDRESS_OPTIONS = ("ssl", "login_method")
+"""Beginnings of the names that kombu itself reads out of an address."""
 
 BROKERS = Registry("broker", {"kombu": "agent.taskqueue.broker:KombuBroker"})
 """`kombu` for every address; a dotted path of `taskqueue.broker` is somebody else's class, built without arguments."""
@@ -85,16 +95,13 @@ class KombuDelivery:
         self._message = message
 
     def ack(self) -> None:
-        try:
+        with self._broker.translated(), suppress(MessageStateError):  # it was acknowledged before
             self._message.ack()
-        except MessageStateError:
-            return  # it was acknowledged before
-        except self._broker.errors as error:
-            raise self._broker.away(error) from error
 
 
 class KombuBroker:
-    """`address` as in `taskqueue.broker`; `?queue=NAME` names another queue than `makimono`."""
+    """`address` as in `taskqueue.broker`; `?queue=NAME` names another queue than `makimono`, and what else stands there
+    is an option of kombu's transport (`visibility_timeout=300`, `region=eu-west-1`)."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -102,19 +109,16 @@ class KombuBroker:
         self.name = query.pop("queue", QUEUE)
         user, at, host = parts.netloc.rpartition("@")
         self.where = f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
-        self._address = urlunsplit(parts._replace(query=urlencode(query)))
+        kept = {name: value for name, value in query.items() if name.startswith(ADDRESS_OPTIONS)}
+        self._options = {name: _option(value) for name, value in query.items() if name not in kept}
+        self._address = urlunsplit(parts._replace(query=urlencode(kept)))
         self._scheme = parts.scheme
         self._connection: Any = None
         self._channel: Any = None
         try:
             made = self._made()
-            self.errors: tuple[type[BaseException], ...] = (
-                OSError,
-                KombuError,
-                *made.connection_errors,
-                *made.channel_errors,
-            )
-        except (ImportError, KeyError, ValueError) as error:
+            made.transport  # noqa: B018 - loads the client library
+        except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "
                 f"for {parts.scheme}, or mend the address"
@@ -122,76 +126,100 @@ class KombuBroker:
 
     def connect(self) -> None:
         self.close()
-        try:
+        with self.translated():
             self._connection = self._made()
             self._connection.connect()
             self._channel = self._connection.channel()
             self._queue = Queue(self.name, channel=self._channel, durable=True)
             self._queue.declare()
             self._producer = self._connection.Producer(channel=self._channel, serializer="json")
-        except self.errors as error:
-            self.close()
-            raise self.away(error) from error
 
     def publish(self, pointer: Mapping[str, Any]) -> None:
         self._connected()
-        try:
+        with self.translated():
             self._producer.publish(dict(pointer), exchange="", routing_key=self.name, delivery_mode=2)
-        except self.errors as error:
-            raise self.away(error) from error
 
     def get(self) -> KombuDelivery | None:
         self._connected()
-        try:
+        with self.translated():
             while (message := self._queue.get(accept=["json"])) is not None:
                 if (uuid := _uuid(message)) is not None:
                     return KombuDelivery(self, uuid, message)
                 message.reject()
-        except self.errors as error:
-            raise self.away(error) from error
         return None
 
     def depth(self) -> int:
         self._connected()
-        try:
+        with self.translated(), suppress(NotImplementedError):
             restore = getattr(getattr(self._channel, "qos", None), "restore_visible", None)
             if restore is not None:
                 restore()  # Redis: what a dead consumer held comes back, or its traces would stay for ever
             # Not passive: a queue that somebody deleted is made again, and an empty one of Redis does not exist.
             return int(self._queue.queue_declare().message_count)
-        except NotImplementedError:
-            return 0
-        except self.errors as error:
-            raise self.away(error) from error
+        return 0
 
     def delete(self) -> None:
-        """Remove the queue with what is in it."""
+        """Remove the queue with what is in it and what was delivered to others."""
         self._connected()
-        self._queue.delete()
+        with self.translated():
+            self._queue.purge()  # transports without bindings keep what a deleted queue held
+            self._queue.delete()
+            if (family := self._family) in ("redis", "sentinel"):
+                self._channel.client.delete(*self._unacked(family).values())
 
     def close(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            try:
+            with suppress(Exception):  # it was cut before
                 connection.release()
-            except self.errors:
-                pass  # it was cut before
 
     def away(self, error: BaseException) -> BrokerAway:
         """What kombu raised, as one of ours."""
-        text = " ".join(str(error).split()) or type(error).__name__
-        return BrokerAway(f"taskqueue.broker: {self.where} does not answer ({text}); it is tried again")
+        return BrokerAway(f"taskqueue.broker: {self.where} does not answer ({reason(error)}); it is tried again")
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Whatever kombu or the client library below it raises means one thing: this connection is of no more use."""
+        try:
+            yield
+        except Exception as error:
+            raise self.away(error) from error
 
     def _connected(self) -> None:
         if self._connection is None:
             raise BrokerAway(f"taskqueue.broker: {self.where} is not connected")
 
+    @property
+    def _family(self) -> str:
+        return self._scheme.removesuffix("s") if self._scheme in ("amqps", "rediss") else self._scheme
+
+    def _unacked(self, family: str) -> dict[str, str]:
+        """Options of the Redis transport that name the queue's own keys."""
+        if family not in ("redis", "sentinel"):
+            return {}
+        return {f"{key}_key": f"{self.name}.{key}" for key in UNACKED}
+
     def _made(self) -> Any:
-        family = self._scheme.removesuffix("s") if self._scheme in ("amqps", "rediss") else self._scheme
+        family = self._family
         # Heartbeats are off: something is asked every second, and a call that hangs has a time-out.
         return Connection(
-            self._address, connect_timeout=SECONDS, heartbeat=0, transport_options=dict(OPTIONS.get(family, {}))
+            self._address,
+            connect_timeout=SECONDS,
+            heartbeat=0,
+            transport_options={**OPTIONS.get(family, {}), **self._unacked(family), **self._options},
         )
+
+
+def _option(text: str) -> str | int | float | bool:
+    """The value of an option as the transports want it: a number or a truth where it looks like one."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _uuid(message: Any) -> str | None:

@@ -58,19 +58,31 @@ def place_of(lease_owner: str) -> str:
 def alive_by_lock(base_dir: Path) -> Callable[[Row], bool]:
     """Whether somebody holds the lock of a row of this base_dir, for `requeue_dead`.
 
-    A folder that lies in `completed/` already has ended: only its row is late, and is not to run again.
+    A folder that lies in `completed/` already has ended: only its row is late, and is not to run again.  One whose lock
+    cannot be looked at is not taken for dead.
     """
 
     def is_alive(row: Row) -> bool:
         if (base_dir / "completed" / row.uuid).is_dir():
             return True
-        return disk.is_locked(base_dir / "running" / row.uuid / "lock")
+        try:
+            return disk.is_locked(base_dir / "running" / row.uuid / "lock")
+        except OSError:
+            return True
 
     return is_alive
 
 
-def _started() -> str:
-    stat = _text("/proc/self/stat")
+def living_holder(lease_owner: str | None) -> int | None:
+    """The pid in an owner when that very process lives on this machine, whatever the folder's lock says."""
+    if lease_owner is None or lease_owner.partition(":")[0] != machine():
+        return None
+    _, pid, started = lease_owner.rsplit(":", 2)
+    return int(pid) if pid.isdigit() and _started(pid) == started != "0" else None
+
+
+def _started(pid: str = "self") -> str:
+    stat = _text(f"/proc/{pid}/stat")
     fields = stat.rpartition(")")[2].split()
     return fields[_START_FIELD - 3] if len(fields) > _START_FIELD - 3 else "0"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -25,9 +26,16 @@ if TYPE_CHECKING:
     from agent.taskqueue.base import Database, Records, Rows, Uuids
     from agent.taskqueue.moves import Word
 
+AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
+"""Seconds: from which a row counts as touched by a clock that was ahead; until it is due then; and beyond which no
+telling is put off."""
 POISON = 3
 """Deaths in a row without progress after which a task is not started again."""
 
+OBEYED = 50
+"""Comments that a row remembers to have obeyed; older ones lie behind its cursor."""
+
+WAITING = (Status.QUEUED, Status.PAUSED)
 ALL = 2**31 - 1
 TRIES = 10
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
@@ -56,6 +64,7 @@ class Ledger:
         parent_uuid: str | None = None,
         provider: str | None = None,
         model: str | None = None,
+        started_by: str | None = None,
     ) -> str | None:
         name = str(uuid4()) if uuid is None else _canonical(uuid)
         put = self.db.run(
@@ -70,6 +79,7 @@ class Ledger:
             parent_uuid=parent_uuid,
             provider=provider,
             model=model,
+            started_by=started_by,
         )
         if put:
             return name
@@ -82,6 +92,9 @@ class Ledger:
 
     def withdraw(self, uuid: str) -> bool:
         return bool(self.db.run("ledger_withdraw", uuid=uuid))
+
+    def now(self) -> datetime:
+        return self.db.now()
 
     def get(self, uuid: str) -> Row | None:
         found = self.db.run("ledger_get", uuid=uuid)
@@ -107,8 +120,9 @@ class Ledger:
         found = self.db.run("ledger_latest", **key.to_dict())
         return Row.of(found[0]) if found else None
 
-    def due(self, limit: int, now: datetime | None = None) -> Uuids:
-        return [row["uuid"] for row in self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit))]
+    def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
+        found = self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit), outcome=outcome)
+        return [row["uuid"] for row in found]
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
         now = self.db.now()
@@ -149,12 +163,16 @@ class Ledger:
         requested: str | None = found[0]["requested"] if found else None
         return requested
 
-    def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> None:
+    def release(self, uuid: str, attempt: int, not_before: datetime | str | None = None) -> Status:
+        result: list[Status] = []
+
         def back(row: Row) -> bool:
             self._hold(row, attempt)
-            return self._queue(row, not_before=_time(not_before), requested=row.requested, deaths=row.deaths)
+            result[:] = [_left(row)]
+            return self._let_go(row, result[0], not_before=_time(not_before), deaths=row.deaths)
 
         self._change(uuid, back)
+        return result[0]
 
     def end(
         self,
@@ -184,70 +202,120 @@ class Ledger:
         is_alive: Callable[[Row], bool],
         now: datetime | None = None,
         *,
-        on_poison: Callable[[Row], None] | None = None,
+        on_settled: Callable[[Row], None] | None = None,
+        everywhere: bool = False,
+        tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
     ) -> Uuids:
         moment = self._stamp(now)
         requeued = []
         for row in self.list(Status.RUNNING):
-            if self._lives(row, is_alive, moment):
+            by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
+            if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
                 continue
-            to = self._bury(row)
+            to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count)
             if to is Status.QUEUED:
                 requeued.append(row.uuid)
-            elif to is Status.FAILED and on_poison is not None:
-                on_poison(self.get(row.uuid) or row)
+            elif to is not None and on_settled is not None:
+                on_settled(self.get(row.uuid) or row)
         return requeued
+
+    def after_the_clock(self) -> Uuids:
+        now = self.db.now()
+        ahead = self.db.run("ledger_ahead", later=_after(now, AHEAD), tell=_after(now, LONGEST_TELLING))
+        soon = _after(now, SOON)
+        for row in ahead:
+            self.db.run(
+                "ledger_soon", uuid=row["uuid"], now=clock.stamp(now), soon=soon, tell=_after(now, LONGEST_TELLING)
+            )
+        return [row["uuid"] for row in ahead]
 
     def is_mine(self, row: Row, owner: str) -> bool:
         return row.lease_owner is not None and identity.place_of(row.lease_owner) == identity.place_of(owner)
-
-    def count_running(self, owner_prefix: str = "") -> int:
-        return int(self.db.run("ledger_count_running", prefix=owner_prefix)[0]["count"])
 
     def counts(self) -> dict[Status, int]:
         found = {record["status"]: int(record["count"]) for record in self.db.run("ledger_counts")}
         return {status: found.get(status.value, 0) for status in Status}
 
-    def _lives(self, row: Row, is_alive: Callable[[Row], bool], now: str) -> bool:
-        if row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place:
-            return is_alive(row)
-        return row.lease_until is None or row.lease_until >= now
+    def _is_here(self, row: Row) -> bool:
+        """Whether the holder is of this base_dir, whose locks and files can be seen."""
+        return row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place
 
-    def _bury(self, seen: Row) -> Status | None:
+    def _bury(self, seen: Row, tool_calls: int) -> Status | None:
         """What the row of a dead holder became; None when somebody else was quicker or it beats after all."""
-        progress = seen.llm_call_count + seen.tool_call_count > seen.progress_at_claim
+        progress = seen.llm_call_count + max(seen.tool_call_count, tool_calls) > seen.progress_at_claim
         deaths = 0 if progress else seen.deaths + 1
         with self.db.transaction():
-            if deaths < POISON:
-                queued = self._queue(seen, not_before=seen.not_before, requested=seen.requested, deaths=deaths)
-                return Status.QUEUED if queued else None
+            row = self.get(seen.uuid)  # what was asked of it since it was seen counts too
+            if row is None or (row.lease_until, _seen(row)) != (seen.lease_until, _seen(seen)):
+                return None
+            self.db.run("ledger_catch_up", tool_calls=tool_calls, **_seen(row))
+            to = _left(row)
+            if to is not Status.QUEUED or deaths < POISON:
+                return to if self._let_go(row, to, not_before=row.not_before, deaths=deaths) else None
             message = (
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
                 f"see worker.log in its folder and the system's log, then put the label on again"
             )
-            failed = self._end(seen, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
+            failed = self._end(row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
             return Status.FAILED if failed else None
 
     # --- people ------------------------------------------------------------------------------------------------
 
-    def request(self, uuid: str, word: Word) -> Status:
+    def request(
+        self, uuid: str, word: Word, *, comment: str | None = None, waiting: str | None = None, why: str | None = None
+    ) -> Status:
         if word not in moves.WORDS:
             raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(moves.WORDS)}")
         result: list[Status] = []
 
         def ask(row: Row) -> bool:
+            if comment is not None and comment in row.orders:
+                result[:] = [row.status]
+                return True
+            if not obey(row):
+                return False
+            if comment is not None:
+                self._remember(row, comment)
+                if result[0] in WAITING:  # the person is shown so, also where it was the case already
+                    self._to_tell(row)
+            return True
+
+        def obey(row: Row) -> bool:
             if row.status in CLOSED_STATUSES:
                 raise UsageError(f"task {uuid} is {row.status} already and cannot be {moves.DONE[word]}")
+            if waiting is not None and (row.status, row.outcome) != (Status.PAUSED, waiting):
+                result[:] = [row.status]
+                return True
             to, requested = moves.obey(word, row.status, row.requested)
             result[:] = [to]
             if to is row.status:
-                return requested == row.requested or self._ask(row, requested)
+                return self._stay(row, word, requested)
             if to is Status.QUEUED:
-                return self._queue(row, not_before=None, requested=None, deaths=0)
-            return self._pause(row) if to is Status.PAUSED else self._end(row, to)
+                return self._queue(row, not_before=None, requested=None, deaths=0) and self._to_tell(row)
+            return self._pause(row) if to is Status.PAUSED else self._end(row, to, outcome="stopped", error_message=why)
 
         self._change(uuid, ask)
         return result[0]
+
+    def watched(self, source: str, instance: str, since: datetime) -> Rows:
+        found = self.db.run("ledger_watched", source=source, instance=instance, since=clock.stamp(since))
+        return [Row.of(record) for record in found]
+
+    def answered(self, uuid: str, comment: str) -> None:
+        def remember(row: Row) -> bool:
+            return comment in row.orders or self._remember(row, comment)
+
+        self._change(uuid, remember)
+
+    def untold(self, limit: int | None = None) -> Rows:
+        found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
+        return [Row.of(record) for record in found]
+
+    def telling(self, uuid: str, until: datetime | str) -> bool:
+        return bool(self.db.run("ledger_telling", uuid=uuid, now=clock.stamp(), later=_time(until)))
+
+    def told(self, uuid: str, until: datetime | str) -> bool:
+        return bool(self.db.run("ledger_told", uuid=uuid, until=_time(until)))
 
     def today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
         day = clock.stamp(self.db.now().replace(hour=0, minute=0, second=0, microsecond=0))
@@ -284,6 +352,21 @@ class Ledger:
                     return
         raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
 
+    def _let_go(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
+        """A running row whose holder is gone becomes `to`."""
+        if to is Status.STOPPED:
+            return self._end(row, to, deaths=deaths, outcome="stopped")
+        back = self._queue(row, not_before=not_before, requested=None, deaths=deaths)
+        return back and (to is Status.QUEUED or self._pause(replace(row, status=Status.QUEUED)))
+
+    def _stay(self, row: Row, word: Word, requested: str | None) -> bool:
+        """A word that leaves the status as it is may still change what the row waits for."""
+        if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
+            return self._hold_paused(row)
+        if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:
+            return self.offer(row.uuid)
+        return requested == row.requested or self._ask(row, requested)
+
     def _queue(self, row: Row, *, not_before: str | None, requested: str | None, deaths: int) -> bool:
         moves.check(row.uuid, row.status, Status.QUEUED)
         return bool(
@@ -299,7 +382,17 @@ class Ledger:
 
     def _pause(self, row: Row) -> bool:
         moves.check(row.uuid, row.status, Status.PAUSED)
-        return bool(self.db.run("ledger_pause", outcome="paused", **_seen(row)))
+        return self._hold_paused(row)
+
+    def _hold_paused(self, row: Row) -> bool:
+        return bool(self.db.run("ledger_pause", outcome="paused", **_seen(row))) and self._to_tell(row)
+
+    def _to_tell(self, row: Row) -> bool:
+        return bool(self.db.run("ledger_to_tell", uuid=row.uuid, now=clock.stamp()))
+
+    def _remember(self, row: Row, comment: str) -> bool:
+        known = (row.obeyed or "").split()
+        return bool(self.db.run("ledger_obeyed", uuid=row.uuid, obeyed=" ".join([*known, comment][-OBEYED:])))
 
     def _end(
         self,
@@ -359,6 +452,11 @@ def open_postgresql(base_dir: Path, address: str) -> Ledger:
     from agent.store.postgres import open_postgres
 
     return Ledger(open_postgres(address), place=identity.place(base_dir))
+
+
+def _left(row: Row) -> Status:
+    """What the row becomes when its holder lets go of it.  An end that is decided, and perhaps told, stays one."""
+    return Status.QUEUED if row.is_decided else moves.left(row.requested)
 
 
 def _seen(row: Row) -> dict[str, Any]:

@@ -4,6 +4,8 @@
     queued → paused ← running          paused → queued
     queued, paused → stopped           queued → failed (it can never start)
 
+What was asked of a running task and was not obeyed when its holder let go of it, is done then: `left`.
+
 Pure; used by `ledger.py` for every change.  A closed row never opens again: a new run of the same issue is a new row.
 """
 
@@ -32,6 +34,17 @@ def check(uuid: str, was: Status, to: Status) -> None:
     if to not in MOVES[was]:
         allowed = ", ".join(sorted(MOVES[was])) or "nothing: it is closed"
         raise LedgerError(f"task {uuid} is {was} and cannot become {to}; from here it can become {allowed}")
+
+
+def left(requested: str | None) -> Status:
+    """What a running row becomes when its holder dies, or gives it back: nobody else would hear the word before the
+    next one works on it, perhaps hours later."""
+    match requested:
+        case "stop":
+            return Status.STOPPED
+        case "pause":
+            return Status.PAUSED
+    return Status.QUEUED
 
 
 def obey(word: Word, status: Status, requested: str | None) -> tuple[Status, str | None]:

@@ -19,8 +19,14 @@ SLICE = 1 << 16
 BLOCK = 4096
 """Bytes that are weighed at a time."""
 
-MOST = 65_520
-"""The largest sum that adler32 tells without wrapping."""
+STEP = 25
+"""Every weight is a multiple of so many thousandths, so that it is one small byte; a fit is no more exact than that."""
+
+HEAVIEST = 3_000 // STEP
+"""No byte weighs more than three tokens."""
+
+AT_ONCE = 65_520 // HEAVIEST
+"""How many weights adler32 sums without wrapping."""
 
 LONGEST_TOKEN = 128
 """No token of o200k_base is longer, in bytes: a floor for runs of spaces, which cost nothing otherwise."""
@@ -67,7 +73,7 @@ CLASSES = bytes(class_of(byte) for byte in range(256))
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The weights of one vocabulary, in thousandths of a token.
+    """The weights of one vocabulary, in thousandths of a token, multiples of STEP.
 
     `ascii` has a row for the class before and a column for the class here: blank, lower, upper, digit, punctuation,
     newline.  Before a text, and after a character that is not ASCII, the row of a blank counts; its column is 0, since
@@ -117,36 +123,34 @@ class Fit:
 O200K = Fit(
     "o200k",
     (
-        (0, 991, 420, 1910, 1237, 1312),
-        (0, 25, 1138, 1538, 573, 1169),
-        (0, 403, 183, 1593, 81, 1511),
-        (0, 243, 1898, 333, 301, 1184),
-        (0, 1112, 775, 1733, 46, 769),
-        (0, 655, 1258, 1423, 165, 5),
+        (0, 1000, 425, 1900, 1225, 1300),
+        (0, 25, 1150, 1550, 575, 1175),
+        (0, 400, 175, 1600, 75, 1500),
+        (0, 250, 1900, 325, 300, 1175),
+        (0, 1100, 775, 1725, 50, 775),
+        (0, 650, 1250, 1425, 175, 0),
     ),
-    *(560, 740, 611, 728, 724, 1119, 646, 288, 2000, 1810),
+    *(550, 750, 600, 725, 725, 1125, 650, 300, 2000, 1800),
 )
 CL100K = Fit(
     "cl100k",
     (
-        (0, 1001, 439, 1892, 1243, 1275),
-        (0, 25, 1236, 1418, 531, 1064),
-        (0, 397, 177, 1609, 0, 1492),
-        (0, 371, 2183, 334, 276, 1152),
-        (0, 1118, 777, 1756, 50, 777),
-        (0, 756, 1397, 1351, 135, 5),
+        (0, 1000, 450, 1900, 1250, 1275),
+        (0, 25, 1225, 1425, 525, 1075),
+        (0, 400, 175, 1600, 0, 1500),
+        (0, 375, 2175, 325, 275, 1150),
+        (0, 1125, 775, 1750, 50, 775),
+        (0, 750, 1400, 1350, 125, 0),
     ),
-    *(123, 1006, 1059, 1044, 1196, 1770, 748, 516, 2000, 2920),
+    *(125, 1000, 1050, 1050, 1200, 1775, 750, 525, 2000, 2925),
 )
 
 
 @cache
-def tables(fit: Fit) -> tuple[bytes, int, bytes, int]:
-    """Two tables over (class before, class here) with six bits of the weight each, low and high, and how many bytes of
-    each can be summed at a time."""
-    weights = [fit.weight(pair >> 4, pair & 15) for pair in range(256)]
-    low, high = bytes(weight & 63 for weight in weights), bytes(weight >> 6 for weight in weights)
-    return low, MOST // max(low), high, MOST // max(high)
+def weights_of(fit: Fit) -> bytes:
+    """For each pair (class before, class here) its weight in steps of STEP, one byte.  (Only pairs that UTF-8 never
+    has would weigh more than HEAVIEST.)"""
+    return bytes(min(HEAVIEST, fit.weight(pair >> 4, pair & 15) // STEP) for pair in range(256))
 
 
 def pairs_of(classes: bytes, before: int) -> bytes:
@@ -157,14 +161,12 @@ def pairs_of(classes: bytes, before: int) -> bytes:
     return (codes | before << 4 if before else codes).to_bytes(len(classes) + 1, "little")
 
 
-def total(values: bytes, step: int) -> int:
-    """The sum of small numbers: adler32 from 0 is one in C.  `step` of them are never over MOST."""
+def total(values: bytes) -> int:
+    """The sum of small numbers: adler32 from 0 is one in C, of at most AT_ONCE of them."""
     length = len(values)
-    if length <= step:
+    if length <= AT_ONCE:
         return adler32(values, 0) & 0xFFFF
-    if length <= 2 * step:
-        return (adler32(values[:step], 0) & 0xFFFF) + (adler32(values[step:], 0) & 0xFFFF)
-    return sum([adler32(values[start : start + step], 0) & 0xFFFF for start in range(0, length, step)])
+    return sum([adler32(values[start : start + AT_ONCE], 0) & 0xFFFF for start in range(0, length, AT_ONCE)])
 
 
 class ByteClassCounter:
@@ -177,14 +179,20 @@ class ByteClassCounter:
         self.name = f"bytes:{fit.name}"
         self.fit = fit
         self.factor = factor
-        self._tables = tables(fit)
+        self._weights = weights_of(fit)
 
     def count(self, text: str) -> int:
         """Estimated tokens; 0 only for the empty text."""
-        if len(text) <= BLOCK:
-            data = encode(text)
-            if len(data) <= BLOCK:
-                return self._tokens(self._weight(pairs_of(data.translate(CLASSES), BLANK)), len(data))
+        data = encode(text) if len(text) <= BLOCK else b""
+        size = len(data)
+        if size <= BLOCK and data:
+            weight = total(pairs_of(data.translate(CLASSES), BLANK).translate(self._weights))
+        else:
+            weight, size = self._long(text)
+        return max(round(weight * STEP * self.factor / 1000), -(-size // LONGEST_TOKEN))
+
+    def _long(self, text: str) -> tuple[int, int]:
+        """(weight in steps, bytes), block by block."""
         weight = size = 0
         before = BLANK
         for start in range(0, len(text), SLICE):
@@ -193,16 +201,9 @@ class ByteClassCounter:
             for place in range(0, len(data), BLOCK):
                 classes = data[place : place + BLOCK].translate(CLASSES)
                 # A block may end inside a character: what follows its E3 is weighed with the next block.
-                weight += self._weight(pairs_of(classes, before)[:-1])
+                weight += total(pairs_of(classes, before)[:-1].translate(self._weights))
                 before = classes[-1]
-        return self._tokens(weight, size)
-
-    def _weight(self, pairs: bytes) -> int:
-        low, low_step, high, high_step = self._tables
-        return total(pairs.translate(low), low_step) + (total(pairs.translate(high), high_step) << 6)
-
-    def _tokens(self, weight: int, size: int) -> int:
-        return max(round(weight * self.factor / 1000), -(-size // LONGEST_TOKEN))
+        return weight, size
 
 
 def encode(text: str) -> bytes:

@@ -10,9 +10,12 @@ kept, so memory is bounded; `restore` replays tools.jsonl.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from agent.store.text import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +36,9 @@ Verdict = Literal["nudge", "stop"]
 
 def digest(name: str, arguments: object, content: str) -> bytes:
     """One call and its result in 16 bytes."""
-    told = json.dumps([name, arguments], sort_keys=True, ensure_ascii=True, default=str)
+    told = dumps([name, arguments], orjson.OPT_SORT_KEYS)
     plain = _VOLATILE.sub("~", content).encode("utf-8", "backslashreplace")
-    return hashlib.blake2b(told.encode() + b"\0" + plain, digest_size=16).digest()
+    return hashlib.blake2b(told + b"\0" + plain, digest_size=16).digest()
 
 
 class Repetition:

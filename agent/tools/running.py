@@ -48,6 +48,11 @@ def readable(output: bytes) -> str:
 
 def ending(done: Finished, timeout: float) -> str:
     """How a command ended, in one line."""
+    if done.timed_out and done.duration < timeout:  # a pause, a stop or a drain: it says nothing of the command
+        return (
+            f"interrupted from outside after {done.duration:.0f} s, before it was done: run it again if it is still "
+            "needed; its output until then follows"
+        )
     if done.timed_out:
         return f"ended after {timeout:g} s, before it was done; its output until then follows"
     number = -done.returncode if done.returncode < 0 else done.returncode - 128

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from jsonschema.protocols import Validator
+
     from agent.config import Settings
     from agent.values import Json, Outcome, Redact
 
@@ -85,9 +87,7 @@ class Toolbox:
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}
-        from jsonschema import Draft202012Validator  # heavy, and the search child does without
-
-        self._validators = {name: Draft202012Validator(tool.parameters) for name, tool in self.tools.items()}
+        self._validators: dict[str, Validator] = {}
 
     def schemas(self) -> list[Json]:
         """The tools in OpenAI's form, always in the same order."""
@@ -145,7 +145,15 @@ class Toolbox:
         tool = self.tools.get(name)
         if tool is None:
             raise ToolError(f"there is no tool {fit(str(name))!r}; the tools are {', '.join(self.tools)}")
-        return tool.run(checked(name, arguments, tool.parameters, self._validators[name]))
+        return tool.run(checked(name, arguments, tool.parameters, self._validator(tool)))
+
+    def _validator(self, tool: Tool) -> Validator:
+        """Made at the tool's first call: a task calls few of them, and most of a worker's life is waiting."""
+        from jsonschema import Draft202012Validator  # heavy, and the search child does without
+
+        if tool.name not in self._validators:
+            self._validators[tool.name] = Draft202012Validator(tool.parameters)
+        return self._validators[tool.name]
 
     def _result(self, product: Product) -> ToolResult:
         """Clean, mask and cap what the tool made."""
@@ -154,11 +162,11 @@ class Toolbox:
         whole = None
         room = self.room - size_of(head) - 1
         try:
-            if product.dropped and product.spool is not None and product.spool.exists():
+            if product.dropped and product.spool is not None:
                 with product.spool.open("rb") as file:
                     whole = self.outputs.keep(masked(decoded(blocks(file.fileno()), UTF8), self._mask_raw))
         finally:
-            if product.spool is not None:
+            if product.dropped and product.spool is not None:
                 product.spool.unlink(missing_ok=True)
         body, output = self._capped(text, room, whole, paged=product.paged)
         content = "\n".join(part for part in (head, body) if part)

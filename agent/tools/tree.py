@@ -296,6 +296,7 @@ class Tree:
                 made = False
                 with suppress(FileExistsError):
                     os.mkdir(part, 0o755, dir_fd=current)
+                    disk.fsync(current, done)  # what is synced in a folder is lost with the folder's name
                     made = True
                 step = os.open(part, _DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
                 os.close(current)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
-from agent.tokens import PRIMING, count_tools, plain, ratio_of
-from agent.tokens.ratios import PART
+from agent.tokens import PRIMING, count_tools, drift, plain, ratio_of
+from agent.tokens.ratios import DRIFT, PART
 from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
 from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
@@ -65,6 +65,9 @@ class Account(Protocol):
 
     reported: int  # tokens in use by the provider's newest report that still holds, 0 for none
     since: int  # estimated tokens of what came after it, without any ratio
+    head: int  # reported tokens of tools, system message and briefing alone, 0 for unknown
+    kept: int  # reported tokens of what the newest compaction left whole, 0 for unknown
+    kept_plain: int  # estimated tokens of the same, without any ratio
 
     @property
     def cut(self) -> Compacted:
@@ -185,9 +188,25 @@ class ContextAssembler:
 
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.survey
-        known, guessed = account.reported + self.scaled(account.since), self.scaled(seen.tokens + self.fixed())
+        known, guessed = account.reported + self.scaled(account.since), self._guess(seen)
         # A report of far less than was sent is of a server that tells only what it had not cached.
         return known if account.reported and known >= PART * guessed else guessed
+
+    def _guess(self, seen: Seen) -> int:
+        """An estimate of the whole request, without the newest report: right after a compaction.
+
+        What was reported once and is still there is not estimated again: the head of the request, and the messages
+        that the compaction left whole.  The latter is the difference of two reports: where it is far from the estimate
+        it is no measure (two servers behind one address, say), and a vocabulary knows better anyway.
+        """
+        account = self.message_store.survey
+        everything, known = seen.tokens + self.fixed(), 0
+        head, kept = seen.head + seen.briefing + self.fixed(), account.kept_plain
+        if account.head >= PART * self.scaled(head):
+            known, everything = known + account.head, everything - head
+        if not self.counter.exact and kept and abs(drift(self.scaled(kept), account.kept)) <= DRIFT:
+            known, everything = known + account.kept, everything - kept
+        return known + self.scaled(everything)
 
     def _plan(self, options: AssemblyOptions) -> AssembledContext:
         started = clock.monotonic()

@@ -151,7 +151,8 @@ class ContextCompressor:
 
         After a try that did not help, while the request still fits, not before the conversation has grown a little.
         """
-        return self.assembler.past_the_mark() and self.assembler.tokens_in_use() >= self.rest_until
+        used = self.assembler.tokens_in_use()
+        return used > self.limits.compress_at and used >= self.rest_until
 
     def compress(self, *, force: bool = False) -> int | None:
         """Make room once.  Returns the summary's id; None when it only masked or left out, or had nothing to do.
@@ -292,8 +293,7 @@ class ContextCompressor:
         brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried()}
         if not self._frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
-        written = getattr(self.llm_client, "summary", None)
-        self._commit("summary", need, end, **brings, usage=getattr(written, "usage", None))
+        self._commit("summary", need, end, **brings, usage=self.writer.spent())
         latest = self.summary_store.get_latest_summary()
         return int(latest["id"]) if latest else 0
 

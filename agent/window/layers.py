@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, overload
 
@@ -93,7 +93,7 @@ class ContextMetadata:
 
     def to_dict(self) -> Json:
         """For `Plan.metadata` and the log."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class FileMessages(Sequence["Json"]):

@@ -151,6 +151,8 @@ class Pieces:
     prompt: str
     room: int
     told: Callable[[str], None] = lambda _why: None
+    asked: Callable[[], None] = lambda: None
+    """Called after every request, whatever came of it."""
 
     def summarise(self, source: Path, running: str = "") -> str:
         """The summary of `running` and the messages of `source`.  BadSummary, or what the client raises."""
@@ -163,7 +165,7 @@ class Pieces:
         while offset < size:
             try:
                 behind = self._piece(source, offset, running, room)
-                running = cleaned(self.client.get_summary(self.folder / "summary_request.txt"))
+                running = cleaned(self._ask())
             except ContextOverflow as overflow:
                 shrinks += 1
                 if shrinks > SHRINKS:
@@ -179,6 +181,12 @@ class Pieces:
         source = self.folder / "to_summarize.jsonl"
         _write(source, [orjson.dumps({"role": "assistant", "content": summary}) + b"\n"])
         return self.summarise(source)
+
+    def _ask(self) -> str:
+        try:
+            return self.client.get_summary(self.folder / "summary_request.txt")
+        finally:
+            self.asked()
 
     def _piece(self, source: Path, start: int, running: str, room: int) -> int:
         """Write the request for what fits from `start` on; returns the offset behind it."""

@@ -74,13 +74,18 @@ class View:
         self.counter = counter
         self.seen = Seen()
         self.parsed = 0  # lines parsed so far, over all reads: what a plan costs
+        self._looked: tuple[int, ...] = ()  # at this file, of this size and age
 
     def read(self) -> Seen:
         """Take in what is new and return the state.  A list that breaks a rule is counted all the same."""
         try:
+            status = self.path.stat()
+            looked = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            if looked == self._looked:
+                return self.seen
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            self.seen = Seen()
+            self.seen, self._looked = Seen(), ()
             return self.seen
         try:
             status = os.fstat(descriptor)
@@ -91,6 +96,7 @@ class View:
                 seen = self._take(seen, line, behind)
                 self.parsed += 1
             self.seen = replace(seen, identity=self._identity(descriptor, status, seen.offset))
+            self._looked = looked
         finally:
             os.close(descriptor)
         return self.seen

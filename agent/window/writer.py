@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.tokens.counters import PER_MESSAGE
+from agent.values import Usage
 from agent.window import summary as request
 from agent.window.summary import Pieces
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agent.context import MessageStore, SummaryStore
-    from agent.values import Counter, Json
+    from agent.values import Answer, Counter, Json
     from agent.window.limits import Limits
 
 LONG = 0.35
@@ -42,6 +43,8 @@ class SummaryWriter:
         self.prompt = prompt
         self.counter = counter
         self.told = told
+        self._spent = Usage()
+        self._counted: Answer | None = None
 
     def write(self, end_seq: int, limits: Limits, compress_at: int) -> str:
         """The summary of what lies behind the last cut up to `end_seq`, and of the summary before.
@@ -53,9 +56,8 @@ class SummaryWriter:
         folder = store.context_dir
         cut = store.survey.cut
         previous = self._previous(cut.summary_id)
-        pieces = Pieces(
-            folder, self.client, self.counter, self.prompt, limits.input_limit - PER_MESSAGE, told=self.told
-        )
+        room = limits.input_limit - PER_MESSAGE
+        pieces = Pieces(folder, self.client, self.counter, self.prompt, room, told=self.told, asked=self._count)
         try:
             request.write_lines(folder / "unsummarized.jsonl", store.records(end_seq + 1), cut.mask_end)
             source = folder / "to_summarize.jsonl"
@@ -66,6 +68,18 @@ class SummaryWriter:
             return text
         finally:
             self.tidy()
+
+    def spent(self) -> Usage | None:
+        """What servers counted since this was asked last, over all pieces, for summaries that were not used too; None
+        when they told nothing."""
+        usage, self._spent = self._spent, Usage()
+        return usage if usage != Usage() else None
+
+    def _count(self) -> None:
+        written: Answer | None = getattr(self.client, "summary", None)
+        if written is not None and written is not self._counted and written.usage is not None:
+            self._spent += written.usage
+        self._counted = written
 
     def tidy(self) -> None:
         """Remove the intermediate files, also those that a killed process left."""

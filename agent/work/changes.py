@@ -90,6 +90,11 @@ def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
     yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
 
 
+def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
+    """The difference as a patch that can be applied, binary files too."""
+    yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *PLAIN, old, new, "--")
+
+
 def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
     """Every commit after `old`, message and all added and removed bytes, binary files as text: what a push gives away.
 
@@ -137,7 +142,10 @@ def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
 def _streamed(git_dir: Path, *args: str) -> Iterator[bytes]:
     with tempfile.TemporaryDirectory(prefix="makimono-") as folder:
         spool = Path(folder, "diff")
-        git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600)
+        done = git(*args, git_dir=git_dir, spool=spool, cap=CHUNK, timeout=600)
+        if not done.dropped:
+            yield done.output
+            return
         with spool.open("rb") as file:
             while chunk := file.read(CHUNK):
                 yield chunk

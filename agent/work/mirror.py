@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import disk
-from agent.errors import WorkError
+from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _CONFIG = """\
@@ -43,7 +43,7 @@ class Mirror:
     """The mirror of `url`.
 
     `owner` may have slashes (groups).  `credentials` is asked at every call to the other side and returns
-    (user, token) or None.  `env` is added to git's environment (proxies).
+    (user, token) or None; `renew` is called when they were refused.  `env` is added to git's environment (proxies).
     """
 
     def __init__(
@@ -55,10 +55,11 @@ class Mirror:
         url: str,
         *,
         credentials: Callable[[], Login | None] | None = None,
+        renew: Callable[[], object] | None = None,
         ca_file: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.remote = Remote(url, credentials=credentials, ca_file=ca_file, env=env)
+        self.remote = Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
         parts = [_name(host), *(_name(part) for part in owner.split("/") if part)]
         self.base_dir = Path(base_dir).absolute()
         self.path = self.base_dir.joinpath("repos", *parts, f"{_name(repo, last=True)}.git")
@@ -69,22 +70,30 @@ class Mirror:
         """The address, without credentials."""
         return self.remote.url
 
-    def fetch(self) -> None:
-        """Bring the mirror up to date; makes it when there is none.
+    def fetch(self, refs: Sequence[str] = ()) -> None:
+        """Bring the mirror up to date, with `refs` beside branches and tags; makes it when there is none.
 
-        RepositoryMissing when nothing is at the address, GitError when the other side cannot be reached.  Asks for
-        the list of branches first and transfers nothing when it is the same.
+        BaseMissing when one of `refs` is not there and never was here, RepositoryMissing when nothing is at the
+        address, GitError when the other side cannot be reached.  Asks for the list of branches first and transfers
+        nothing when it is the same.
         """
-        listing = self.remote.list()
+        listing = self.remote.list(refs)
         with self.locked() as lock:
             self._make("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
+            with disk.writing(self.path):
+                os.utime(self.path / "made")  # the last use, by which `cleanup` judges
             _remove_locks(self.path)
-            if dict(listing.refs) != self._refs():
-                self.remote.fetch(self.path, REFSPECS, pass_fds=(lock,))
+            here, there = self._refs(refs), dict(listing.refs)
+            if lost := [ref for ref in refs if ref not in there and ref not in here]:
+                raise BaseMissing(f"{lost[0]} does not exist in {self.url}; was the pull request removed?")
+            kept = {ref: here[ref] for ref in refs if ref not in there}
+            if there | kept != here:
+                more = tuple(f"+{ref}:{ref}" for ref in refs if ref in there)
+                self.remote.fetch(self.path, (*REFSPECS, *more), pass_fds=(lock,))
                 self._join_packs(lock)
-            head = f"refs/heads/{_default(listing) or 'main'}"
-            if (self.path / "HEAD").read_bytes() != f"ref: {head}\n".encode():
-                git("symbolic-ref", "HEAD", head, git_dir=self.path)
+            head = f"ref: refs/heads/{_default(listing) or 'main'}\n".encode()
+            if (self.path / "HEAD").read_bytes() != head:  # git itself would not sync it
+                disk.write_file(self.path / "HEAD", head, 0o644 if os.geteuid() == 0 else 0o600)
 
     @contextmanager
     def locked(self) -> Iterator[int]:
@@ -131,12 +140,12 @@ class Mirror:
         config = (self.path / "config").read_bytes() + _CONFIG.format(mode="0644" if root else "0600").encode()
         disk.write_file(self.path / "config", config)
         open_up(self.path, readable=root)
+        disk.sync_tree(self.path)
         disk.write_file(self.path / "made", b"", 0o644 if root else 0o600)
 
-    def _refs(self) -> dict[str, str]:
-        done = git(
-            "for-each-ref", "--format=%(objectname)%09%(refname)", "refs/heads/", "refs/tags/", git_dir=self.path
-        )
+    def _refs(self, more: Sequence[str] = ()) -> dict[str, str]:
+        where = ("refs/heads/", "refs/tags/", *more)
+        done = git("for-each-ref", "--format=%(objectname)%09%(refname)", *where, git_dir=self.path)
         pairs = (line.split("\t", 1) for line in _text(done.output).splitlines())
         return {name: commit for commit, name in pairs}
 

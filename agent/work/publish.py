@@ -11,8 +11,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.errors import GitError, PolicyViolation, PushRejected, RepositoryMissing, WorkError
-from agent.gitcmd import git
+from agent import clock
+from agent.errors import (
+    GitError,
+    PolicyViolation,
+    PushRejected,
+    RemoteAway,
+    RemoteRefused,
+    RepositoryMissing,
+    WorkError,
+)
+from agent.work import rebase, refusals
 from agent.work.remote import Login, Remote
 from agent.work.tree import shown
 
@@ -25,8 +34,12 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 OWN = "makimono/"
+CROSSED = (1.0, 2.0, 4.0, 8.0)
+"""Seconds between tries while another push of the same branch is under way."""
+
 _REJECTED = re.compile(
-    r"rejected|denied|declined|permission|stale info|protected|failed to push some refs|unpacker error|read-only",
+    r"rejected|denied|declined|permission|stale info|protected|failed to push some refs|unpacker error"
+    r"|read-only|archived|" + refusals.TOO_LARGE,
     re.IGNORECASE,
 )
 
@@ -47,6 +60,7 @@ class Publisher:
         guarded: Callable[[Sequence[str]], Iterable[Any]],
         url: str | None = None,
         credentials: Callable[[], Login | None] | None = None,
+        renew: Callable[[], object] | None = None,
         ca_file: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -54,8 +68,26 @@ class Publisher:
         self.effects = effects
         self.scan = scan
         self.guarded = guarded
-        self.remote = Remote(url, credentials=credentials, ca_file=ca_file, env=env) if url else workspace.mirror.remote
+        self.remote = (
+            Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
+            if url
+            else workspace.mirror.remote
+        )
         self._checked: str | None = None
+
+    def take_up(self) -> None:
+        """Go on from the commit that we had pushed and this disk has lost (git's refs, at a power loss): without it,
+        our own commit on the other side would be somebody's.  The tree keeps what is in it."""
+        pushes = [name for name in self.effects.intended() if name.startswith("push:")]
+        if not pushes:
+            return
+        theirs, head = self.workspace.mirror.commit_of(self.workspace.branch), self.workspace.head()
+        if theirs in (None, head, self.workspace.state.pushed) or f"push:{theirs}" not in pushes:
+            return
+        assert theirs is not None
+        if head is None or not self._contains(head, theirs):
+            self.workspace.take_back(theirs)
+            self.workspace.update_state(pushed=theirs)
 
     def check(self) -> None:
         """PolicyViolation when the tree or any commit since the task began must not be published.
@@ -79,7 +111,8 @@ class Publisher:
         """Push our branch; returns the commit that the other side has then.
 
         Checks first, unless this very commit has been checked.  A commit that was pushed is not pushed again, also
-        after a crash in between.  PushRejected says what the other side said, GitError that it was not reached.
+        after a crash in between, unless its branch was removed meanwhile.  PushRejected says what the other side said,
+        GitError that it was not reached.
         """
         head = self.workspace.head()
         branch = self.workspace.branch
@@ -93,14 +126,18 @@ class Publisher:
 
         def look_up() -> Json | None:
             there[:] = [self.remote.commit_of(branch)]
-            return {"commit": head, "branch": branch} if there[0] == head else None
+            has_it = there[0] is not None and (there[0] == head or self._contains(there[0], head))
+            return {"commit": head, "branch": branch} if has_it else None
 
         def do() -> Json:
             lease = self._lease(there[0] if there else self.remote.commit_of(branch), head)
             self._push(head, lease)
             return {"commit": head, "branch": branch}
 
-        self.effects.once(f"push:{head}", look_up, do, branch=branch, commit=head)
+        name = f"push:{head}"
+        if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
+            do()  # it was pushed, and somebody removed the branch (`moved.py` noticed)
+        self.effects.once(name, look_up, do, branch=branch, commit=head)
         if self.workspace.state.pushed != head:
             self.workspace.update_state(pushed=head)
         return head
@@ -109,27 +146,48 @@ class Publisher:
         """What the branch must be at when it is set: what we saw, and only if it is ours."""
         if there is None or there == self.workspace.state.pushed:
             return there or ""
-        done = git("merge-base", "--is-ancestor", there, head, git_dir=self.workspace.git_dir, check=False)
-        if done.returncode != 0:
+        if not self._contains(head, there):
             raise PushRejected(
                 f"branch {self.workspace.branch!r} at {self.remote.url} is at {there[:12]}, which is not of this task; "
-                "it is not overwritten. Merge or remove those commits, then resume the task"
+                "it is not overwritten. Merge or remove those commits, then resume the task",
+                code="branch_moved",
             )
         return there
 
+    def _contains(self, new: str, old: str) -> bool:
+        return rebase.is_ancestor(self.workspace.git_dir, old, new)
+
     def _push(self, commit: str, lease: str) -> None:
+        """Push; another push of the branch that is under way is waited for.  It may be our own, of an attempt that was
+        cut off while the other side went on."""
+        for pause in (*CROSSED, None):
+            try:
+                return self._push_now(commit, lease)
+            except PushRejected as rejected:
+                cause = rejected.__cause__
+                if pause is None or not (isinstance(cause, GitError) and refusals.is_crossed(cause.stderr)):
+                    raise
+                clock.sleep(pause)
+                if self.remote.commit_of(self.workspace.branch) == commit:
+                    return None
+        raise AssertionError  # the last try returns or raises
+
+    def _push_now(self, commit: str, lease: str) -> None:
         try:
             self.remote.push(self.workspace.git_dir, commit, self.workspace.branch, lease)
-        except RepositoryMissing:
+        except RemoteRefused as error:
+            if refusals.is_archived(error.stderr):
+                raise self._rejected(commit, error.stderr) from error
             raise
-        except WorkError as error:
-            raise PushRejected(str(error)) from error
+        except (RepositoryMissing, RemoteAway):
+            raise
         except GitError as error:
             if not _REJECTED.search(error.stderr):
                 raise
-            reason = "\n".join(
-                shown(line) for line in error.stderr.split("\n") if not line.startswith(("To ", "hint:"))
-            )
-            raise PushRejected(
-                f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept here): {reason}"
-            ) from error
+            raise self._rejected(commit, error.stderr) from error
+
+    def _rejected(self, commit: str, stderr: str) -> PushRejected:
+        code, advice = refusals.why(stderr)
+        reason = "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))
+        where = f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept here)"
+        return PushRejected(f"{where}: {advice}. It says: {reason}", code=code)

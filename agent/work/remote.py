@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from agent import gitcmd
-from agent.errors import GitError, RepositoryMissing, WorkError
+from agent import gitcmd, proc
+from agent.errors import GitError, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
+from agent.work import refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from agent.values import Finished
 
@@ -35,6 +36,13 @@ _MISSING = re.compile(
 _REFUSED = re.compile(
     r"authentication failed|could not read (username|password)|returned error: 40[13]|access denied"
     r"|permission denied|invalid credentials|HTTP Basic",
+    re.IGNORECASE,
+)
+_ANSWERED = re.compile(r"^ *! \[", re.MULTILINE)  # the list of refs: whoever sent it had let us in
+_AWAY = re.compile(
+    r"could not resolve|couldn't connect|failed to connect|connection (refused|reset|timed out|closed|was reset)"
+    r"|returned error: (5\d\d|429)|timed out|timeout|was ended after|early eof|rpc failed|hung up|empty reply"
+    r"|unexpected disconnect|network is unreachable|no route to host|gnutls|ssl|tls|certificate",
     re.IGNORECASE,
 )
 
@@ -54,13 +62,15 @@ class Listing:
 
 
 class Remote:
-    """One address.  `credentials` is asked at each call and may return None; `env` holds proxies, if any."""
+    """One address.  `credentials` is asked at each call and may return None; `renew` is called when they were refused,
+    before they are asked for once more; `env` holds proxies, if any."""
 
     def __init__(
         self,
         url: str,
         *,
         credentials: Callable[[], Login | None] | None = None,
+        renew: Callable[[], object] | None = None,
         ca_file: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
@@ -68,8 +78,10 @@ class Remote:
             raise RepositoryMissing("the address of the repository is empty; give a folder or an https:// address")
         self.url, own = _without_userinfo(url)
         self._credentials = credentials or (lambda: own)
-        self._config = (f"http.sslCAInfo={ca_file}",) if ca_file else ()
+        self._renew = renew or (lambda: None)
         self._env = dict(env or {})
+        if ca_file is not None:  # a variable, since one that is set already would stand above any configuration
+            self._env["GIT_SSL_CAINFO"] = str(ca_file)
         self.path = _local_path(self.url)
         if self.path is not None:
             self.url = str(self.path)
@@ -78,8 +90,9 @@ class Remote:
                 f"{self.url!r} is not the address of a git repository; give a folder, file://, https:// or ssh://"
             )
 
-    def list(self) -> Listing:
-        """HEAD, branches and tags of the other side.  RepositoryMissing when there is no repository."""
+    def list(self, more: Sequence[str] = ()) -> Listing:
+        """HEAD, branches and tags of the other side, and those of `more` that are there.  RepositoryMissing when there
+        is no repository."""
         done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300)
         head = head_commit = None
         refs: dict[str, str] = {}
@@ -89,7 +102,7 @@ class Remote:
                 head = value.removeprefix("ref: refs/heads/")
             elif name == "HEAD":
                 head_commit = value
-            elif name.startswith(("refs/heads/", "refs/tags/")) and not name.endswith("^{}"):
+            elif (name in more or name.startswith(("refs/heads/", "refs/tags/"))) and not name.endswith("^{}"):
                 refs[name] = value
         return Listing(head, head_commit, refs)
 
@@ -132,13 +145,28 @@ class Remote:
         )
         self._give_to_owner()
 
+    def delete(self, git_dir: Path, branch: str, lease: str) -> None:
+        """Remove `branch`, only if it is at `lease` now.  GitError when refused; `git_dir` is any repository."""
+        self.git(
+            *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
+            f"--force-with-lease=refs/heads/{branch}:{lease}",
+            *self._serve("receive-pack"),
+            "--",
+            self.url,
+            f":refs/heads/{branch}",
+            git_dir=git_dir,
+            timeout=300,
+        )
+        self._give_to_owner()
+
     def git(self, *args: str, **options: Any) -> Finished:
         """One git call to the other side; a refusal is tried once more with credentials that are asked again."""
         try:
             return self._once(args, options)
         except GitError as error:
-            if self.path is not None or not _REFUSED.search(error.stderr):
+            if not self._was_refused(error):
                 raise self._translated(error) from error
+        self._renew()
         try:
             return self._once(args, options)
         except GitError as error:
@@ -147,16 +175,27 @@ class Remote:
     def _once(self, args: tuple[str, ...], options: Mapping[str, Any]) -> Finished:
         login = self._credentials() if self.url.startswith("http") else None
         credentials = gitcmd.Credentials(self.url, *login) if login else None
-        more = dict(options)
-        config = (*self._config, *more.pop("config", ()))
-        return gitcmd.git(*args, config=config, credentials=credentials, env=self._env, **more)
+        return gitcmd.git(*args, credentials=credentials, env=self._env, **options)
 
     def _translated(self, error: GitError) -> GitError | WorkError:
         if _MISSING.search(error.stderr):
             return RepositoryMissing(f"there is no git repository at {self.url}{self._hint()}")
-        if _REFUSED.search(error.stderr) and self.path is None:
-            return WorkError(f"access to {self.url} was refused; check the token and what it may do: {error.stderr}")
+        if self._was_refused(error):
+            return RemoteRefused(
+                f"access to {self.url} was refused; check the token and what it may do: {error.stderr}",
+                stderr=error.stderr,
+            )
+        settled = _ANSWERED.search(error.stderr) or re.search(refusals.TOO_LARGE, error.stderr)
+        if self.path is None and _AWAY.search(f"{error}") and not settled:
+            return RemoteAway(
+                f"{self.url} cannot be reached: {error}", returncode=error.returncode, stderr=error.stderr
+            )
         return error
+
+    def _was_refused(self, error: GitError) -> bool:
+        """Whether git was not let in; a ref that was refused is another matter."""
+        refused = self.path is None and _REFUSED.search(error.stderr)
+        return bool(refused) and not _ANSWERED.search(error.stderr)
 
     def _hint(self) -> str:
         """What may be meant instead."""
@@ -172,23 +211,30 @@ class Remote:
         return ": the folder is there, but it is none; run `git init` in it or give another folder"
 
     def _serve(self, service: str) -> tuple[str, ...]:
-        """How git's other half is started for a folder that belongs to another user.
+        """How git's other half is started for a folder on this machine.
 
-        Reading needs only `safe.directory`, said to that one process.  Writing is done *as* the owner where it can
-        be, so that neither root runs the owner's hooks nor files of root are left in the owner's repository.
+        What writes there carries no mark of the task: when a dead attempt's processes are ended, the other side takes
+        back by itself what was not done, as it would on a machine of its own; killed, it would leave a branch locked.
+
+        In a folder of another user, reading needs only `safe.directory`, said to that one process.  Writing is done
+        *as* the owner where it can be, so that neither root runs the owner's hooks nor files of root are left in the
+        owner's repository.
         """
         option = f"--{service}"
         owner = self._foreign_owner()
-        if self.path is None or owner is None:
+        unmarked = f"env -u {proc.MARK} " if service == "receive-pack" else ""
+        if self.path is None:
             return ()
+        if owner is None:
+            return (f"{option}={unmarked}git {service}",) if unmarked else ()
         quiet = "-c safe.directory=* -c receive.autogc=false"
         if service == "receive-pack":
             if self._as_owner(owner):
                 uid, gid = owner
-                return (f"{option}=setpriv --reuid={uid} --regid={gid} --clear-groups git {quiet} {service}",)
+                return (f"{option}={unmarked}setpriv --reuid={uid} --regid={gid} --clear-groups git {quiet} {service}",)
             if os.geteuid() == 0:  # nobody else's hook runs as root
                 quiet += " -c core.hooksPath=/dev/null"
-        return (f"{option}=git {quiet} {service}",)
+        return (f"{option}={unmarked}git {quiet} {service}",)
 
     def _foreign_owner(self) -> tuple[int, int] | None:
         """(uid, gid) of the repository's owner when that is somebody else."""

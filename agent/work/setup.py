@@ -107,6 +107,8 @@ def prepare(
     with disk.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             report = _build(section, workspace, run, entry)
+        else:
+            os.utime(entry / "done.json")  # in use from now on: `cleanup` leaves it
     if report.ok:
         _copy(entry, workspace, home)
         workspace.update_state(setup=key)

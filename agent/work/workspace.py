@@ -5,7 +5,8 @@ it is ours.  Both are always named, never discovered.  It pushes nothing (`Publi
 repository.  Called by `run/handler.py`.
 
 Every step of `open` can be cut off and is taken up again: `git/` appears by rename, `State.ready` says that the first
-checkout was whole, and from then on no file of the tree is ever overwritten by this program.
+checkout was whole, and from then on no file of the tree is ever overwritten by this program, but by `move_onto`, which
+works on what is committed.
 Design: sections 4 and 10; field facts: rows 21 to 23.
 """
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from agent import disk, proc
 from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
-from agent.work import changes, gitdir, tree
+from agent.work import changes, gitdir, rebase, tree
 from agent.work.stage import TRUE_STAT, Stage, commit
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class Workspace:
             self._check_out()
         else:
             self._repair_index()
+            self._finish_move()
         if tree.write_gitfile(self.tree, self._gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready:
@@ -112,7 +114,10 @@ class Workspace:
         known = ", ".join(tree.shown(name) for name in names[:SHOWN_BRANCHES]) + more
         if base is None:
             return f"{self.mirror.url} has no default branch; name one as `base` in the issue. Branches: {known}"
-        return f"base branch {base!r} does not exist in {self.mirror.url}; there are: {known}"
+        return (
+            f"base branch {base!r} does not exist in {self.mirror.url}; make it, make another one the default branch, "
+            f"or name one as `base` in the issue. There are: {known}"
+        )
 
     def _known_commit(self, name: str) -> str:
         done = git(
@@ -129,6 +134,7 @@ class Workspace:
     def _check_out(self) -> None:
         """Fill the tree from HEAD.  Only when nothing of the task is in it yet, or it is gone altogether."""
         tree.clear(self.tree)
+        (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left one that git cannot read
         if self.head() is not None:
             self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
         if self._owner is not None:
@@ -234,7 +240,7 @@ class Workspace:
 
         For commits that may not be published: what they hold must leave the history before the next push.
         """
-        target = target or self.state.pushed or self.start
+        target = target or self._last_pushed() or self.start
         ref = f"refs/heads/{self.branch}"
         if target is None:
             self._git("update-ref", "-d", ref)
@@ -242,6 +248,50 @@ class Workspace:
             return
         self._git("update-ref", "-m", "take back", ref, target)
         self._git("read-tree", "--reset", target)
+
+    def _last_pushed(self) -> str | None:
+        """The last commit that was pushed, while the branch still goes on from it."""
+        pushed, head = self.state.pushed, self.head()
+        return pushed if pushed and head and rebase.is_ancestor(self.git_dir, pushed, head) else None
+
+    def move_onto(
+        self,
+        target: str,
+        *,
+        since: str,
+        who: tuple[str, str],
+        base_commit: str | None = None,
+        pushed: str | None = None,
+    ) -> None:
+        """Make our commits after `since` again on top of `target`, and move branch and tree there; everything must be
+        committed.  RebaseConflict, and nothing is changed, when they do not fit.
+
+        `base_commit`: what the work is compared with from now on; `pushed`: what the other side is known to have.
+        Cut off in the middle, it is finished by the next `open`.
+        """
+        head, start = self.head(), self.start
+        assert head is not None, "there are commits"
+        made = rebase.replay(self.git_dir, rebase.commits(self.git_dir, since, head), target, who, self._env)
+        self.update_state(
+            moving=made.get(head, target),
+            start=made.get(start, target) if start else target,
+            base_commit=base_commit or self.base_commit,
+            pushed=pushed or self.state.pushed,
+        )
+        self._finish_move()
+
+    def _finish_move(self) -> None:
+        target = self.state.moving
+        if target is None:
+            return
+        tree.enterable(self.tree)
+        self._git("read-tree", "--reset", "-u", target, timeout=1800)
+        if self._owner is not None:
+            tree.give(self.tree, self._owner)
+            self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+        disk.sync_tree(self.tree)
+        self._git("update-ref", "-m", "rebase", f"refs/heads/{self.branch}", target)
+        self.update_state(moving=None)
 
     def uncommitted(self) -> list[str]:
         """Paths that the next commit would look at."""
@@ -255,20 +305,26 @@ class Workspace:
         return done.output.decode().strip() or None
 
     def has_commits(self) -> bool:
-        """Whether this task has committed anything."""
-        return self.head() != self.start
+        """Whether this task has committed anything, an attempt that died elsewhere included: what it pushed is all that
+        there is when we came to the same."""
+        head = self.head()
+        return head != self.start or (self.state.pushed is not None and head != self.base_commit)
 
-    def diff_stat(self) -> DiffStat:
-        """Files and lines that our branch changes against the base commit."""
-        return changes.diff_stat(self.git_dir, *self._span())
+    def diff_stat(self, *, own: bool = False) -> DiffStat:
+        """Files and lines that our branch changes against the base commit; with `own` what this task changes."""
+        return changes.diff_stat(self.git_dir, *self._span(own=own))
 
     def diff(self) -> Iterator[bytes]:
         """What our branch changes against the base commit, as chunks of a diff."""
         return changes.diff(self.git_dir, *self._span())
 
-    def changed_paths(self) -> list[str]:
-        """Paths that our branch changes against the base commit; of a rename both."""
-        return changes.changed_paths(self.git_dir, *self._span())
+    def patch(self) -> Iterator[bytes]:
+        """What this task changes, as `git apply` takes it, binary files too."""
+        return changes.patch(self.git_dir, *self._span(own=True))
+
+    def changed_paths(self, *, own: bool = False) -> list[str]:
+        """Paths that our branch changes against the base commit, or with `own` this task; of a rename both."""
+        return changes.changed_paths(self.git_dir, *self._span(own=own))
 
     def history(self) -> Iterator[bytes]:
         """All that a push gives away: every commit since the task began, message and bytes."""
@@ -305,9 +361,9 @@ class Workspace:
             done = self._git(*listing)
         return sorted(set(_names(done.output)) - gone)
 
-    def _span(self) -> tuple[str, str]:
+    def _span(self, *, own: bool = False) -> tuple[str, str]:
         empty = changes.empty_tree(self.git_dir)
-        return self.base_commit or empty, self.head() or empty
+        return (self.start if own else self.base_commit) or empty, self.head() or empty
 
     def _stage(self) -> Stage:
         return Stage(self.git_dir, self.tree, self._env)

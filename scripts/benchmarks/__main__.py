@@ -17,6 +17,8 @@ BENCHES = {
     "peer": "a task of 400 turns against mini-swe-agent: CPU a turn and peak memory",
     "waiting": "100 workers that wait for a model: memory of each",
     "first_byte": "from the claim to the first byte of the first request, against `import openai`",
+    "scale": "1,000 queued tasks, 50 workers at once, a model that answers in 50 ms",
+    "idle": "the daemon for ten minutes with no task: CPU, memory, descriptors, WAL, log",
     "planning": "p95 of planning a request with 100 messages and 1,000 memories",
 }
 

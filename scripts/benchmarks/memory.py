@@ -60,7 +60,7 @@ def part(step: str, size: int, place: Path) -> None:
 
         spans = (Span(store.get_current_context_file()),)
         shape = client.lines.check(spans)
-        with client.request(lambda out: client.encode(out, spans, shape, 0)) as path:
+        with client.request(lambda out: client.encode(out, spans, shape, 0), keep=False) as path:
             assert path.stat().st_size > size * 0.9
     print(json.dumps({"peak": machine.peak(), "messages": store.last_seq}))
 

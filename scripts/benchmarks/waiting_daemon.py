@@ -1,7 +1,4 @@
-"""The daemon of `waiting`, in a process of its own.
-
-As small as `main.py`, because multiprocessing runs the main module of a daemon once more in each worker.
-"""
+"""The daemon of `waiting`, in a process of its own."""
 
 import sys
 from pathlib import Path

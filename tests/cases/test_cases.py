@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 import strict_server
-from llm_servers import Reply, Script, Stop, client_for, says
+from llm_servers import Reply, Script, Stop, client_for, conversations, says
 
 from agent import clock
 from agent.context import MessageStore, TaskContextManager, projection
@@ -19,7 +19,7 @@ from agent.errors import ContextOverflow, HistoryRefused, QuotaExhausted
 from agent.llm import Interrupted
 from agent.llm.faults import fault
 from agent.llm.said import read
-from agent.values import End, Outcome
+from agent.values import End, Outcome, Plan, Span
 
 NUMBERS = {
     *(1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 18, 20, 21, 23, 25, 26, 27, 29, 31, 33, 34, 35, 37, 38, 39, 41, 42),
@@ -47,21 +47,8 @@ def test_every_number_is_a_test_and_no_other_is():
 @pytest.fixture
 def talk(tmp_path):
     """talk(wire, *replies) → (client, store, server) with a system prompt and a task in the store."""
-    made = []
-
-    def start(wire, *replies, path="", **more):
-        server = Script(*replies)
-        client, store = client_for(wire, server.url + path, tmp_path, **more)
-        made.append((client, store, server))
-        store.add_message("system", "You are careful.")
-        store.add_message("user", "Fix it.")
-        return client, store, server
-
-    yield start
-    for client, store, server in made:
-        client.close()
-        store.close()
-        server.close()
+    with conversations(tmp_path, ("system", "You are careful."), ("user", "Fix it.")) as start:
+        yield start
 
 
 def called(store, result="text of a.py"):
@@ -76,6 +63,33 @@ def test_case_37_the_window_goes_with_every_request_to_ollamas_own_api(talk):
     assert request.path == "/api/chat"
     assert request.json["options"]["num_ctx"] == 8192
     assert request.json["truncate"] is False
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_case_37_where_ollamas_v1_is_used_all_the_same_its_true_window_counts_and_a_cut_is_seen(tmp_path, loaded):
+    running = {"models": [{"name": "m:latest", "model": "m:latest", "context_length": 4096}] if loaded else []}
+    cut = says("openai", "What was the task?", usage=(2050, 5))
+    server = Script(cut, says("openai", "Done.", usage=(1500, 5)), routes={("GET", "/api/ps"): Reply(running)})
+    client, store = client_for("openai", server.url + "/v1", tmp_path, context_length=32_768)
+    store.add_message("user", "Fix it.")
+    span = Span(store.get_current_context_file())
+    try:
+        assert client.loaded_window() == (4096 if loaded else None)
+        with pytest.raises(ContextOverflow, match="OLLAMA_CONTEXT_LENGTH") as overflow:
+            client.get_response(Plan((span,), tokens=20_000))
+        assert (overflow.value.limit, overflow.value.requested) == (4096, 20_000)
+        assert store.count_messages() == 1
+        assert client.get_response(Plan((span,), tokens=1600))[0] == "Done."
+    finally:
+        client.close()
+        store.close()
+        server.close()
+
+
+def test_case_37_a_count_that_is_low_is_no_cut_where_nobody_cuts(talk):
+    client, store, _ = talk("openai", says("openai", "Done.", usage=(2050, 5)))
+    assert client.loaded_window() is None
+    assert client.get_response(Plan((Span(store.get_current_context_file()),), tokens=20_000))[0] == "Done."
 
 
 @pytest.mark.parametrize("wire", ["ollama", "openai", "lmstudio"])
@@ -134,6 +148,37 @@ def test_case_41_and_35_a_strict_template_gets_turns_a_user_first_and_no_null(ta
     assert "And this." in messages[1]["content"]
     assert all(isinstance(one["content"], str) for one in messages if one["role"] != "assistant")
     assert messages[-1]["role"] in ("user", "tool")
+
+
+@pytest.mark.parametrize("wire", ["openai", "lmstudio"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Invalid 'content': 'content' field must be a string or an array of objects.",
+        "Invalid value for 'content': expected a string, got null.",
+        "invalid message content type: <nil>",
+    ],
+)
+def test_case_41_and_43_a_server_that_takes_no_null_beside_calls_gets_text_from_then_on(talk, wire, said):
+    refusal = Reply({"error": {"message": said, "type": "invalid_request_error"}}, 400)
+    client, store, server = talk(wire, refusal, says(wire, "Done."))
+    called(store)
+    assert client.get_response()[0] == "Done."
+    store.add_message("user", "More.")
+    client.get_response()
+    contents = [[one["content"] for one in request.json["messages"]] for request in server.asked]
+    assert [None in content for content in contents] == [True, False, False]
+    assert contents[1][2] == contents[2][2] == ""
+    assert contents[1] == contents[2][: len(contents[1])]
+    assert b'"content":null' in store.get_current_context_file().read_bytes()
+
+
+def test_case_41_a_server_that_takes_no_text_beside_calls_either_is_asked_no_third_time(talk):
+    client, store, server = talk("lmstudio", Reply({"error": "expected a string, got null."}, 400))
+    called(store)
+    with pytest.raises(HistoryRefused):
+        client.get_response()
+    assert len(server.asked) == 2
 
 
 def test_case_42_nothing_but_the_keys_of_the_wire_is_sent(talk):

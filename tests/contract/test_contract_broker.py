@@ -15,12 +15,8 @@ ADDRESSES = {"rabbitmq": services.RABBITMQ, "redis": services.REDIS}
 @pytest.fixture(params=ADDRESSES)
 def address(request):
     """A queue of its own."""
-    address = f"{services.need(ADDRESSES[request.param])}?queue=makimono-test-{uuid4().hex}"
-    yield address
-    broker = make_broker(address)
-    broker.connect()
-    broker.delete()
-    broker.close()
+    with services.queue(ADDRESSES[request.param]) as address:
+        yield address
 
 
 @pytest.fixture
@@ -119,3 +115,52 @@ def test_a_broker_that_does_not_answer_is_away_and_its_password_is_not_told(sche
 def test_a_client_library_that_is_missing_is_named():
     with pytest.raises(ConfigError, match="client library"):
         make_broker("gcpubsub://projects/p")
+
+
+def test_a_fault_of_the_client_library_is_a_broker_that_is_away(broker):
+    class Faulty:
+        def __getattr__(self, name):
+            raise ZeroDivisionError("nobody foresaw it")
+
+    queue, producer = broker._queue, broker._producer
+    broker._queue = broker._producer = Faulty()
+    for call in (broker.get, broker.depth, lambda: broker.publish(pointer())):
+        with pytest.raises(BrokerAway, match="nobody foresaw it"):
+            call()
+    broker._queue, broker._producer = queue, producer
+
+
+def test_a_queue_that_is_deleted_leaves_nothing(address):
+    broker, other = make_broker(address), make_broker(address)
+    broker.connect()
+    other.connect()
+    for _ in range(3):
+        broker.publish(pointer())
+    assert broker.get() is not None
+    other.delete()
+    other.close()
+    broker._connection.collect()  # killed: nothing is given back
+    assert services.traces(address) == []
+
+
+def test_other_parts_of_an_address_are_options_of_the_transport(address):
+    broker = make_broker(f"{address}&visibility_timeout=5&region=eu-west-1&fanout_prefix=false")
+    options = broker._made().transport_options
+    assert (options["visibility_timeout"], options["region"], options["fanout_prefix"]) == (5, "eu-west-1", False)
+    assert f"{broker.name}" not in broker._address
+
+
+def test_what_a_dead_consumer_of_redis_held_comes_back_after_its_time_out():
+    with services.queue(services.REDIS, "visibility_timeout=1") as address:
+        dead, living = make_broker(address), make_broker(address)
+        dead.connect()
+        living.connect()
+        sent = pointer()
+        dead.publish(sent)
+        assert dead.get().uuid == sent["uuid"]
+        deadline = time.monotonic() + 20
+        while living.depth() == 0 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert living.get().uuid == sent["uuid"]
+        for one in (dead, living):
+            one.close()

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from uuid import uuid4
 
 import pytest
 from forge_places import PLACES
 
+from agent import clock
 from agent.errors import ForgeError, IssueUnreadable
 from agent.forge import FORGES, TaskFactory
 from agent.forge.base import LABEL_STATES
 from agent.forge.marks import marked, marker
+from agent.run.claims import claim, signed
 
 MARK = marker("0badcafe-0000-4000-8000-000000000001", "progress")
 
@@ -125,6 +132,26 @@ def test_a_key_that_is_no_number_reaches_no_other_place(place, number):
 
 
 # --- which tasks wait ------------------------------------------------------------------------------------------
+
+
+def test_the_address_of_an_issue_gives_its_task_whether_it_waits_or_not(place):
+    key = place.issue("One", labels=(), author="alice")
+    address = place.forge.read(key).url
+    if not address.startswith("http"):
+        assert place.forge.task_at(address) is None
+        return
+    address = re.sub(r"//[^/]+", f"//{place.forge.instance.partition('/')[0]}", address)  # a proxy may stand between
+    for more in ("", "/", "#a-comment", "?tab=x"):
+        task = place.forge.task_at(address + more)
+        assert (task.get_task_key(), task.title, task.get_user()) == (key, "One", "alice")
+    assert place.labels(key) == []
+    assert place.forge.task_at("https://elsewhere.example/acme/web/issues/1") is None
+    assert place.forge.task_at(address.replace(f"/{key.repo}/", "/other-than-that/")) is None
+    with pytest.raises(IssueUnreadable):
+        place.forge.task_at(f"{address.rpartition('/')[0]}/4711")
+    place.close_issue(key)
+    with pytest.raises(IssueUnreadable, match="open it again"):
+        place.forge.task_at(address)
 
 
 def test_open_issues_with_the_bot_label_are_listed_by_number(place):
@@ -326,6 +353,31 @@ def test_the_oldest_of_two_marked_comments_is_the_one(place):
     assert place.forge.find_comment(key, MARK) == first
 
 
+def test_own_comments_with_markers_are_listed_by_their_numbers(place):
+    key = place.issue()
+    names = [marker(str(uuid4()), name) for name in ("by-7", "progress", "final")]
+    first = place.forge.post_comment(key, marked("a", *names[:2]))
+    place.comment(key, marked("forged", names[2]), author="mallory")
+    place.forge.post_comment(key, "no marker")
+    second = place.forge.post_comment(key, marked("b", names[2]))
+    place.forge.edit_comment(key, first, marked("a, later", *names[:2]))
+    found = place.again().marked_comments(key)
+    assert [(one.id, list(one.markers)) for one in found] == [(first, names[:2]), (second, names[2:])]
+    assert all(clock.parse(one.updated_at) for one in found)
+
+
+def test_an_own_comment_is_removed_and_nobody_elses(place):
+    key = place.issue()
+    theirs = place.comment(key, "mine")
+    own, kept = (place.forge.post_comment(key, marked(text, MARK)) for text in ("one", "two"))
+    place.again().remove_comment(key, own)
+    place.forge.remove_comment(key, own)  # it is gone
+    with pytest.raises(ForgeError):
+        place.forge.remove_comment(key, theirs)
+    assert [one.id for one in place.forge.marked_comments(key)] == [kept]
+    assert [author for author, _ in place.comments(key)] == ["alice", "makimono"]
+
+
 def test_a_comment_of_somebody_else_or_a_removed_one_is_not_edited(place):
     key = place.issue()
     theirs = place.comment(key, "mine")
@@ -345,6 +397,137 @@ def test_a_comment_over_the_limit_is_refused_before_anything_is_written(place):
     assert place.comments(key) == []
     place.forge.post_comment(key, "x" * place.forge.max_comment)
     assert len(place.comments(key)) == 1
+
+
+# --- what changed, and who goes on ------------------------------------------------------------------------------
+
+
+def calm(place, watched, cursor):
+    """Look until nothing is told any more: what was written just now may be told more than once."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found, cursor = place.forge.stirred(watched, cursor)
+        if not found:
+            return cursor
+        time.sleep(0.1)
+    raise AssertionError("it is told for ever")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda place, key: place.comment(key, "Hello."),
+        lambda place, key: place.put_labels(key, "bug"),
+        lambda place, key: place.close_issue(key),
+    ],
+    ids=["comment", "label", "state"],
+)
+def test_any_change_on_a_watched_issue_stirs_it_and_no_other(place, change):
+    needs(place, "since")
+    key, other, third = place.issue(labels=()), place.issue(), place.issue()
+    watched = {key: None, other: "https://example.org/nothing"}
+    began = clock.stamp(clock.now() - timedelta(seconds=60))
+    found, cursor = place.forge.stirred(watched, began)
+    assert set(found) == {key, other}
+    assert all(clock.parse(when) > clock.parse(began) for when in found.values())
+    cursor = calm(place, watched, cursor)
+    place.comment(third, "Not watched.")
+    cursor = calm(place, watched, cursor)
+    time.sleep(1.1)  # GitHub's times are whole seconds
+    change(place, key)
+    found, cursor = place.again().stirred(watched, cursor)
+    assert set(found) == {key}
+    calm(place, watched, cursor)
+    assert place.forge.stirred({}, cursor)[0] == {}
+
+
+def test_a_comment_after_the_end_lets_one_daemon_go_on(place):
+    key = place.issue(labels=("bug", "coding agent done"))
+    assert place.forge.take(key) is False
+    assert place.forge.take(key, again=True) is True
+    assert place.labels(key) == ["bug", "coding agent processing"]
+    assert place.again().take(key, again=True) is False
+    place.forge.move_label(key, "paused")
+    assert place.forge.take(key, again=True) is False
+    place.put_labels(key, "bug", "coding agent")
+    assert place.forge.take(key, again=True) is True
+    place.put_labels(key, "bug")
+    assert place.forge.take(key, again=True) is True  # a person tidied up
+    assert place.labels(key) == ["bug", "coding agent processing"]
+
+
+def test_nobody_goes_on_with_a_closed_issue(place):
+    key = place.issue(labels=("coding agent done",), state="closed")
+    assert place.forge.take(key, again=True) is False
+    assert place.labels(key) == ["coding agent done"]
+
+
+def test_of_daemons_that_see_an_issue_at_once_one_has_it(place, tmp_path):
+    """Each has a ledger and a base_dir of its own: the forge is all that they share."""
+    for _ in range(2):
+        key = place.issue(labels=("bug", "coding agent"))
+        daemons = []
+        for uuid in (str(uuid4()) for _ in range(3)):
+            place.root = tmp_path / uuid
+            daemons.append((uuid, place.again()))
+        barrier, won = threading.Barrier(len(daemons)), []
+
+        def daemon(one, key=key, barrier=barrier, won=won):
+            uuid, forge = one
+            barrier.wait()
+            if claim(forge, key, uuid, lambda: "Queued.", timedelta(hours=1), take=lambda: forge.take(key)):
+                won.append(uuid)
+            forge.close()
+
+        in_threads(daemon, daemons)
+        assert len(won) == 1
+        assert place.labels(key) == ["bug", "coding agent processing"]
+        held = [] if place.forge.settle is None else [marker(won[0], "progress")]
+        assert [mark for one in place.forge.marked_comments(key) for mark in one.markers] == held
+
+
+def test_a_comment_starts_one_task_also_when_that_has_ended_before_the_other_reads_it(place):
+    key = place.issue(labels=("coding agent done",))
+    first, second = str(uuid4()), str(uuid4())
+
+    def go_on(forge, uuid, asking):
+        quiet = timedelta(hours=1)
+        take = partial(forge.take, key, again=True)
+        return claim(forge, key, uuid, lambda: "Queued.", quiet, started_by=asking, take=take)
+
+    assert go_on(place.forge, first, "r17")
+    if place.forge.settle is None:  # there the worker posts it
+        place.forge.post_comment(key, signed("Started.", first, "r17"))
+    place.forge.post_comment(key, marked("The end.", marker(first, "final")))
+    place.forge.move_label(key, "done")
+    assert not go_on(place.again(), second, "r17")
+    assert place.labels(key) == ["coding agent done"]
+    assert go_on(place.again(), second, "18")
+    assert place.labels(key) == ["coding agent processing"]
+
+
+def in_threads(call, arguments):
+    threads = [threading.Thread(target=call, args=(one,)) for one in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_the_account_has_a_name_to_be_called_by(place):
+    assert "makimono" in place.forge.names()
+    assert place.forge.pause == 0
+
+
+def test_an_edit_is_told_from_a_new_comment(place):
+    key = place.issue()
+    first = place.comment(key, "one")
+    _, cursor = place.forge.comments_since(key, None)
+    place.edit_comment(key, first, "one, and more")
+    place.comment(key, "two")
+    news, _ = place.forge.comments_since(key, cursor)
+    assert {(comment.body, comment.is_edit) for comment in news} == {("one, and more", True), ("two", False)}
+    assert {comment.place for comment in news} == {""}
 
 
 # --- pull requests ---------------------------------------------------------------------------------------------

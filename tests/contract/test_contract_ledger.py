@@ -5,22 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from contextlib import nullcontext
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 import services
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent import clock
+from agent.context.row import SETTABLE
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.taskqueue import LEDGERS, identity
 from agent.taskqueue.ledger import POISON
-from agent.taskqueue.moves import MOVES
-from agent.values import CLOSED_STATUSES, OPEN_STATUSES, Status, TaskKey
+from agent.values import CLOSED_STATUSES, Status, TaskKey
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate"])
@@ -73,6 +69,28 @@ def time():
 
 def me(base_dir):
     return identity.owner(base_dir)
+
+
+def test_what_a_clock_that_was_ahead_has_put_off_is_due_soon_when_it_is_right_again(ledger, base_dir, time):
+    """A machine that woke up in 2030: its tries wait for 2030, and so would the person for the end of a task."""
+    time.jump(400 * 86400)
+    tried, new, told = (ledger.put(key(number), not_before=None) for number in (1, 2, 3))
+    ledger.release(tried, ledger.claim(tried, me(base_dir), 60).attempt, clock.now() + timedelta(seconds=1800))
+    ledger.end(told, ledger.claim(told, me(base_dir), 60).attempt, Status.FAILED)
+    time.jump(-400 * 86400)
+    later = ledger.put(key(4), not_before=clock.now() + timedelta(days=7))
+    lately = ledger.put(key(5), not_before=clock.now() + timedelta(seconds=1800))
+    assert ledger.due(9) == [new]
+    assert ledger.untold() == []
+    assert sorted(ledger.after_the_clock()) == sorted([tried, told])
+    assert [row.uuid for row in ledger.untold()] == [told]
+    time.move(61)
+    assert sorted(ledger.due(9)) == sorted([tried, new])
+    assert ledger.claim(tried, me(base_dir), 60).attempt == 2
+    assert ledger.after_the_clock() == []
+    time.move(1800)
+    assert sorted(ledger.due(9)) == sorted([new, lately]), "what a person put off stays put off"
+    assert ledger.get(later).not_before > clock.stamp()
 
 
 ELSEWHERE = "0123456789ab:/other/contexts:7:99"
@@ -193,10 +211,22 @@ def test_a_row_that_is_held_back_is_offered_or_withdrawn(ledger, base_dir, time)
     assert ledger.withdraw(gone)
     assert ledger.get(gone) is None
     assert ledger.put(key(2)) is not None
+    assert not ledger.withdraw(held), "it was offered"
     ledger.claim(held, me(base_dir), 60)
     assert not ledger.withdraw(held)
     assert not ledger.offer(held)
     assert not ledger.withdraw(gone)
+
+
+def test_what_waits_to_be_published_on_the_forge_is_due_and_goes_to_no_broker(ledger, base_dir):
+    bound, free = ledger.put(key(1)), ledger.put(key(2))
+    claim = ledger.claim(bound, me(base_dir), 60)
+    columns = dict.fromkeys(SETTABLE) | {"outcome": "publishing"}
+    ledger.db.run("task_set", **columns, uuid=bound, attempt=claim.attempt)
+    ledger.release(bound, claim.attempt)
+    assert set(ledger.due(10)) == {bound, free}
+    assert ledger.due(10, outcome="publishing") == [bound]
+    assert [row.uuid for row in ledger.publish(10)] == [free]
 
 
 def test_each_queued_row_is_handed_out_for_publishing_once_and_again_when_it_stays(ledger, base_dir, time):
@@ -315,13 +345,113 @@ def test_a_released_row_is_queued_again_and_no_death(ledger, base_dir, time):
     assert ledger.get(uuid).started_at == started
 
 
-def test_what_was_asked_stays_over_a_release(ledger, base_dir):
+def let_go(ledger, uuid, attempt, how):
+    """The holder gives the row back, puts it off, or dies; (what is queued then, what is settled otherwise)."""
+    settled = []
+    if how == "dies":
+        return ledger.requeue_dead(lambda _: False, on_settled=settled.append), settled
+    later = clock.now() + timedelta(hours=1) if how == "puts it off" else None
+    status = ledger.release(uuid, attempt, later)
+    assert ledger.get(uuid).status is status
+    return [uuid] if status is Status.QUEUED else [], [] if status is Status.QUEUED else [ledger.get(uuid)]
+
+
+LETTING_GO = ["gives it back", "puts it off", "dies"]
+
+
+def set_columns(ledger, uuid, **columns):
+    ledger.db.run("task_set", **dict.fromkeys(SETTABLE) | columns, uuid=uuid, attempt=ledger.get(uuid).attempt)
+
+
+@pytest.mark.parametrize("how", LETTING_GO)
+@pytest.mark.parametrize(("word", "status"), [("stop", Status.STOPPED), ("pause", Status.PAUSED)])
+def test_what_was_asked_is_done_when_the_holder_lets_go(ledger, base_dir, time, how, word, status):
+    """A word that stayed with the row would be obeyed by the next holder, hours later where the task was put off."""
     uuid = ledger.put(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
-    ledger.request(uuid, "stop")
-    ledger.release(uuid, claim.attempt)
+    set_columns(ledger, uuid, outcome="asked", error_code="forge", error_message="The forge is away.")
+    ledger.request(uuid, word)
+    queued, settled = let_go(ledger, uuid, claim.attempt, how)
+    row = ledger.get(uuid)
+    assert (row.status, row.outcome, row.requested, row.lease_owner) == (status, str(status), None, None)
+    assert (queued, settled) == ([], [row])
+    assert [one.uuid for one in ledger.untold()] == [uuid]
+    if word == "stop":
+        assert row.completed_at
+        assert (row.error_code, row.error_message) == (None, None)
+    else:
+        assert ledger.request(uuid, "resume") is Status.QUEUED
+        assert ledger.claim(uuid, me(base_dir), 60)
+        assert ledger.requested(uuid) is None
+
+
+@pytest.mark.parametrize("how", LETTING_GO)
+@pytest.mark.parametrize("word", ["stop", "pause"])
+def test_an_end_that_is_decided_is_told_whatever_was_asked_too_late(ledger, base_dir, how, word):
+    uuid = ledger.put(key())
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    set_columns(ledger, uuid, outcome="ending completed finished")
+    ledger.request(uuid, word)
+    assert let_go(ledger, uuid, claim.attempt, how) == ([uuid], [])
+    row = ledger.get(uuid)
+    assert (row.status, row.outcome, row.requested) == (Status.QUEUED, "ending completed finished", None)
+
+
+def test_a_task_that_was_asked_to_stop_is_stopped_at_its_third_death_too(ledger, base_dir):
+    uuid = ledger.put(key())
+    for _ in range(POISON - 1):
+        ledger.claim(uuid, me(base_dir), 60)
+        ledger.requeue_dead(lambda _: False)
     ledger.claim(uuid, me(base_dir), 60)
-    assert ledger.requested(uuid) == "stop"
+
+    def dead_at_last(_row):
+        ledger.request(uuid, "stop")  # after the row was seen, before it is buried
+        return False
+
+    assert ledger.requeue_dead(dead_at_last) == []
+    row = ledger.get(uuid)
+    assert (row.status, row.error_code) == (Status.STOPPED, None)
+
+
+def test_a_pause_outlasts_what_the_task_waits_for(ledger, base_dir, time):
+    uuid = ledger.put(key())
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    ledger.db.run("ledger_pause", outcome="asked", uuid=uuid, was="running", attempt=claim.attempt)
+    assert ledger.request(uuid, "resume", waiting="disk") is Status.PAUSED
+    assert ledger.request(uuid, "pause", comment="7") is Status.PAUSED
+    assert ledger.get(uuid).outcome == "paused"
+    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert ledger.request(uuid, "resume", waiting="asked") is Status.PAUSED
+    assert ledger.request(uuid, "resume", comment="8") is Status.QUEUED
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    ledger.db.run("ledger_pause", outcome="asked", uuid=uuid, was="running", attempt=claim.attempt)
+    assert ledger.request(uuid, "resume", waiting="asked") is Status.QUEUED
+    assert ledger.request(uuid, "resume", waiting="asked") is Status.QUEUED  # it waits for nothing any more
+
+
+@pytest.mark.parametrize("outcome", ["publishing", "ending completed finished"])
+def test_a_pause_does_not_forget_that_the_work_lies_on_one_host(ledger, base_dir, time, outcome):
+    uuid = ledger.put(key())
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    set_columns(ledger, uuid, outcome=outcome)
+    ledger.release(uuid, claim.attempt, clock.now() + timedelta(hours=1))
+    assert ledger.request(uuid, "pause") is Status.PAUSED
+    assert ledger.get(uuid).outcome == outcome
+    assert ledger.due(9) == []
+    assert ledger.request(uuid, "resume") is Status.QUEUED
+    assert ledger.due(9) == [uuid]
+
+
+def test_a_task_that_was_begun_and_put_off_is_due_when_a_person_resumes_it(ledger, base_dir, time):
+    held = ledger.put(key(1), not_before=clock.now() + timedelta(seconds=30))
+    put_off = ledger.put(key(2))
+    claim = ledger.claim(put_off, me(base_dir), 60)
+    ledger.release(put_off, claim.attempt, clock.now() + timedelta(hours=1))
+    for uuid in (held, put_off):
+        assert ledger.request(uuid, "resume", comment="9") is Status.QUEUED
+    assert ledger.due(9) == [put_off]  # the other is not offered yet: its label moves first
+    assert ledger.withdraw(held)
+    assert [row.uuid for row in ledger.publish(9)] == [put_off]
 
 
 def test_an_old_attempt_is_fenced_from_everything(ledger, base_dir):
@@ -417,17 +547,17 @@ def test_a_dead_holder_that_beats_after_all_keeps_its_row(ledger, base_dir, time
 
 def test_a_task_that_kills_its_process_three_times_without_progress_fails(ledger, base_dir):
     uuid = ledger.put(key())
-    poisoned = []
+    settled = []
     for death in range(1, POISON + 1):
         ledger.claim(uuid, me(base_dir), 60)
-        requeued = ledger.requeue_dead(lambda _: False, on_poison=poisoned.append)
+        requeued = ledger.requeue_dead(lambda _: False, on_settled=settled.append)
         assert requeued == ([uuid] if death < POISON else [])
         assert ledger.get(uuid).deaths == death
     row = ledger.get(uuid)
     assert (row.status, row.error_code) == (Status.FAILED, "poison")
     assert "3 times" in row.error_message
     assert row.completed_at
-    assert poisoned == [row]
+    assert settled == [row]
     assert ledger.put(key()) is not None
 
 
@@ -445,6 +575,18 @@ def test_a_death_after_progress_starts_the_count_again(ledger, base_dir):
     ledger.claim(uuid, me(base_dir), 60)  # the calls of the last holder are no progress of this one
     assert ledger.requeue_dead(lambda _: False) == [uuid]
     assert ledger.get(uuid).deaths == 1
+
+
+def test_what_a_dead_holder_has_on_disk_is_progress_once_and_only_of_this_place(ledger, base_dir, time):
+    here, there = ledger.put(key()), ledger.put(key(2))
+    for deaths in (0, 1):
+        ledger.claim(here, me(base_dir), 60)
+        ledger.claim(there, ELSEWHERE, 60)
+        time.move(61)
+        requeued = ledger.requeue_dead(lambda _: False, tool_calls=lambda _: 7)
+        assert sorted(requeued) == sorted([here, there])
+        assert (ledger.get(here).deaths, ledger.get(here).tool_call_count) == (deaths, 7)
+    assert (ledger.get(there).deaths, ledger.get(there).tool_call_count) == (2, 0)
 
 
 def test_a_drain_between_two_deaths_does_not_count(ledger, base_dir):
@@ -485,13 +627,10 @@ def test_a_process_killed_with_its_lock_is_found_dead_at_once(name, ledger, base
     assert ledger.requeue_dead(identity.alive_by_lock(base_dir)) == [uuid]
 
 
-def test_running_rows_are_counted_by_place(ledger, base_dir):
+def test_a_row_is_mine_by_its_holders_place(ledger, base_dir):
     running(ledger, me(base_dir), 1)
     running(ledger, ELSEWHERE, 2)
     ledger.put(key(3))
-    assert ledger.count_running() == 2
-    assert ledger.count_running(identity.place(base_dir)) == 1
-    assert ledger.count_running("%") == 0
     rows = {row.task_id: row for row in ledger.list()}
     assert ledger.is_mine(rows["1"], me(base_dir))
     assert not ledger.is_mine(rows["2"], me(base_dir))
@@ -615,161 +754,17 @@ def test_closed_rows_are_found_by_true_time_and_open_ones_never_removed(ledger, 
     assert ledger.get(open_row) is not None
 
 
-# --- everything in any order -----------------------------------------------------------------------------------
-
-
-class LedgerMachine(RuleBasedStateMachine):
-    """Two hosts, any order of calls; a model of what the rows must be.  Time is the fake clock's."""
-
-    tasks = Bundle("tasks")
-    ledger_name = LEDGERS.names()[0]
-
-    @initialize()
-    def begin(self):
-        import tempfile
-        from pathlib import Path
-
-        self.folder = tempfile.TemporaryDirectory()
-        self.base_dir = Path(self.folder.name)
-        self.schema = services.schema(self.base_dir) if self.ledger_name == "postgresql" else nullcontext()
-        self.schema.__enter__()
-        self.clock = clock.FakeClock()
-        self.switch = clock.use(self.clock)
-        self.switch.__enter__()
-        self.ledger = open_ledger(self.ledger_name, self.base_dir)
-        self.status = {}
-        self.keys = {}
-        self.holders = {}  # uuid → {attempt: (alive, here, lease_until)}
-        self.deaths = {}
-
-    @rule(target=tasks, number=st.integers(1, 3))
-    def put(self, number):
-        open_now = [
-            uuid for uuid, status in self.status.items() if self.keys[uuid] == number and status in OPEN_STATUSES
-        ]
-        uuid = self.ledger.put(key(number))
-        assert (uuid is None) == bool(open_now)
-        if uuid is None:
-            return open_now[0]
-        self.status[uuid], self.keys[uuid], self.holders[uuid], self.deaths[uuid] = Status.QUEUED, number, {}, 0
-        return uuid
-
-    @rule(uuid=tasks, here=st.booleans())
-    def claim(self, uuid, here):
-        owner = me(self.base_dir) if here else ELSEWHERE
-        try:
-            claim = self.ledger.claim(uuid, owner, 60)
-        except ClaimLost:
-            assert self.status[uuid] is not Status.QUEUED
-            return
-        assert self.status[uuid] is Status.QUEUED
-        assert claim.attempt == max(self.holders[uuid], default=0) + 1
-        self.status[uuid] = Status.RUNNING
-        self.holders[uuid][claim.attempt] = [True, here, self.clock.time + timedelta(seconds=60)]
-
-    def holds(self, uuid, attempt):
-        return self.status[uuid] is Status.RUNNING and attempt == max(self.holders[uuid])
-
-    @rule(
-        uuid=tasks,
-        back=st.integers(0, 1),
-        what=st.sampled_from(["beat", "release", "end", "die"]),
-        to=st.sampled_from(CLOSED_STATUSES),
-    )
-    def holder(self, uuid, back, what, to):
-        """The newest or the one before it does something, alive or as a ghost that comes back."""
-        attempts = sorted(self.holders[uuid], reverse=True)
-        if len(attempts) <= back:
-            return
-        attempt = attempts[back]
-        if what == "die":
-            self.holders[uuid][attempt][0] = False
-            return
-        holds = self.holds(uuid, attempt)
-        calls = {
-            "beat": lambda: self.ledger.beat(uuid, attempt, 60),
-            "release": lambda: self.ledger.release(uuid, attempt),
-            "end": lambda: self.ledger.end(uuid, attempt, to),
-        }
-        queued_end = what == "end" and back == 0 and to in MOVES[self.status[uuid]]
-        try:
-            calls[what]()
-        except LedgerError:
-            assert not holds
-            return
-        assert holds or queued_end
-        if what == "beat":
-            self.holders[uuid][attempt][2] = self.clock.time + timedelta(seconds=60)
-        else:
-            self.status[uuid] = Status.QUEUED if what == "release" else to
-
-    @rule(seconds=st.sampled_from([1, 59, 61]))
-    def wait(self, seconds):
-        self.clock.move(seconds)
-
-    @rule(uuid=tasks, word=st.sampled_from(["stop", "pause", "resume"]))
-    def ask(self, uuid, word):
-        was = self.status[uuid]
-        try:
-            now = self.ledger.request(uuid, word)
-        except UsageError:
-            assert was in CLOSED_STATUSES
-            return
-        assert was in OPEN_STATUSES
-        if was is Status.RUNNING:
-            assert now is Status.RUNNING
-        else:
-            assert now is {"stop": Status.STOPPED, "pause": Status.PAUSED, "resume": Status.QUEUED}[word]
-            if was is Status.PAUSED and word == "resume":
-                self.deaths[uuid] = 0
-        self.status[uuid] = now
-
-    @precondition(lambda self: self.status)
-    @rule()
-    def sweep(self):
-        expected = {}
-        for uuid, status in self.status.items():
-            if status is Status.RUNNING:
-                alive, here, lease_until = self.holders[uuid][max(self.holders[uuid])]
-                if not (alive if here else lease_until >= self.clock.time):
-                    expected[uuid] = self.deaths[uuid] + 1
-        requeued = self.ledger.requeue_dead(lambda row: self.holders[row.uuid][row.attempt][0])
-        assert sorted(requeued) == sorted(uuid for uuid, deaths in expected.items() if deaths < POISON)
-        for uuid, deaths in expected.items():
-            self.deaths[uuid] = deaths
-            self.status[uuid] = Status.QUEUED if deaths < POISON else Status.FAILED
-
-    @invariant()
-    def rows_are_what_the_model_says(self):
-        rows = {row.uuid: row for row in self.ledger.list()}
-        assert {uuid: row.status for uuid, row in rows.items()} == self.status
-        for uuid, row in rows.items():
-            assert row.deaths == self.deaths[uuid]
-            assert row.attempt == max(self.holders[uuid], default=0)
-            assert (row.lease_owner is None) == (row.status is not Status.RUNNING)
-            assert (row.completed_at is None) == (row.status in OPEN_STATUSES)
-        open_keys = [row.key for row in rows.values() if row.status in OPEN_STATUSES]
-        assert len(open_keys) == len(set(open_keys))
-        assert sorted(self.ledger.due(100)) == sorted(
-            uuid for uuid, status in self.status.items() if status is Status.QUEUED
-        )
-
-    def teardown(self):
-        if hasattr(self, "ledger"):
-            self.ledger.close()
-            self.schema.__exit__(None, None, None)
-            self.switch.__exit__(None, None, None)
-            self.folder.cleanup()
-
-
-@pytest.mark.parametrize("name", LEDGERS.names())
-def test_any_order_of_calls_keeps_the_rules(name):
-    from hypothesis.stateful import run_state_machine_as_test
-
-    if name == "postgresql":
-        services.need_postgres()
-    machine = type("Machine", (LedgerMachine,), {"ledger_name": name})
-    run_state_machine_as_test(machine, settings=settings(max_examples=12, stateful_step_count=25, deadline=None))
+def test_what_an_open_task_goes_on_from_is_kept_as_long_as_that_is_open(ledger, base_dir, time):
+    old = row_in(ledger, base_dir, Status.COMPLETED, 1)
+    next_one = ledger.put(key(1), parent_uuid=old)
+    time.move(10)
+    assert ledger.closed_before(clock.now()) == []
+    assert not ledger.delete(old)
+    attempt = ledger.claim(next_one, me(base_dir), 60).attempt
+    assert not ledger.delete(old)
+    ledger.end(next_one, attempt, "completed")
+    assert [row["uuid"] for row in ledger.closed_before(clock.now())] == [old]
+    assert ledger.delete(old)
 
 
 def test_rows_are_counted_by_status(ledger):
@@ -781,3 +776,126 @@ def test_rows_are_counted_by_status(ledger):
     counts = ledger.counts()
     assert (counts[Status.RUNNING], counts[Status.STOPPED], counts[Status.QUEUED]) == (1, 1, 1)
     assert sum(counts.values()) == 3
+
+
+# --- comments that start, order, and are remembered --------------------------------------------------------------
+
+
+def ended(ledger, base_dir, number=1, status="completed", **more):
+    uuid = ledger.put(key(number), **more)
+    claim = ledger.claim(uuid, me(base_dir), 60)
+    ledger.end(uuid, claim.attempt, status)
+    return uuid
+
+
+def test_a_comment_starts_one_task_whatever_became_of_it(ledger, base_dir, time):
+    first = ended(ledger, base_dir, started_by="4711")
+    time.move(1)
+    assert ledger.get(first).started_by == "4711"
+    assert ledger.put(key(1), started_by="4711") is None
+    assert ledger.put(key(2), started_by="4711") is not None  # numbers of comments may repeat elsewhere
+    assert ledger.put(key(1)) is not None
+    assert ledger.put(key(1), started_by="4712") is None  # one is open
+
+
+@pytest.mark.parametrize("word", ["pause", "stop", "resume"])
+def test_a_comment_is_obeyed_once(ledger, time, word):
+    uuid = ledger.put(key())
+    if word == "resume":
+        ledger.request(uuid, "pause")
+    after = ledger.request(uuid, word, comment="9")
+    other = {"pause": "resume", "resume": "pause"}.get(word)
+    if other is None:  # a closed row answers a comment that it has obeyed, and refuses every other
+        assert ledger.request(uuid, word, comment="9") is after is Status.STOPPED
+        with pytest.raises(UsageError):
+            ledger.request(uuid, word, comment="10")
+        return
+    back = ledger.request(uuid, other, comment="10")
+    assert ledger.request(uuid, word, comment="9") is back
+    assert ledger.get(uuid).status is back
+    assert ledger.request(uuid, word, comment="11") is after
+    assert ledger.get(uuid).obeyed == "9 10 11"
+
+
+def test_a_word_that_is_refused_is_not_remembered(ledger, base_dir, time):
+    uuid = ended(ledger, base_dir)
+    with pytest.raises(UsageError):
+        ledger.request(uuid, "pause", comment="9")
+    assert ledger.get(uuid).obeyed is None
+
+
+def test_watched_is_the_newest_row_of_each_key_that_nobody_works_on(ledger, base_dir, time):
+    old = ended(ledger, base_dir, 1)
+    time.move(100)
+    since = clock.now()
+    time.move(1)
+    done, paused, running = ended(ledger, base_dir, 2), ledger.put(key(3)), ledger.put(key(4))
+    ended(ledger, base_dir, 5)
+    time.move(1)
+    queued = ledger.put(key(5))
+    ledger.request(paused, "pause")
+    ledger.claim(running, me(base_dir), 60)
+    ended(ledger, base_dir, 6)
+    time.move(1)
+    ledger.claim(ledger.put(key(6)), me(base_dir), 60)
+    found = [row.uuid for row in ledger.watched("local", "/t", since)]
+    assert set(found) == {done, paused, queued}
+    assert found[0] == queued
+    assert old not in found
+    assert ledger.watched("local", "/elsewhere", since) == []
+
+
+def test_an_end_that_nobody_told_is_told_by_one(ledger, base_dir, time):
+    uuid = ended(ledger, base_dir, status="failed")
+    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert ledger.telling(uuid, clock.now() + timedelta(seconds=60)) is True
+    assert ledger.telling(uuid, clock.now() + timedelta(seconds=60)) is False
+    assert ledger.untold() == []
+    time.move(61)  # the teller died, or the forge was away
+    assert [row.uuid for row in ledger.untold()] == [uuid]
+    until = clock.now() + timedelta(seconds=60)
+    assert ledger.telling(uuid, until) is True
+    assert ledger.told(uuid, until) is True
+    time.move(1000)
+    assert ledger.untold() == []
+    assert ledger.telling(uuid, clock.now()) is False
+
+
+def test_what_becomes_of_a_task_while_it_is_told_is_told_next(ledger, base_dir, time):
+    uuid = ledger.put(key())
+    until = clock.now() + timedelta(seconds=60)
+    ledger.request(uuid, "pause")
+    assert ledger.telling(uuid, until)
+    ledger.request(uuid, "resume")
+    assert ledger.told(uuid, until) is False
+    assert [row.uuid for row in ledger.untold()] == [uuid]
+    ledger.claim(uuid, me(base_dir), 60)  # who works on it tells it
+    assert ledger.untold() == []
+
+
+def test_a_comment_that_was_answered_is_remembered_whatever_the_row_is(ledger, base_dir):
+    uuid = ended(ledger, base_dir)
+    for _ in range(2):
+        ledger.answered(uuid, "9")
+    assert ledger.get(uuid).obeyed == "9"
+
+
+def test_a_paused_task_that_is_stopped_ends_stopped_and_not_paused(ledger):
+    uuid = row_in(ledger, None, Status.PAUSED)
+    ledger.request(uuid, "stop")
+    row = ledger.get(uuid)
+    assert (row.status, row.outcome) == (Status.STOPPED, "stopped")
+
+
+def test_why_a_task_once_waited_is_not_the_outcome_of_its_failure(ledger):
+    uuid = row_in(ledger, None, Status.PAUSED)
+    ledger.request(uuid, "resume")
+    ledger.end(uuid, ledger.get(uuid).attempt, Status.FAILED, error_message="broken", error_code="bug")
+    row = ledger.get(uuid)
+    assert (row.status, row.outcome, row.error_code) == (Status.FAILED, None, "bug")
+
+
+def test_a_task_that_is_stopped_while_it_waits_is_untold_too(ledger, time):
+    uuid = ledger.put(key())
+    ledger.request(uuid, "stop")
+    assert [row.uuid for row in ledger.untold()] == [uuid]

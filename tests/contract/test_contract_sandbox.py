@@ -213,7 +213,13 @@ def test_a_line_that_no_kernel_passes_on_is_told_to_the_model(room):
 
 def test_a_spool_that_cannot_be_written_is_a_disk_error(room, tmp_path):
     with pytest.raises(DiskError):
-        room.run("true", spool=tmp_path / "missing" / "out.txt")
+        room.run("seq 1000", cap=100, spool=tmp_path / "missing" / "out.txt")
+
+
+def test_output_that_is_kept_whole_needs_no_spool(room, tmp_path):
+    finished = room.run("echo once", spool=tmp_path / "out.txt")
+    assert (finished.output, finished.dropped) == (b"once\n", 0)
+    assert not (tmp_path / "out.txt").exists()
 
 
 def test_commands_of_several_threads_do_not_end_each_other(room):

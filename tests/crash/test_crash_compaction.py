@@ -14,11 +14,12 @@ from pathlib import Path
 
 import orjson
 import pytest
+from length import LONG
 
 from agent.window.summary import FILES
 
-LONG = os.environ.get("MAKIMONO_LONG") == "1"
 KEY = {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "27"}
+TESTS = Path(__file__).resolve().parents[1]
 CALLS = ("write", "fdatasync", "fsync", "rename", "unlink")
 GOOD = "Read four files; total() rounds too early. Remaining: run the tests."
 
@@ -73,7 +74,8 @@ def fill(base):
 
 def strace(log, base, *more):
     command = ["strace", "-f", "-y", "-qq", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *more]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path}
     return subprocess.run(
         [*command, sys.executable, __file__, str(base)], capture_output=True, text=True, check=False, env=environment
     )
@@ -90,6 +92,7 @@ def known(tmp_path_factory):
     old = (folder / "done/running/u-1/current.jsonl").read_bytes()
     done = strace(folder / "log", folder / "done")
     if done.returncode:
+        assert "ptrace" in done.stderr.lower(), done.stderr  # else it is the script that is wrong
         pytest.skip(f"strace may not trace here: {done.stderr[-200:]}")
     steps, seen, inside = [], dict.fromkeys(CALLS, 0), False
     for line in (folder / "log").read_text().splitlines():

@@ -1,6 +1,9 @@
 """docs/cli.md says what the program does."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +40,18 @@ def test_every_page_that_says_so_is_made_by_the_script():
     for path in ROOT.glob("docs/*.md"):
         if "(`scripts/write_docs.py`)" in path.read_text(encoding="utf-8"):
             assert str(path.relative_to(ROOT)) in script
+
+
+def test_the_script_writes_every_page_when_it_is_called_as_the_rules_say(tmp_path):
+    """From another folder, without a PYTHONPATH; into a copy, whose pages do not exist yet."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "agent").symlink_to(ROOT / "agent")
+    script = shutil.copy(ROOT / "scripts" / "write_docs.py", tmp_path / "scripts")
+    done = subprocess.run([sys.executable, script], cwd="/", env={}, capture_output=True, text=True)
+    assert done.stderr == ""
+    written = done.stdout.split()
+    assert "docs/prompts.md" in written
+    assert len(written) == 6
+    for name in written:
+        assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()

@@ -1,11 +1,11 @@
-"""config.yaml, docs/configuration.md and docs/events.md say what the program does."""
+"""config.yaml, docs/configuration.md, docs/events.md and docs/metrics.md say what the program does."""
 
 import ast
 import re
 from pathlib import Path
 
 from agent.config import Settings, load, shape, table
-from agent.observe import events
+from agent.observe import events, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,6 +16,10 @@ def test_the_configuration_page_is_what_the_program_makes():
 
 def test_the_events_page_is_what_the_program_makes():
     assert (ROOT / "docs/events.md").read_text(encoding="utf-8") == events.markdown()
+
+
+def test_the_metrics_page_is_what_the_program_makes():
+    assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == metrics.markdown()
 
 
 def test_config_yaml_is_what_the_program_makes():

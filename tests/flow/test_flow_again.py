@@ -45,6 +45,7 @@ def test_the_label_again_goes_on_in_the_same_branch_and_pull_request(home):
     assert "There is an a now." in asked[0]
     assert "Please add a b." in asked[0]
     assert "its pull request is open" in asked[0]
+    assert "only as far as it has come onto" not in asked[0]
     assert len(home.said(1)) == 2
     assert len(home.progress(1)) == 2
     first, last = (row for row in sorted(home_rows(home), key=lambda row: row["created_at"]))
@@ -95,3 +96,30 @@ def test_work_that_did_not_pass_is_gone_on_with(home):
     assert "draft: false" in home.pulls()[0]
     assert home.label(1) == "coding agent done"
     assert len(uuids(home)) == 2
+
+
+def test_the_command_retry_goes_on_from_what_has_ended(home):
+    home.plays["Once more"] = [write("a.txt", "one\n"), finish("Write a")]
+    home.issue(1, "Once more")
+    home.once()
+    first = home.row(1)["uuid"]
+    home.plays["Once more"] = [write("b.txt", "two\n"), finish("Write b")]
+    home.run("retry", first[:8], code=0)
+    assert home.label(1) == "coding agent processing"
+    code, text = home.run("retry", first[:8])
+    assert code == 2
+    second = home.row(1)["uuid"]
+    assert (
+        f"task {second}, a later one of the same issue as {first}, is queued; only what has ended can be tried again"
+        in text
+    )
+    assert f"`stop {second}`" in text
+    home.once()
+    assert home.row(1)["parent_uuid"] == first
+    assert len(home.pulls()) == 1
+    path = home.issue_path(1)
+    path.write_text(path.read_text().replace("state: open", "state: closed"))
+    code, text = home.run("retry", home.row(1)["uuid"][:8])
+    assert code == 2
+    assert "the issue is closed" in text
+    assert len(home_rows(home)) == 2

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from flow_home import FlowHome, do, finish, finished, git, until, write
-from llm_servers import Reply, Script, openai_events, says
+from llm_servers import Reply, Script, call, openai_events, says, sse
 
 KEPT = '{"error": {"message": "%s"}}'
 
@@ -193,12 +193,33 @@ def error(status, message="no", headers=None, **more):
 
 
 WELL = says("openai", "All is well.")
+THOUGHTS = [
+    sse({"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "Let me think."}}]}),
+    sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    b"data: [DONE]\n\n",
+]
+
+
+def worked_off(folder, plays):
+    """One run over an issue of each title, as many workers as issues; `numbers` and `faults` tell of them."""
+    faults = Faults(plays)
+    home = FlowHome(folder, server=Script(faults), config=f"scheduling: {{max_workers: {len(plays)}}}\n")
+    try:
+        home.faults = faults
+        home.numbers = {title: number for number, title in enumerate(plays, 1)}
+        for title, number in home.numbers.items():
+            home.issue(number, title)
+        home.code, home.text = home.run("run", "--once")
+        yield home
+    finally:
+        home.close()
 
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory):
     half = openai_events("Half of an answer that never ends", done=False)[:4]
-    faults = Faults(
+    yield from worked_off(
+        tmp_path_factory.mktemp("faulty"),
         {
             "Wrong key": [error(401, "Incorrect API key provided")],
             "No model": [error(404, "The model `m` does not exist", code="model_not_found")],
@@ -211,19 +232,22 @@ def faulty(tmp_path_factory):
                 Reply(b"<!doctype html><html><body>Login</body></html>", headers={"Content-Type": "text/html"})
             ],
             "Nonsense": [Reply(b"{{{", headers={"Content-Type": "application/json"})],
-        }
+        },
     )
-    home = FlowHome(tmp_path_factory.mktemp("faulty"), server=Script(faults), config="scheduling: {max_workers: 9}\n")
-    try:
-        home.faults = faults
-        home.numbers = {}
-        for number, title in enumerate(faults.plays, 1):
-            home.numbers[title] = number
-            home.issue(number, title)
-        home.code, home.text = home.run("run", "--once")
-        yield home
-    finally:
-        home.close()
+
+
+@pytest.fixture(scope="module")
+def odd_minds(tmp_path_factory):
+    yield from worked_off(
+        tmp_path_factory.mktemp("minds"),
+        {
+            "Taken twice": [error(409, "Conflict"), error(408, "Request Timeout"), WELL],
+            "A tool of its own": [says("openai", "", [call("fly_away", {"to": "the moon"})]), WELL],
+            "Half of the arguments": [says("openai", "", [call("write_file", '{"path": "half.txt", "conte')]), WELL],
+            "Without a word": [says("openai", "")],
+            "Lost in thought": [Reply(THOUGHTS, headers={"Content-Type": "text/event-stream"})],
+        },
+    )
 
 
 @pytest.mark.parametrize(("title", "tries"), [("Slow down", 2), ("Slower", 2), ("Stumbles", 4), ("Cut", 2)])
@@ -257,6 +281,43 @@ def test_a_server_that_cannot_get_well_is_told_of_at_once(faulty, title, code, w
     assert "key-of-the-test" not in said + json.dumps(row)
     assert faulty.label(number) == "coding agent failed"
     assert [one["role"] for one in faulty.lines(number, "messages.jsonl")] == ["system", "user"]
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ("A tool of its own", ["fly_away", "read_file", "finish"]),
+        ("Half of the arguments", ["write_file", '{"path": "half.txt", "conte']),
+    ],
+)
+def test_a_call_that_cannot_be_run_is_answered_with_what_is_wrong_and_the_task_goes_on(odd_minds, title, words):
+    number = odd_minds.numbers[title]
+    assert odd_minds.row(number)["status"] == "completed"
+    assert "All is well." in odd_minds.said(number)[0]
+    (answer,) = [one for one in odd_minds.lines(number, "messages.jsonl") if one["role"] == "tool"]
+    for word in words:
+        assert word in answer["content"]
+    assert [one["status"] for one in odd_minds.lines(number, "tools.jsonl")] == ["error"]
+    assert not list(odd_minds.contexts.glob("completed/*/workspace/half.txt"))
+
+
+@pytest.mark.parametrize("title", ["Without a word", "Lost in thought"])
+def test_a_model_that_says_nothing_is_asked_three_times_and_the_person_is_told(odd_minds, title):
+    number = odd_minds.numbers[title]
+    row = odd_minds.row(number)
+    assert (row["status"], row["error_code"]) == ("failed", "no_answer")
+    assert odd_minds.faults.asked[title] == 3
+    (said,) = odd_minds.said(number)
+    assert "Let me think." not in said
+    assert "empty answers several times in a row. Check that the model can call tools" in said
+    assert odd_minds.label(number) == "coding agent failed"
+
+
+def test_408_and_409_are_waited_out(odd_minds):
+    number = odd_minds.numbers["Taken twice"]
+    assert odd_minds.row(number)["status"] == "completed", odd_minds.row(number)
+    assert odd_minds.faults.asked["Taken twice"] == 3
+    assert odd_minds.code == 1
 
 
 def test_a_run_with_failures_of_several_kinds_ends_with_1(faulty):
@@ -306,7 +367,7 @@ def mounted(path, options):
 
 
 def test_a_full_disk_pauses_the_task_and_it_goes_on_when_there_is_room(home):
-    here = home({"Fill it": [write("a.txt"), do("run_command", command="cat /dev/zero > ../fill; true"), *[do("read_file", path="README.md")] * 2, finish()]})  # fmt: skip
+    here = home({"Fill it": [write("a.txt"), do("run_command", command="cat /dev/zero > ../fill; true"), *[do("read_file", path="README.md")] * 2, finish()]}, config="scheduling: {min_free: 64K}\n")  # fmt: skip
     mounted(here.contexts, "size=8m")
     try:
         here.issue(1, "Fill it")

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import site
 import subprocess
 import sys
@@ -81,6 +82,22 @@ def test_help_is_0_and_names_every_command(home):
     out = ended(start("--help", cwd=home.folder), 0).stdout
     for command in ("run", "tasks", "show", "request", "doctor", "config", "pause", "resume", "stop", "cleanup"):
         assert command in out
+    assert "..." not in out.partition("Commands:")[2], "each is described in whole sentences"
+    assert out.index("  solve ") < out.index("  run ") < out.index("  tasks ")
+
+
+def test_ctrl_c_says_so_and_leaves_no_traceback(home):
+    child = subprocess.Popen(
+        [sys.executable, str(ROOT / "main.py"), "tasks", "--watch", "--config", str(home.config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert OPEN in child.stdout.readline() + child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert said == "interrupted\n"
 
 
 def test_json_and_config_may_stand_before_or_behind_the_command(home):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from flow_home import SECONDS, FlowHome, Held, do, finish, finished, git, until, write
@@ -140,9 +141,11 @@ def test_a_question_is_answered_and_nothing_is_published(together):
 
 
 def test_an_empty_repository_gets_its_first_branch(together):
-    _, row = of(together, "Nothing there yet")
+    number, row = of(together, "Nothing there yet")
     assert row["status"] == "completed"
     assert together.show(f"{row['branch']}:main.py", "empty") == "print('hello')\n"
+    assert not [one for one in together.pulls() if row["branch"] in one]
+    assert "The repository was empty" in together.said(number)[-1]
 
 
 def test_the_base_of_the_issue_is_where_the_work_starts(together):
@@ -320,9 +323,17 @@ def test_an_interrupt_ends_a_command_under_way_and_a_later_run_goes_on(home):
 
 
 def sleeping(uuid):
+    """The command of the task, not its git."""
     from agent import proc
 
-    return proc.marked(uuid)
+    return [pid for pid in proc.marked(uuid) if command_of(pid).startswith("sleep\0")]
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def test_a_second_interrupt_ends_a_daemon_whose_worker_does_not_listen(home):
@@ -411,8 +422,8 @@ def test_the_set_up_runs_once_and_the_second_task_gets_a_copy(home):
     here.issue(1, "One")
     here.issue(2, "Two")
     text = here.once(code=0)
-    assert '"cached": false' in log_of(here, 1), text
-    assert '"cached": true' in log_of(here, 2)
+    assert '"cached":false' in log_of(here, 1), text
+    assert '"cached":true' in log_of(here, 2)
     for number in (1, 2):
         result = here.lines(number, "tools.jsonl")[0]
         assert result["status"] == "success", result

@@ -131,6 +131,16 @@ def test_a_question_is_answered_again_with_what_was_said(homes):
     assert "The second." in Path(played["task"], "messages.jsonl").read_text()
 
 
+def test_a_task_that_waits_is_played_to_where_it_waits_and_that_is_no_failure(homes):
+    home = homes({"Totals": [write("a.txt"), do("ask_user", question="Which?")]})
+    home.issue(7, "Totals are off")
+    home.once()
+    assert home.row(7)["status"] == "paused"
+    text = home.run("replay", home.row(7)["uuid"])[1]
+    assert "the same tree" in text
+    assert "failed" not in text
+
+
 def test_a_task_that_failed_in_the_middle_comes_to_the_same_unfinished_tree(homes):
     home = homes({"Totals": [write("a.txt"), write("b.txt", "half\n")]})
     home.issue(7, "Totals are off")

@@ -76,8 +76,7 @@ class Hosts:
 
 @pytest.mark.parametrize("name", BROKERS)
 def test_tasks_of_one_host_are_done_once_by_another(tmp_path, model, name):
-    address = f"{services.need(BROKERS[name])}?queue=makimono-test-{uuid4().hex}"
-    with services.schema(tmp_path) as ledger:
+    with services.queue(BROKERS[name]) as address, services.schema(tmp_path) as ledger:
         home = FlowHome(tmp_path, url=model.url)
         hosts = Hosts(home, ledger, address)
         broker = make_broker(address)
@@ -123,8 +122,6 @@ def test_tasks_of_one_host_are_done_once_by_another(tmp_path, model, name):
             assert {task["uuid"] for task in listed} == uuids
         finally:
             home.close()
-            broker.connect()
-            broker.delete()
             broker.close()
 
 
@@ -141,6 +138,32 @@ def test_a_broker_that_is_away_holds_nobody_up(tmp_path, model):
         assert daemon.returncode == 0, text
         assert "not-told-to-anyone" not in text
         assert "does not answer" in text
+    finally:
+        home.close()
+
+
+@pytest.mark.parametrize("kind", ["Loses", "Repeats", "Reorders"])
+def test_a_broker_that_keeps_no_promise_costs_nothing_but_time(tmp_path, model, kind):
+    config = f"taskqueue: {{broker: 'tests.unreliable:{kind}'}}\nscheduling: {{max_workers: 2, interval: 1}}\n"
+    home = FlowHome(tmp_path, url=model.url, config=config)
+    numbers = range(1, 6)
+    try:
+        for number in numbers:
+            home.issue(number, f"Short task {number}")
+        daemon = home.start("run")
+        until(
+            lambda: sum(row["status"] == "completed" for row in home.rows().values()) == len(numbers),
+            "the end of all",
+            300,
+        )
+        daemon.send_signal(signal.SIGTERM)
+        text = finished(daemon)
+        assert daemon.returncode == 0, text
+        assert "broker_connected" in text
+        assert {row["attempt"] for row in home.rows().values()} == {1}
+        assert len(home.pulls()) == len(numbers)
+        for number in numbers:
+            assert len(home.said(number)) == len(home.progress(number)) == 1
     finally:
         home.close()
 

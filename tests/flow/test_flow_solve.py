@@ -89,7 +89,7 @@ def test_a_file_is_solved_in_a_repository_whose_work_tree_stays_untouched(homes)
     row = only_row(home)
     folder = home.contexts / "completed" / row["uuid"]
     assert (row["status"], row["outcome"], row["attempt"]) == ("completed", "finished", 1)
-    assert (row["title"], row["branch"]) == ("Round the sum once", f"makimono/1-{row['uuid'][:8]}")
+    assert (row["title"], row["branch"]) == ("Round the sum once", f"makimono/issue-{row['uuid'][:8]}")
     assert git("show", f"{row['branch']}:calc.py", cwd=mine).endswith("return round(sum(prices))\n")
     assert git("merge-base", row["branch"], "own-work", cwd=mine) == git("rev-parse", "own-work", cwd=mine)
     pull = (folder / "pull.md").read_text()
@@ -97,6 +97,8 @@ def test_a_file_is_solved_in_a_repository_whose_work_tree_stays_untouched(homes)
     assert "`total` rounds the sum now." in pull
     assert "draft: false" in pull
     assert "Closes #" not in pull, "the issue is a file and has no number"
+    assert f"\nissue: {home.folder / 'issue.md'}\n" in pull
+    assert "issue.md" in home.run("show", row["uuid"], code=0)[1]
     assert "comment on the issue" not in pull
     assert done.stderr == ""
     assert home.pulls() == []
@@ -187,10 +189,10 @@ def test_a_check_that_fails_and_a_model_that_refuses_are_failures(homes):
         ([], "ISSUE"),
         (["none.md"], "No such file"),
         (["issue.md", "--repo", "nowhere"], "not a folder"),
-        (["issue.md", "--repo", "tracker"], "no git repository"),
+        (["issue.md", "--repo", "tracker"], "error: --repo: there is no git repository at "),
         (["#9"], "no open issue 9"),
-        (["https://github.com/a/b/issues/1"], "another host"),
-        (["https://github.com/a/b/issues/1", "--repo", "repos/default.git"], "another host"),
+        (["https://github.com/a/b/issues/1"], "hosts in task_sources: none"),
+        (["https://github.com/a/b/issues/1", "--repo", "repos/default.git"], "hosts in task_sources: none"),
     ],
 )
 def test_wrong_usage_is_told_and_leaves_nothing_behind(homes, args, words):
@@ -204,7 +206,19 @@ def test_without_a_model_nothing_is_begun(homes):
     home = homes({}, url="http://127.0.0.1:9")
     done = solve(home, "issue.md", "--repo", home.repos["default"], code=3)
     assert "no model answers" in done.stderr
+    assert "see llm.provider" in done.stderr, "it was chosen here"
     assert not home.contexts.exists()
+    variables = {"OPENAI_BASE_URL": "http://127.0.0.1:9", "AGENT__CONTEXT_STORAGE__BASE_DIR": str(home.contexts)}
+    done = subprocess.run(
+        [sys.executable, str(home.main), "solve", "../issue.md"],
+        cwd=checkout(home),
+        env=home.environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "openai, which takes OPENAI_API_KEY, is only the default: set llm.provider (or LLM_PROVIDER)" in done.stderr
 
 
 def test_without_any_configuration_the_repository_of_the_current_folder_is_meant(homes):
@@ -236,6 +250,7 @@ def test_ctrl_c_ends_the_task_as_stopped(homes):
     os.killpg(process.pid, signal.SIGINT)
     text = finished(process)
     assert process.returncode == 130, text
+    assert "Stopped, as you asked; what was done so far is in the folder." in text
     row = only_row(home)
     assert row["status"] == "stopped"
     assert (home.contexts / "completed" / row["uuid"] / "messages.jsonl").exists()

@@ -11,9 +11,9 @@ from forges.programs import free_port, missing, running
 
 
 @contextmanager
-def served(folder, root, logins):
+def served(folder, root, logins, most=0):
     """`root` (bare repositories) at the address that is yielded; `logins` are user → token.  Write the file
-    `folder/logins` anew to change them."""
+    `folder/logins` anew to change them.  A request of more than `most` kilobytes gets a 413, as from a proxy."""
     lighttpd = shutil.which("lighttpd") or "/usr/sbin/lighttpd"
     if not Path(lighttpd).exists():
         missing("lighttpd is not installed")
@@ -29,7 +29,7 @@ server.modules = ("mod_auth", "mod_authn_file", "mod_setenv", "mod_cgi", "mod_al
 server.document-root = "{root}"
 server.bind = "127.0.0.1"
 server.port = {port}
-server.max-request-size = 0
+server.max-request-size = {most}
 accesslog.filename = "{folder}/access.log"
 accesslog.format = "%r %s"
 auth.backend = "plain"

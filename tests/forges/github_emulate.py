@@ -25,8 +25,8 @@ _numbers = count(1)
 
 
 @contextmanager
-def emulate(folder):
-    """Where it listens, inside the block."""
+def emulate(folder, base_url=None):
+    """Where it listens, inside the block; `base_url` is what it calls itself where something stands before it."""
     logins = ["acme", "makimono", *PEOPLE]
     seed = {
         "tokens": {f"ghp_{login}": {"login": login, "scopes": ["repo", "user"]} for login in logins},
@@ -36,6 +36,7 @@ def emulate(folder):
     file.write_text(json.dumps(seed))
     port = free_port()
     argv = [*node(EMULATE), "start", "--service", "github", "--port", str(port), "--seed", str(file)]
+    argv += ["--base-url", base_url] if base_url else []
     with running(argv, port, folder / "emulate.log"):
         yield f"http://localhost:{port}"
 

@@ -76,6 +76,9 @@ class GitHubPlace:
     def close_issue(self, key):
         self._issue(key).update(state="closed", updated_at=now())
 
+    def open_issue(self, key):
+        self._issue(key).update(state="open", updated_at=now())
+
     def remove_issue(self, key):
         self.repo.deleted.add(int(key.task_id))
 

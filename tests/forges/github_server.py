@@ -3,7 +3,7 @@
 Beyond what other peers have: ETag and 304, primary and secondary rate limits, refused and expired tokens, pull requests
 among the issues, 422 for a second pull request and for a branch that is not there, redirects of renamed repositories
 and moved issues, and faults on demand: 5xx before or after acting, cut connections.  Prism checks its answers with
-GitHub's own document (`test_forge_github_prism.py`), so that it cannot be laxer than the document.
+GitHub's own document (`github_prism.py`), so that it cannot be laxer than the document.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from agent import clock
+from forges.faults import Fault, take
 from forges.github_state import State, now
 
 MAX_BODY = 65_536
@@ -54,14 +55,17 @@ class GitHubServer:
         self.state = State(self.base)
         self.tokens = {"ghp_" + "t" * 36: own}  # token → login
         self.expires = {}  # token → Unix seconds
+        self.permissions = {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
         self.apps = {}  # app id → (public key PEM, slug, {installation id: account})
         self.journal = []
         self.queries = []
         self.faults = []
+        self.scopes, self.expiry = "repo", None  # of the tokens: what their headers say; no scopes: fine-grained
         self.limit = self.remaining = 5000
         self.reset = None
         self.page_limit = 100
         self.made_tokens = 0
+        self.on_token = lambda _token: None  # hears of each token that is made
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -73,37 +77,10 @@ class GitHubServer:
         self.http.server_close()
         self.thread.join()
 
-    def fault(
-        self,
-        verb,
-        pattern,
-        *,
-        status=None,
-        message="",
-        headers=(),
-        body=None,
-        after=False,
-        cut=False,
-        times=1,
-        call=None,
-        skip=0,
-    ):
-        """The next `times` requests that fit: answered by `status`, or the connection cut; `after` having acted.  `call`
-        is called before the answer, or the cut.  The first `skip` that fit are left alone."""
-        self.faults.append(
-            {
-                "verb": verb,
-                "pattern": re.compile(pattern),
-                "status": status,
-                "body": body if body is not None else json.dumps({"message": message, "documentation_url": DOCS}),
-                "headers": dict(headers),
-                "after": after,
-                "cut": cut,
-                "times": times,
-                "call": call,
-                "skip": skip,
-            }
-        )
+    def fault(self, verb, path, *, message="", body=None, **more):
+        """See `faults.Fault`; without a `body` it is GitHub's, with `message`."""
+        shown = body if body is not None else json.dumps({"message": message, "documentation_url": DOCS})
+        self.faults.append(Fault(verb, path, body=shown, **more))
 
     def asked(self, verb=None, pattern=""):
         """What was asked, as (verb, path, status)."""
@@ -115,29 +92,19 @@ class GitHubServer:
         """(status, headers, body text), None for a cut connection."""
         parts = urlsplit(target)
         with self.state.lock:
-            fault = next(
-                (one for one in self.faults if one["verb"] == verb and one["pattern"].search(parts.path)), None
-            )
-            if fault is not None and fault["skip"]:
-                fault["skip"] -= 1
-                fault = None
-            if fault is not None:
-                fault["times"] -= 1
-                if not fault["times"]:
-                    self.faults.remove(fault)
-                if not fault["after"]:
-                    return self._faulty(fault, verb, target)
-            status, more, body = self._answer(verb, parts, headers, text)
+            fault = take(self.faults, verb, parts.path, len(text))
+            if fault is None or fault.after:
+                status, more, body = self._answer(verb, parts, headers, text)
             if fault is not None:
                 return self._faulty(fault, verb, target)
             self.journal.append((verb, target, status))
             return status, more, body
 
     def _faulty(self, fault, verb, target):
-        self.journal.append((verb, target, fault["status"] or 0))
-        if fault["call"] is not None:
-            fault["call"]()
-        return None if fault["cut"] else (fault["status"], fault["headers"], fault["body"])
+        self.journal.append((verb, target, 0 if fault.cut else fault.status))
+        if fault.call is not None:
+            fault.call()
+        return None if fault.cut else (fault.status, fault.headers, fault.body)
 
     def _answer(self, verb, parts, headers, text):
         try:
@@ -170,7 +137,8 @@ class GitHubServer:
     def _rates(self):
         if self.reset is None:
             self.reset = int(clock.now().timestamp()) + 3600
-        return {
+        of_token = {"X-OAuth-Scopes": self.scopes, "GitHub-Authentication-Token-Expiration": self.expiry}
+        return {name: value for name, value in of_token.items() if value is not None} | {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(0, self.remaining)),
             "X-RateLimit-Used": str(self.limit - max(0, self.remaining)),
@@ -226,6 +194,8 @@ class GitHubServer:
                 self._redirect(verb, f"/repositories/{self.state.old_names[full].id}{rest}", parts.query)
         if repo is None:
             raise missing()
+        if repo is not None and repo.archived and verb != "GET":
+            raise Refused(403, "Repository was archived so is read-only.")
         for method, pattern, handle in self.routes:
             if method == verb and (found := re.fullmatch(pattern, rest)):
                 return handle(self, repo, [unquote(one) for one in found.groups()], query, body, login, path)
@@ -257,8 +227,9 @@ class GitHubServer:
             token = f"ghs_{self.made_tokens:036d}"
             until = clock.now().timestamp() + 3600
             self.tokens[token], self.expires[token] = f"{slug}[bot]", until
+            self.on_token(token)
             stamp = now_at(until)
-            return 201, {"token": token, "expires_at": stamp, "permissions": {"issues": "write"}}, {}
+            return 201, {"token": token, "expires_at": stamp, "permissions": self.permissions}, {}
         raise missing()
 
     def _graphql(self, body):
@@ -353,7 +324,8 @@ class GitHubServer:
             and query.get("assignee") in [None, *issue["assignees"]]
             and issue["updated_at"] >= query.get("since", "")
         ]
-        found.sort(key=lambda issue: issue["number"], reverse=query.get("direction", "desc") == "desc")
+        order = "updated_at" if query.get("sort") == "updated" else "number"
+        found.sort(key=lambda issue: (issue[order], issue["number"]), reverse=query.get("direction", "desc") == "desc")
         items, more = self._page(path, query, found)
         return 200, [self.state.show_issue(repo, issue) for issue in items], more
 
@@ -425,6 +397,15 @@ class GitHubServer:
         repo.comments[int(parts[0])] |= {"body": body["body"], "updated_at": now()}
         return 200, self.state.show_comment(repo, repo.comments[int(parts[0])]), {}
 
+    def _remove_comment(self, repo, parts, _query, _body, login, _path):
+        comment = repo.comments.get(int(parts[0]))
+        if comment is None:
+            raise missing()
+        if comment["user"] != login and repo.people.get(login) not in ("admin", "maintain", "write"):
+            raise Refused(403, "Must have admin rights to Repository.")
+        del repo.comments[int(parts[0])]
+        return 204, None, {}
+
     def _permission(self, repo, parts, _query, _body, _login, _path):
         from forges.github_shapes import make
 
@@ -451,8 +432,6 @@ class GitHubServer:
 
     def _open_pull(self, repo, _parts, _query, body, login, _path):
         head, base = body["head"].removeprefix(f"{repo.owner}:"), body["base"]
-        if repo.archived:
-            raise Refused(403, "Repository was archived so is read-only.")
         for name, branch in (("base", base), ("head", head)):
             if not repo.has_branch(branch):
                 raise invalid("PullRequest", name)
@@ -513,6 +492,7 @@ class GitHubServer:
         ("POST", r"/issues/(\d+)/comments", _add_comment),
         ("GET", r"/issues/comments/(\d+)", _get_comment),
         ("PATCH", r"/issues/comments/(\d+)", _edit_comment),
+        ("DELETE", r"/issues/comments/(\d+)", _remove_comment),
         ("GET", r"/labels/([^/]+)", _get_label),
         ("POST", "/labels", _make_label),
         ("GET", r"/collaborators/([^/]+)/permission", _permission),

@@ -38,7 +38,9 @@ class Repo:
     deleted: set = field(default_factory=set)
     archived: bool = False
     has_issues: bool = True
+    may_push: bool = True
     drafts: bool = True
+    default_branch: str = "main"
     number: int = 0
     git: Path | None = None  # a bare repository; its branches count then
 
@@ -74,7 +76,7 @@ class Repo:
             "body": body,
             "user": user,
             "labels": [],
-            "assignees": list(assignees),
+            "assignees": [],
             "state": state,
             "created_at": now(),
             "updated_at": now(),
@@ -84,9 +86,19 @@ class Repo:
         self.issues[self.number] = issue
         for name in labels:
             self.put_label(issue, name, user)
-        for login in assignees:
-            self.event(issue, "assigned", user, assignee=login, assigner=user)
+        self.assign(issue, user, assignees)
         return issue
+
+    def assign(self, issue, actor, logins):
+        """Give the issue to these people and take it from the others."""
+        before = issue.get("assignees", [])
+        issue["assignees"] = list(logins)
+        for name, people in (
+            ("assigned", [one for one in logins if one not in before]),
+            ("unassigned", [one for one in before if one not in logins]),
+        ):
+            for login in people:
+                self.event(issue, name, actor, assignee=login, assigner=actor)
 
     def event(self, issue, name, actor, **more):
         issue["events"].append({"id": next(self.ids), "event": name, "actor": actor, "created_at": now(), **more})
@@ -132,11 +144,13 @@ class Repo:
             "updated_at": now(),
         }
         self.review_comments[made["id"]] = made
+        self.issues[number]["updated_at"] = now()
         return made
 
     def review(self, number, body, user, state="COMMENTED"):
         made = {"id": next(self.ids), "pull": number, "body": body, "user": user, "state": state, "created_at": now()}
         self.reviews[made["id"]] = made
+        self.issues[number]["updated_at"] = now()
         return made
 
     def pull(self, title, body, user, head, base, draft, fork=None):
@@ -190,10 +204,10 @@ class State:
             url=repo.url,
             html_url=f"{self.base}/{repo.full_name}",
             clone_url=repo.clone_url,
-            default_branch="main",
+            default_branch=repo.default_branch,
             archived=repo.archived,
             has_issues=repo.has_issues,
-            permissions={"admin": False, "maintain": False, "push": True, "triage": True, "pull": True},
+            permissions={"admin": False, "maintain": False, "push": repo.may_push, "triage": True, "pull": True},
         )
 
     def show_issue(self, repo, issue, schema="issue"):

@@ -8,7 +8,7 @@ right here and nowhere else, so that what is left is GitLab's word:
 - `{branch}` is called an integer;
 - refusals are not described at all;
 - notes, discussions, label events, groups, users and lists of projects are missing: they pass unchecked here, and two
-  clients of other people read them (`test_forge_gitlab_clients.py`).
+  clients of other people read them (`test_forge_gitlab_peers.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MISSING = {
     "/api/v4/groups/{group}/issues": ("get",),
     "/api/v4/groups/{group}/merge_requests": ("get",),
     "/api/v4/projects/{id}/{kind}/{iid}/notes": ("get", "post"),
-    "/api/v4/projects/{id}/{kind}/{iid}/notes/{note_id}": ("get", "put"),
+    "/api/v4/projects/{id}/{kind}/{iid}/notes/{note_id}": ("get", "put", "delete"),
     "/api/v4/projects/{id}/{kind}/{iid}/discussions": ("get",),
     "/api/v4/projects/{id}/{kind}/{iid}/resource_label_events": ("get",),
 }
@@ -92,10 +92,11 @@ def usable():
         names = [part[1:-1] for part in path.split("/") if part.startswith("{")]
         parameters = [{"name": name, "in": "path", "required": True, "type": "string"} for name in names]
         answers = {"default": {"description": "unchecked"}, "200": {"description": ""}, "201": {"description": ""}}
+        answers["204"] = {"description": ""}
         body = [{"name": "body", "in": "body", "required": True, "schema": {"type": "object", "required": ["body"]}}]
         document["paths"][path] = {
             verb: {
-                "parameters": parameters + (body if verb != "get" else []),
+                "parameters": parameters + (body if verb in ("post", "put") else []),
                 "consumes": ["application/json"],
                 "responses": copy.deepcopy(answers),
             }

@@ -88,6 +88,9 @@ class GitLabPlace:
     def close_issue(self, key):
         self.server.state(self.item(key), "closed")
 
+    def open_issue(self, key):
+        self.server.state(self.item(key), "opened")
+
     def remove_issue(self, key):
         del self.project["issues"][int(key.task_id)]
 

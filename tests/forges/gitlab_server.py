@@ -13,12 +13,14 @@ import json
 import re
 import subprocess
 import threading
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from agent import clock
+from forges.faults import Fault, take
+from forges.front import hand_on
 
 GUEST, REPORTER, DEVELOPER, MAINTAINER = 10, 20, 30, 40
 MAX_NOTE = 1_000_000
@@ -41,24 +43,6 @@ def missing(what=""):
 
 def forbidden():
     return Refused(403, {"message": "403 Forbidden"})
-
-
-@dataclass
-class Fault:
-    """What happens to the next requests that match, instead of the truth or after it.
-
-    `after`: the server acts first.  `cut`: no answer at all, the connection ends.
-    """
-
-    verb: str
-    path: str
-    status: int = 500
-    body: object = None
-    headers: dict = field(default_factory=dict)
-    times: int = 1
-    after: bool = False
-    cut: bool = False
-    skip: int = 0
 
 
 class GitLab:
@@ -108,7 +92,7 @@ class GitLab:
             self.faults, self.journal = [], []
             self.rate = None  # [remaining, limit, seconds to the reset]
             self.ticks = 0
-            self.began, self.zone = datetime(2026, 1, 31, 9, 0, tzinfo=UTC), UTC
+            self.began, self.zone = None, UTC  # `began`: a time of its own instead of the clock's
             self.ids = 1000
             self.branch_lag = 0  # look-ups of a new branch that still fail
             self.clock_ahead = timedelta(0)
@@ -175,7 +159,8 @@ class GitLab:
     def edit(self, item, number, body):
         with self.lock:
             note = next(note for note in item["notes"] if note["id"] == int(number))
-            note["body"], note["updated_at"] = body, self.now()
+            note["body"] = body
+            note["updated_at"] = item["updated_at"] = self.now()
             return note
 
     def label(self, item, author, *, add=(), remove=()):
@@ -211,7 +196,11 @@ class GitLab:
 
     def now(self):
         self.ticks += 1
-        moment = (self.began + timedelta(seconds=self.ticks)).astimezone(self.zone)
+        if self.began is not None:
+            moment = self.began + timedelta(seconds=self.ticks)
+        else:  # no two alike
+            moment = clock.now() + timedelta(milliseconds=self.ticks)
+        moment = moment.astimezone(self.zone)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _id(self):
@@ -313,7 +302,7 @@ class GitLab:
         raw = handler.rfile.read(length)
         parts = urlsplit(handler.path)
         if self.git is not None and ".git/" in parts.path:
-            self._git(handler, raw)
+            hand_on(handler, self.git, handler.path.removeprefix(self.prefix), raw)  # one address for both
             return
         with self.lock:
             record = {
@@ -324,7 +313,7 @@ class GitLab:
                 "body": raw,
             }
             self.journal.append(record)
-            fault = self._fault(record)
+            fault = take(self.faults, handler.command, parts.path, len(raw))
             if fault is None or fault.after:
                 status, headers, body = self._result(record)
                 if fault is not None:
@@ -341,42 +330,15 @@ class GitLab:
                     "RateLimit-Observed": str(self.rate[1] - self.rate[0]),
                     "RateLimit-Reset": str(reset),
                 }
+        if fault is not None and fault.call is not None:
+            fault.call()
         if fault is not None and fault.cut:
             handler.close_connection = True
             return
         self._write(handler, record, status, headers, body)
 
-    def _git(self, handler, raw):
-        """git's own requests go on to who serves the repositories: one address for both, as a GitLab has."""
-        target = urlsplit(self.git)
-        connection = HTTPConnection(target.hostname, target.port, timeout=60)
-        headers = {name: value for name, value in handler.headers.items() if name.lower() != "host"}
-        connection.request(handler.command, handler.path.removeprefix(self.prefix), raw, headers)
-        answer = connection.getresponse()
-        data = answer.read()
-        handler.send_response_only(answer.status)
-        for name, value in answer.getheaders():
-            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
-                handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
-        connection.close()
-
     def _server_time(self):
         return datetime.now(UTC) + self.clock_ahead
-
-    def _fault(self, record):
-        for fault in self.faults:
-            if fault.verb in ("*", record["verb"]) and re.search(fault.path, record["path"]):
-                if fault.skip:
-                    fault.skip -= 1
-                    continue
-                fault.times -= 1
-                if not fault.times:
-                    self.faults.remove(fault)
-                return fault
-        return None
 
     def _write(self, handler, record, status, headers, body):
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -387,7 +349,7 @@ class GitLab:
                 status, data = 304, b""
         handler.send_response_only(status)
         handler.send_header("Date", format_datetime(self._server_time(), usegmt=True))
-        if status != 304:
+        if status not in (204, 304):
             handler.send_header("Content-Type", headers.pop("Content-Type", "application/json"))
             handler.send_header("Content-Length", str(len(data)))
         for name, value in headers.items():
@@ -683,14 +645,27 @@ class Call:
     # --- lists of issues and merge requests -------------------------------------------------------------------
 
     def listed(self, projects, kind):
-        self.take("state", "labels", "scope", "assignee_username", "search", "source_branch", "author_id", "iids")
+        self.take(
+            "state",
+            "labels",
+            "scope",
+            "assignee_username",
+            "search",
+            "source_branch",
+            "author_id",
+            "iids",
+            "updated_after",
+        )
         state = self.choice("state", "opened", "closed", "merged", "locked", "all")
         scope = self.choice("scope", "created_by_me", "assigned_to_me", "all")
         order = self.choice("order_by", "created_at", "updated_at") or "created_at"
         wanted = [name for name in (self.query.get("labels") or "").split(",") if name]
+        after = datetime.fromisoformat(self.query.get("updated_after") or "0001-01-01T00:00:00Z")
         found = []
         for project in projects:
             for item in project[kind].values():
+                if datetime.fromisoformat(item["updated_at"]) < after:
+                    continue
                 if state not in (None, "all", item["state"]) or not all(name in item["labels"] for name in wanted):
                     continue
                 if scope == "assigned_to_me" and self.who["id"] not in item["assignees"]:
@@ -784,7 +759,7 @@ class Call:
         source, target = body["source_branch"], body["target_branch"]
         if not self._has_branch(project, source):
             raise Refused(422, {"message": [f'Source branch "{source}" does not exist']})
-        if target not in project["branches"]:
+        if target not in project["branches"] and not _in_git(project, target):
             raise Refused(422, {"message": [f'Target branch "{target}" does not exist']})
         if source == target:
             raise Refused(422, {"message": ["You can't use same project/branch for source and target"]})
@@ -910,6 +885,14 @@ class Call:
         note["updated_at"] = item["updated_at"] = self.server.now()
         return 200, {}, self.note_shape(item, note)
 
+    def remove_note(self, name, kind, number, note_id):
+        item, note = self._own_note(name, kind, number, note_id)
+        if note["author"]["id"] != self.who["id"]:  # a maintainer may; our account is none
+            raise forbidden()
+        item["notes"].remove(note)
+        item["updated_at"] = self.server.now()
+        return 204, {}, None
+
 
 def _in_git(project, branch):
     """Whether a real repository, where the project has one (`git`), has the branch."""
@@ -940,6 +923,7 @@ ROUTES = [
     ("POST", f"{_P}/{_KIND}/([^/]+)/notes", "write_note"),
     ("GET", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "one_note"),
     ("PUT", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "edit_note"),
+    ("DELETE", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "remove_note"),
     ("GET", f"{_P}/{_KIND}/([^/]+)/discussions", "discussions"),
     ("GET", f"{_P}/{_KIND}/([^/]+)/resource_label_events", "label_events"),
     ("GET", f"{_P}/labels", "labels"),

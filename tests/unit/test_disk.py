@@ -67,7 +67,54 @@ def test_a_short_write_leaves_whole_lines_only(tmp_path):
     path = tmp_path / "messages.jsonl"
     done = subprocess.run([sys.executable, "-c", SHORT, str(path)], capture_output=True, text=True, check=True)
     assert "cannot write" in done.stdout
+    assert "may not become that large" in done.stdout, "the truth, not that the disk is full"
     assert path.read_bytes() == b"first\n"
+
+
+def test_a_short_write_whose_rest_finds_room_is_whole(tmp_path, monkeypatch):
+    """A signal cuts a write on some file systems; then nothing stands in the way of the rest."""
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:4]))
+    path = tmp_path / "messages.jsonl"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        disk.append(descriptor, b"a longer line\n", path)
+    finally:
+        os.close(descriptor)
+    assert path.read_bytes() == b"a longer line\n"
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Every write and sync counts as slow; [(path, what)] of those that were told."""
+    told = []
+    monkeypatch.setattr(disk, "SLOW", 0.0)
+    monkeypatch.setattr(disk, "_told", lambda path, what, seconds: told.append((os.path.basename(path), what, seconds)))
+    return told
+
+
+def test_slow_writes_and_syncs_are_told_with_their_file(tmp_path, slow):
+    path = tmp_path / "a"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    disk.append(descriptor, b"line\n", path)
+    disk.fsync(descriptor, path, data=True)
+    os.close(descriptor)
+    disk.write_file(tmp_path / "b", b"x")
+    disk.sync_tree(tmp_path)
+    assert [(name, what) for name, what, _ in slow] == [
+        ("a", "write"),
+        ("a", "sync"),
+        ("b", "sync"),
+        (tmp_path.name, "sync"),
+        (tmp_path.name, "sync"),
+    ]
+    assert all(seconds >= 0 for _, _, seconds in slow)
+
+
+def test_what_is_quick_is_not_told(tmp_path, slow, monkeypatch):
+    monkeypatch.setattr(disk, "SLOW", 3600.0)
+    disk.write_file(tmp_path / "b", b"x")
+    assert slow == []
 
 
 def test_lines_are_read_backwards_over_block_borders(tmp_path):
@@ -114,6 +161,27 @@ def test_a_look_at_a_lock_does_not_take_it_from_its_next_holder(tmp_path):
 
 def test_a_lock_that_is_not_there_is_free(tmp_path):
     assert not disk.is_locked(tmp_path / "none")
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    assert not disk.is_locked(tmp_path / "link")
+
+
+def test_a_lock_on_a_file_system_that_has_become_read_only_is_still_seen(tmp_path):
+    """A disk with errors is remounted so: who is alive there must not be taken for dead, nor the looker be ended."""
+    code = "import sys; from pathlib import Path; from agent import disk; print(disk.is_locked(Path(sys.argv[1])))"
+    look = f"mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec {sys.executable} -c '{code}' {tmp_path}/lock"
+
+    def seen():
+        return subprocess.run(["unshare", "-m", "sh", "-c", look], capture_output=True, text=True, check=False)
+
+    held = disk.lock(tmp_path / "lock")
+    try:
+        first = seen()
+    finally:
+        disk.unlock(held)
+    if "mount" in first.stderr or "unshare" in first.stderr:
+        pytest.skip(f"nothing can be mounted here: {first.stderr.strip()}")
+    assert (first.stdout, first.stderr) == ("True\n", "")
+    assert seen().stdout == "False\n"
 
 
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../b"])

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from agent import gitcmd
-from agent.errors import DiskError, GitError
+from agent.errors import DiskError, GitError, GitKilled
 from agent.gitcmd import Credentials, Identity, git
 
 SECRET = "s3cr3t-token-value"
@@ -70,11 +70,12 @@ def test_a_command_that_takes_too_long_is_ended(repository):
     [
         ("fatal: write error: No space left on device", DiskError),
         ("error: file write error: Disk quota exceeded", DiskError),
+        ("fatal: sha1 file '/x/git/index.lock' write error. Out of diskspace", DiskError),
         ("remote: No space left on device", GitError),
     ],
 )
 def test_a_full_disk_is_told_apart_when_it_is_ours(says, error, repository):
-    with pytest.raises(error, match=r"No space|quota"):
+    with pytest.raises(error, match=r"No space|quota|diskspace"):
         git("-c", f"alias.full=!echo '{says}' >&2; exit 128", "full", git_dir=repository)
 
 
@@ -198,3 +199,13 @@ def test_the_callers_environment_does_not_leak_in(tmp_path):
     )
     assert SECRET not in done.stdout
     assert "GIT_DIR=/evil" not in done.stdout
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_git_that_somebody_killed_is_no_answer(monkeypatch, tmp_path, check):
+    killed = tmp_path / "git"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(gitcmd, "program", lambda: str(killed))
+    with pytest.raises(GitKilled, match="show-ref was killed by signal 9"):
+        gitcmd.git("show-ref", check=check)

@@ -45,6 +45,7 @@ class Bench:
         self.folder = folder
         self.open = []
         self.news = []
+        self.looks = []
         self.said = []
 
     def start(self, *replies, limits=None, context_length=8192, url=None, requested=lambda: None, run=None):
@@ -97,7 +98,8 @@ class Bench:
         def used():
             return Used(totals().llm_calls, totals().tokens, totals().cost)
 
-        def news():
+        def news(last):
+            self.looks.append(last)
             taken, self.news[:] = list(self.news), []
             return taken
 
@@ -373,6 +375,34 @@ def test_a_comment_is_heard_before_the_next_turn(bench):
     bench.start(first, does("finish", **FINISH)).run()
     assert bench.script.asked[1].json["messages"][-1] == {"role": "user", "content": "Please in blue."}
     assert [one["content"] for one in bench.messages() if one.get("kind") == "comment"] == ["Please in blue."]
+
+
+@pytest.mark.parametrize("end", [lambda: does("finish", **FINISH), lambda: says("openai", "It is done.")])
+def test_a_comment_that_comes_while_the_model_ends_is_heard_before_the_end(bench, end):
+    def ending(_):
+        bench.news.append("And greet Hanako.")
+        return end()
+
+    loop = bench.start(ending, does("read_file", path="a.txt"), end())
+    assert loop.run().end in (End.FINISHED, End.ANSWERED)
+    assert len(bench.script.asked) == 3
+    assert "And greet Hanako." in [one["content"] for one in bench.messages() if one["role"] == "user"]
+    assert bench.looks.count(True) == 2  # at both ends, whatever the time
+
+
+def test_an_end_that_is_no_success_looks_for_no_more_comments(bench):
+    loop = bench.start(does("ask_user", question="Red or blue?"))
+    assert loop.run().end is End.ASKED
+    assert True not in bench.looks
+
+
+def test_at_a_limit_the_end_stands_and_nothing_is_heard_that_could_not_be_answered(bench):
+    def ending(_):
+        bench.news.append("One more thing.")
+        return does("finish", **FINISH)
+
+    assert bench.start(ending, limits={"turns": 1}).run().end is End.FINISHED
+    assert bench.news == ["One more thing."]
 
 
 def test_a_question_that_was_answered_is_not_asked_again(bench):

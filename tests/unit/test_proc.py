@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from uuid import uuid4
 
 import pytest
 
@@ -121,8 +123,24 @@ def test_what_a_command_left_behind_is_found_and_nothing_is_searched_where_nothi
     assert done.stdout.split() == ["0", "1", "[]"]
 
 
+def test_a_process_that_is_just_being_executed_is_waited_for(tmp_path, monkeypatch):
+    """In that moment it runs and shows no environment, as one does here for longer."""
+    monkeypatch.setattr(proc, "EXECUTING_SECONDS", 60)
+    mark = str(uuid4())
+    script = f"export MARK={mark}; echo > there; until [ -e go ]; do :; done; exec /bin/sleep 600"
+    busy = subprocess.Popen(["/bin/sh", "-c", script], cwd=tmp_path, env={}, start_new_session=True)
+    while not (tmp_path / "there").exists():
+        time.sleep(0.01)
+    after = threading.Timer(0.2, (tmp_path / "go").touch)
+    after.start()
+    assert proc.end_tree(mark, 60, name="MARK") == 1
+    assert busy.wait() == -signal.SIGKILL
+    after.join()
+
+
 def test_without_being_told_of_orphans_everything_is_searched():
-    env = {**ENV, "MARK": "m2"}
+    mark = str(uuid4())  # of this run alone: others may test here too
+    env = {**ENV, "MARK": mark}
     left = subprocess.Popen(["/bin/sleep", "600"], env=env, start_new_session=True)
-    assert proc.end_tree("m2", name="MARK", own=True) == 1
+    assert proc.end_tree(mark, name="MARK", own=True) == 1
     assert left.wait() == -signal.SIGKILL

@@ -5,10 +5,10 @@
 -- name: ledger_put
 INSERT INTO tasks (
     uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at, "user", title, priority,
-    not_before, parent_uuid, llm_provider, model
+    not_before, parent_uuid, llm_provider, model, started_by
 ) VALUES (
     :uuid, :task_source, :instance, :owner, :repo, :task_type, :task_id, 'queued', :now, :user, :title, :priority,
-    :not_before, :parent_uuid, :provider, :model
+    :not_before, :parent_uuid, :provider, :model, :started_by
 )
 ON CONFLICT DO NOTHING
 RETURNING uuid;
@@ -35,6 +35,7 @@ LIMIT 1;
 -- name: ledger_due
 SELECT uuid FROM tasks
 WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
+    AND (CAST(:outcome AS TEXT) IS NULL OR outcome = :outcome)
 ORDER BY priority DESC, created_at, uuid
 LIMIT :limit;
 
@@ -42,24 +43,29 @@ LIMIT :limit;
 UPDATE tasks SET not_before = NULL WHERE uuid = :uuid AND status = 'queued' RETURNING uuid;
 
 -- name: ledger_withdraw
-DELETE FROM tasks WHERE uuid = :uuid AND status = 'queued' AND attempt = 0 RETURNING uuid;
+-- Only while it is held back: once it was offered, somebody counts on it.
+DELETE FROM tasks WHERE uuid = :uuid AND status = 'queued' AND attempt = 0 AND not_before IS NOT NULL RETURNING uuid;
 
 -- name: ledger_publish
--- Rows for the broker, each handed to one caller: never published since they were queued, or before :before.
+-- Rows for the broker, each handed to one caller: never published since they were queued, or before :before.  Not those
+-- that wait to be published on the forge: what they need lies on one host, which takes them from here (run/later.py).
 UPDATE tasks SET published_at = :now
 WHERE status = 'queued' AND (published_at IS NULL OR published_at < :before) AND uuid IN (
     SELECT uuid FROM tasks
     WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
-        AND (published_at IS NULL OR published_at < :before)
+        AND (published_at IS NULL OR published_at < :before) AND COALESCE(outcome, '') <> 'publishing'
     ORDER BY priority DESC, created_at, uuid
     LIMIT :limit
 )
 RETURNING *;
 
 -- name: ledger_claim
+-- Errors of an earlier attempt go, unless they are those of an end that is kept already (agent/run/ending.py).
 UPDATE tasks SET status = 'running', attempt = attempt + 1, lease_owner = :owner, lease_until = :lease_until,
     started_at = COALESCE(started_at, :now), heartbeat_at = :now, process_id = :process_id, hostname = :hostname,
-    progress_at_claim = COALESCE(llm_call_count, 0) + COALESCE(tool_call_count, 0)
+    error_code = CASE WHEN outcome LIKE 'ending %' THEN error_code END,
+    error_message = CASE WHEN outcome LIKE 'ending %' THEN error_message END,
+    progress_at_claim = COALESCE(llm_call_count, 0) + COALESCE(tool_call_count, 0), tell_at = NULL
 WHERE uuid = :uuid AND status = 'queued' AND (not_before IS NULL OR not_before <= :now)
 RETURNING *;
 
@@ -72,21 +78,32 @@ RETURNING requested;
 SELECT requested FROM tasks WHERE uuid = :uuid;
 
 -- name: ledger_queue
--- Back to the queue: given back by its holder, resumed by a person, or left by a dead one.
+-- Back to the queue: given back by its holder, resumed by a person, or left by a dead one.  What was asked is done now.
 UPDATE tasks SET status = 'queued', lease_owner = NULL, lease_until = NULL, published_at = NULL, not_before = :not_before,
     requested = :requested, deaths = :deaths
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt AND COALESCE(lease_until, '') = :lease_until
 RETURNING uuid;
 
+-- name: ledger_catch_up
+-- The tool calls that a dead holder made since it last wrote its counters.
+UPDATE tasks SET tool_call_count = :tool_calls
+WHERE uuid = :uuid AND status = :was AND attempt = :attempt AND tool_call_count < :tool_calls
+RETURNING uuid;
+
 -- name: ledger_pause
-UPDATE tasks SET status = 'paused', lease_owner = NULL, lease_until = NULL, requested = NULL, outcome = :outcome
+-- What lies on one host to be published or told is still there, whoever pauses it.
+UPDATE tasks SET status = 'paused', lease_owner = NULL, lease_until = NULL, requested = NULL,
+    outcome = CASE WHEN outcome = 'publishing' OR outcome LIKE 'ending %' THEN outcome ELSE :outcome END
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt
 RETURNING uuid;
 
 -- name: ledger_end
-UPDATE tasks SET status = :status, completed_at = :now, lease_owner = NULL, lease_until = NULL, requested = NULL,
-    deaths = :deaths, outcome = COALESCE(:outcome, outcome), error_code = COALESCE(:error_code, error_code),
-    error_message = COALESCE(:error_message, error_message)
+-- Nobody who works on the task closes it, so somebody else tells the person: tell_at.  Why it once waited is no outcome,
+-- and none of the reasons for a stop.
+UPDATE tasks SET status = :status, completed_at = :now, tell_at = :now, lease_owner = NULL, lease_until = NULL,
+    requested = NULL, deaths = :deaths, outcome = :outcome,
+    error_code = COALESCE(:error_code, CASE WHEN :status <> 'stopped' THEN error_code END),
+    error_message = COALESCE(:error_message, CASE WHEN :status <> 'stopped' THEN error_message END)
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt AND COALESCE(lease_until, '') = :lease_until
 RETURNING uuid;
 
@@ -95,9 +112,35 @@ UPDATE tasks SET requested = :requested
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt
 RETURNING uuid;
 
--- name: ledger_count_running
-SELECT COUNT(*) AS count FROM tasks
-WHERE status = 'running' AND substr(COALESCE(lease_owner, ''), 1, length(CAST(:prefix AS TEXT))) = :prefix;
+-- name: ledger_obeyed
+UPDATE tasks SET obeyed = :obeyed WHERE uuid = :uuid RETURNING uuid;
+
+-- name: ledger_watched
+-- The newest row of each key of one place, unless a worker has it, or it ended before :since.
+SELECT * FROM tasks AS one
+WHERE task_source = :source AND instance = :instance AND (
+    status IN ('queued', 'paused') OR (status IN ('completed', 'failed', 'stopped') AND completed_at >= :since)
+) AND NOT EXISTS (
+    SELECT 1 FROM tasks AS newer
+    WHERE newer.task_source = one.task_source AND newer.instance = one.instance AND newer.owner = one.owner
+        AND newer.repo = one.repo AND newer.task_type = one.task_type AND newer.task_id = one.task_id
+        AND (newer.created_at > one.created_at OR (newer.created_at = one.created_at AND newer.uuid < one.uuid))
+)
+ORDER BY created_at DESC, uuid;
+
+-- name: ledger_untold
+SELECT * FROM tasks WHERE tell_at <= :now ORDER BY tell_at LIMIT :limit;
+
+-- name: ledger_telling
+-- One teller at a time: who gets the row has until :later.
+UPDATE tasks SET tell_at = :later WHERE uuid = :uuid AND tell_at <= :now RETURNING uuid;
+
+-- name: ledger_told
+UPDATE tasks SET tell_at = NULL WHERE uuid = :uuid AND tell_at = :until RETURNING uuid;
+
+-- name: ledger_to_tell
+-- What became of a row that nobody works on is shown on the issue.  Who claims it shows it himself.
+UPDATE tasks SET tell_at = :now WHERE uuid = :uuid RETURNING uuid;
 
 -- name: ledger_counts
 SELECT status, COUNT(*) AS count FROM tasks GROUP BY status;
@@ -112,3 +155,13 @@ SELECT
 FROM tasks
 WHERE instance = :instance AND owner = :owner AND repo = :repo
     AND (CAST(:source AS TEXT) IS NULL OR task_source = :source);
+
+-- name: ledger_ahead
+-- Rows whose times a clock has set that was ahead, and that wait for them.
+SELECT uuid FROM tasks
+WHERE (status = 'queued' AND not_before > :later AND COALESCE(heartbeat_at, created_at) > :later) OR tell_at > :tell;
+
+-- name: ledger_soon
+UPDATE tasks SET not_before = CASE WHEN status = 'queued' AND not_before > :soon THEN :soon ELSE not_before END,
+    tell_at = CASE WHEN tell_at > :tell THEN :now ELSE tell_at END
+WHERE uuid = :uuid RETURNING uuid;

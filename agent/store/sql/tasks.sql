@@ -57,8 +57,9 @@ WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
 
 -- name: task_close
-UPDATE tasks SET status = :status, completed_at = :now, requested = NULL, lease_owner = NULL, lease_until = NULL,
-    error_message = :error_message, error_code = :error_code, outcome = COALESCE(:outcome, outcome),
+-- The outcome is that of the end, and why the task once waited is none.
+UPDATE tasks SET status = :status, completed_at = :now, tell_at = :tell_at, requested = NULL, lease_owner = NULL,
+    lease_until = NULL, error_message = :error_message, error_code = :error_code, outcome = :outcome,
     title = COALESCE(:title, title), last_seq = :last_seq,
     llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
     total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
@@ -67,7 +68,15 @@ WHERE uuid = :uuid AND attempt = :attempt AND status IN ('queued', 'running', 'p
 RETURNING status;
 
 -- name: task_pause
-UPDATE tasks SET status = 'paused', requested = NULL, lease_owner = NULL, lease_until = NULL, outcome = :reason,
+-- What a person asked meanwhile goes before the reason: a stop ends the task, a pause holds it whatever it waits for.
+-- Who pauses it shows so until tell_at, and a stop is told by the daemon.  What was decided is handler.py's to keep.
+UPDATE tasks SET status = CASE WHEN requested = 'stop' THEN 'stopped' ELSE 'paused' END,
+    completed_at = CASE WHEN requested = 'stop' THEN :now ELSE completed_at END,
+    tell_at = CASE WHEN requested = 'stop' THEN :now ELSE CAST(:tell_at AS TEXT) END,
+    outcome = CASE requested WHEN 'stop' THEN 'stopped' WHEN 'pause' THEN 'paused' ELSE :reason END,
+    error_code = CASE WHEN requested = 'stop' THEN NULL ELSE error_code END,
+    error_message = CASE WHEN requested = 'stop' THEN NULL ELSE error_message END,
+    requested = NULL, lease_owner = NULL, lease_until = NULL,
     last_seq = :last_seq,
     llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
     total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
@@ -76,10 +85,13 @@ WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
 RETURNING status;
 
 -- name: task_set
--- Columns that are NULL here keep what they hold.
+-- Columns that are NULL here keep what they hold.  An end that is decided (agent/run/ending.py) stays, with its reason,
+-- whatever its telling waits for.
 UPDATE tasks SET title = COALESCE(:title, title), branch = COALESCE(:branch, branch), url = COALESCE(:url, url),
-    outcome = COALESCE(:outcome, outcome), parent_uuid = COALESCE(:parent_uuid, parent_uuid),
-    error_code = COALESCE(:error_code, error_code), error_message = COALESCE(:error_message, error_message),
+    outcome = CASE WHEN outcome LIKE 'ending %' THEN outcome ELSE COALESCE(:outcome, outcome) END,
+    error_code = CASE WHEN outcome LIKE 'ending %' THEN error_code ELSE COALESCE(:error_code, error_code) END,
+    error_message = CASE WHEN outcome LIKE 'ending %' THEN error_message ELSE COALESCE(:error_message, error_message) END,
+    parent_uuid = COALESCE(:parent_uuid, parent_uuid),
     comment_cursor = COALESCE(:comment_cursor, comment_cursor), priority = COALESCE(:priority, priority),
     model = COALESCE(:model, model), context_length = COALESCE(:context_length, context_length),
     learnt_window = COALESCE(:learnt_window, learnt_window), learnt_model = COALESCE(:learnt_model, learnt_model)
@@ -93,16 +105,19 @@ ORDER BY created_at DESC, uuid
 LIMIT :limit;
 
 -- name: task_closed_before
--- What cleanup removes: every closed task, by true times (ISO text with the same form compares as time).
-SELECT uuid, status, completed_at FROM tasks
-WHERE status IN ('completed', 'failed', 'stopped') AND COALESCE(completed_at, created_at) < :before
+-- What cleanup removes: every closed task, by true times (ISO text with the same form compares as time), unless an open
+-- one goes on from it, which reads of it whenever it begins.
+SELECT uuid, status, completed_at FROM tasks AS one
+WHERE status IN ('completed', 'failed', 'stopped') AND COALESCE(completed_at, created_at) < :before AND NOT EXISTS (
+    SELECT 1 FROM tasks AS next WHERE next.parent_uuid = one.uuid AND next.status IN ('queued', 'running', 'paused')
+)
 ORDER BY completed_at;
 
 -- name: task_delete
-DELETE FROM tasks WHERE uuid = :uuid AND status IN ('completed', 'failed', 'stopped') RETURNING uuid;
-
--- name: task_counts
-SELECT status, COUNT(*) AS count FROM tasks GROUP BY status ORDER BY status;
+DELETE FROM tasks WHERE uuid = :uuid AND status IN ('completed', 'failed', 'stopped') AND NOT EXISTS (
+    SELECT 1 FROM tasks AS next WHERE next.parent_uuid = :uuid AND next.status IN ('queued', 'running', 'paused')
+)
+RETURNING uuid;
 
 -- name: ratio_get
 SELECT ratio, samples FROM token_ratios WHERE model = :model;

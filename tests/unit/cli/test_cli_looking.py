@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 from cli_home import DONE, OPEN, SHOWN, Home
@@ -55,6 +56,17 @@ def test_tasks_as_json_is_the_rows(run):
     assert {row["status"] for row in rows} == {"running", "completed"}
 
 
+def test_without_a_price_the_cost_is_null_and_with_one_a_number(home, run):
+    def costs():
+        rows = json.loads(run("tasks", "--json")[1])
+        return {row["cost"] for row in rows} | {json.loads(run("show", DONE, "--json")[1])["row"]["cost"]}
+
+    assert costs() == {None}
+    assert "\ncost " not in run("show", DONE)[1]
+    home.config.write_text(home.config.read_text().replace("rec.jsonl}", "rec.jsonl, price: {input: 1, output: 1}}"))
+    assert costs() == {0}
+
+
 def test_tasks_can_be_chosen_by_status_and_number(run):
     assert DONE not in run("tasks", "--status", "running")[1]
     assert len(json.loads(run("tasks", "--limit", "1", "--json")[1])) == 1
@@ -98,6 +110,7 @@ def test_show_as_json_has_row_notes_and_entries(run):
     kinds = [entry["kind"] for entry in found["entries"]]
     assert kinds == ["message", "message", "message", "tool", "effect", "effect", "message"]
     assert found["entries"][2]["prompt_tokens"] == 120
+    assert [entry["message"] for entry in found["entries"]] == [None, None, None, 4, None, None, None]
 
 
 def test_show_of_a_damaged_task_passes_over_the_damage_and_names_it(home, run):
@@ -233,6 +246,20 @@ def test_pause_resume_and_stop_reach_the_row(run):
     assert run("resume", OPEN)[0] == 2, "it runs, and nobody wants it to pause any more"
     assert run("stop", OPEN)[0] == 0
     assert "stop" in run("show", OPEN)[1]
+
+
+def test_a_pause_is_named_once_and_only_while_it_lasts(home, run):
+    from agent.run.wiring import Wiring
+    from agent.values import TaskKey
+
+    wiring = Wiring(home.settings)
+    waiting = wiring.ledger.put(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
+    wiring.close()
+    run("pause", waiting)
+    assert "paused: paused" not in run("tasks")[1]
+    assert re.search(r"^status +paused$", run("show", waiting)[1], re.MULTILINE)
+    run("resume", waiting)
+    assert re.search(r"^status +queued$", run("show", waiting)[1], re.MULTILINE)
 
 
 def test_what_cannot_be_asked_of_a_task_is_a_usage_error(home, capsys):

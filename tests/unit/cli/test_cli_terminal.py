@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from cli_home import DONE, OPEN, ROOT, Home
+from rich.cells import cell_len
 
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[KAG]|\x1b\[2K")
 """What Rich itself writes: colours, the cursor of the spinner, one line erased."""
@@ -20,10 +21,10 @@ def home(tmp_path_factory):
     return home
 
 
-def on_a_terminal(home, *args):
-    """(text, exit code) of a command whose output is a terminal of 100 columns."""
+def on_a_terminal(home, *args, columns=100):
+    """(text, exit code) of a command whose output is a terminal of so many columns."""
     master, slave = pty.openpty()
-    env = {**os.environ, "COLUMNS": "100", "LINES": "40", "TERM": "xterm-256color"}
+    env = {**os.environ, "COLUMNS": str(columns), "LINES": "40", "TERM": "xterm-256color"}
     command = [sys.executable, str(ROOT / "main.py"), "--config", str(home.config), *args]
     child = subprocess.Popen(command, cwd=home.folder, env=env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
@@ -54,6 +55,22 @@ def test_tasks_is_a_table_with_short_uuids(home):
     text, _ = on_a_terminal(home, "tasks")
     assert OPEN[:8] in text
     assert OPEN not in text
+
+
+@pytest.mark.parametrize("args", [("tasks",), ("show", OPEN), ("show", DONE)])
+def test_on_eighty_columns_no_line_is_wider_and_what_counts_is_there(home, args):
+    text, code = on_a_terminal(home, *args, columns=80)
+    assert code == 0
+    lines = OURS.sub("", text).replace("\r", "").split("\n")
+    # A path, and a note, are one line of the program's that the terminal breaks: they are there to be copied.
+    assert max(cell_len(line) for line in lines if not line.startswith(("folder ", "note: "))) <= 80
+    told = "".join(lines)
+    if args == ("tasks",):
+        assert all(part in told for part in (OPEN[:8], DONE[:8], "completed", "running", "default#1", "Fix the t"))
+    else:
+        assert f"folder       {home.settings.base_dir}" in told
+        assert all(part in told for part in ("message 1", "tool 1", "message 4", "effect 1", "120+8"))
+        assert all(part in lines for part in ("    You are an agent.", "    I look first. → read_file"))
 
 
 def test_json_on_a_terminal_is_json_alone(home):

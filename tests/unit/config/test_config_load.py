@@ -201,8 +201,8 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("llm: {openai: {model: }}\n", ["llm.openai.model: found nothing; allowed is text"]),
         ("llm: {openai: {model: 4}}\n", ["llm.openai.model: found 4; allowed is text"]),
         (
-            "llm: {ollama: {endpoint: 'localhost:11434'}}\n",
-            ["llm.ollama.base_url: found 'localhost:11434'; allowed is an address http"],
+            "llm: {ollama: {endpoint: 'http:/localhost:11434'}}\n",
+            ["llm.ollama.base_url: found 'http:/localhost:11434'; allowed is an address http"],
         ),
         ("llm: {openai: {base_url: 'ftp://x/'}}\n", ["llm.openai.base_url: found 'ftp://x/'"]),
         ("llm: {openai: {price: {input: 1}}}\n", ["llm.openai.price.output is missing; allowed is a number from 0"]),
@@ -235,6 +235,28 @@ def test_what_is_wrong_is_named_with_line_key_found_allowed_and_the_nearest_key(
     assert said.startswith(f"{path}, line ")
     for part in parts:
         assert part in said
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(
+            f"llm.{one}.{time}"
+            for one in ("openai", "ollama", "lmstudio", "anthropic")
+            for time in ("timeout", "idle_timeout")
+        ),
+        "workspace.setup.timeout",
+        "verify.timeout",
+    ],
+)
+def test_no_time_out_can_be_switched_off(tmp_path, key):
+    """Every step ends by itself: a worker that hangs is found by the step that has outlived its time-out."""
+    for value in ("0", "-1", ".inf", ".nan"):
+        nested = value
+        for word in reversed(key.split(".")):
+            more = ", command: x" if word == "timeout" and "setup" in key else ""
+            nested = f"{{{word}: {nested}{more}}}"
+        assert f"{key}: found {value.lstrip('.')}" in refused(written(tmp_path, nested + "\n"))
 
 
 def test_every_fault_is_told_at_once(tmp_path):
@@ -325,6 +347,23 @@ def test_endpoint_and_base_url_are_one_key_and_must_not_differ(tmp_path):
             assert settings.provider_of(provider if provider != "plugin" else "a.b:C").base_url == "http://h:1"
     said = refused(written(tmp_path, "llm: {ollama: {endpoint: 'http://a', base_url: 'http://b'}}\n"))
     assert "llm.ollama has both endpoint and base_url" in said
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:1234", "gpu-box:8000/v1/", "127.0.0.1:11434", "[::1]:8080", "api.example.org"]
+)
+def test_the_address_of_a_model_server_may_lack_its_scheme(tmp_path, address):
+    text = f"llm: {{provider: lmstudio, lmstudio: {{base_url: '{address}'}}}}\n"
+    assert load(written(tmp_path, text), environ={}).provider().base_url == address
+    assert load(written(tmp_path, ""), environ={"OLLAMA_ENDPOINT": address}).provider_of("ollama").base_url == address
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:port", "localhost:99999", "a b:1", "http:/x", ":1234", "ftp://x", "//x"]
+)
+def test_what_is_no_address_without_a_scheme_either_is_refused(tmp_path, address):
+    said = refused(written(tmp_path, f"llm: {{lmstudio: {{base_url: '{address}'}}}}\n"))
+    assert f"llm.lmstudio.base_url: found {address!r}; allowed is an address http://…, https://… or host:port" in said
 
 
 def test_one_host_or_a_list_of_hosts(tmp_path):
@@ -435,3 +474,27 @@ def test_a_mapping_is_not_changed_and_its_faults_are_told():
         settings_of({"llm": {"openai": {"modle": "x"}}})
     with pytest.raises(ConfigError, match="found list"):
         settings_of([1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "sections"),
+    [
+        ("context_storage.base_dir", {"context_storage": {"base_dir": "con\ntexts"}}),
+        ("local.tracker", {"local": {"tracker": "track\x1b[2Jer"}}),
+        ("local.repos.default", {"local": {"repos": {"default": "/srv/re\0po"}}}),
+        ("sandbox.read_only, entry 1", {"sandbox": {"read_only": ["/opt/\u2028tools"]}}),
+        ("github.ca_file", {"github": {"ca_file": "/etc/\x85ca.pem"}}),
+        ("llm.replay.messages", {"llm": {"replay": {"messages": "\x7fmessages.jsonl"}}}),
+    ],
+)
+def test_a_path_with_a_control_character_is_refused_at_every_key(key, sections):
+    with pytest.raises(ConfigError) as caught:
+        settings_of(sections)
+    assert key in str(caught.value)
+    assert "a path with U+" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_a_path_may_have_any_other_sign(tmp_path):
+    base_dir = str(tmp_path / "日本 \u00a0 'é' 🎌")
+    assert str(settings_of({"context_storage": {"base_dir": base_dir}}).base_dir) == base_dir

@@ -1,5 +1,6 @@
 """`TaskContextManager`: folder, row and stores together, and the seed's queries on the rows it writes."""
 
+import os
 import stat
 from datetime import timedelta
 from uuid import uuid4
@@ -11,7 +12,7 @@ from agent import clock, disk
 from agent.context import TaskContextManager
 from agent.errors import ContextError, Fenced, LedgerError
 from agent.store import db
-from agent.values import End, Outcome, TaskKey, Usage
+from agent.values import End, Outcome, Status, TaskKey, Usage
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -110,6 +111,7 @@ def test_what_a_dead_process_left_is_removed_and_reported(open_task):
     first.close()
     for name in (
         "request.json",
+        "kept.json",
         "unsummarized.jsonl",
         "to_summarize.jsonl",
         "summary_prompt.txt",
@@ -123,7 +125,34 @@ def test_what_a_dead_process_left_is_removed_and_reported(open_task):
     assert {path.name for path in second.context_dir.iterdir()} == {"metadata.json", "current.jsonl"} | {
         "messages.jsonl"
     } & {path.name for path in second.context_dir.iterdir()}
-    assert sum("left by a process that died" in repair for repair in second.repairs) == 8
+    assert sum("left by a process that died" in repair for repair in second.repairs) == 9
+
+
+def test_a_folder_in_the_place_of_a_passing_file_is_removed_and_a_link_is_not_followed(open_task, tmp_path):
+    first = open_task()
+    first.close()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kept").write_text("kept")
+    planted = first.context_dir / "request.json" / "locked"
+    planted.mkdir(parents=True)
+    (planted / "file").write_text("planted")
+    planted.chmod(0o500)
+    (first.context_dir / ".current.jsonl.77.tmp").mkdir()
+    (first.context_dir / "context.jsonl").symlink_to(tmp_path / "mine")
+    second = open_task()
+    assert not any(os.path.lexists(second.context_dir / name) for name in ("request.json", "context.jsonl"))
+    assert list(second.context_dir.glob(".*.tmp")) == []
+    assert (tmp_path / "mine" / "kept").read_text() == "kept"
+    assert sum("left by a process that died" in repair for repair in second.repairs) == 3
+
+
+def test_a_folder_in_the_place_of_metadata_is_put_aside(open_task):
+    first = open_task()
+    first.close()
+    (first.context_dir / "metadata.json").unlink()
+    (first.context_dir / "metadata.json").mkdir()
+    assert len(open_task().fence) == 24
+    assert (first.context_dir / "metadata.json.broken").is_dir()
 
 
 def test_metadata_that_cannot_be_read_is_kept_aside_and_written_anew(open_task):
@@ -266,13 +295,30 @@ def test_a_closed_row_with_its_folder_still_running_is_not_worked_on_again(open_
 def test_a_paused_task_stays_where_it_is_and_can_go_on(open_task, contexts, sql):
     task = open_task()
     task.get_message_store().add_message("user", "task")
-    sql("UPDATE tasks SET requested = 'pause'")
-    task.paused("asked")
+    assert task.paused("asked") is Status.PAUSED
     (row,) = sql("SELECT status, outcome, requested, lease_owner, completed_at FROM tasks")
     assert row == {"status": "paused", "outcome": "asked", "requested": None, "lease_owner": None, "completed_at": None}
     assert (contexts / "running" / UUID).exists()
     task.close()
     assert open_task().column("status") == "running"
+
+
+@pytest.mark.parametrize(("word", "status", "outcome"), [("pause", "paused", "paused"), ("stop", "stopped", "stopped")])
+@pytest.mark.parametrize("reason", ["asked", "disk", "paused"])
+def test_what_a_person_asked_meanwhile_goes_before_what_a_task_waits_for(open_task, sql, reason, word, status, outcome):
+    task = open_task()
+    sql(f"UPDATE tasks SET requested = '{word}'")
+    until = clock.now() + timedelta(seconds=60)
+    assert task.paused(reason, "no room" if reason == "disk" else "", tell_at=until) == status
+    (row,) = sql("SELECT * FROM tasks")
+    assert (row["status"], row["outcome"], row["requested"]) == (status, outcome, None)
+    if word == "pause":
+        assert (row["completed_at"], row["tell_at"]) == (None, clock.stamp(until))
+        return
+    assert row["completed_at"] == row["tell_at"] <= clock.stamp()
+    assert (row["error_code"], row["error_message"]) == (None, None)
+    with pytest.raises(ContextError, match="has ended"):
+        open_task()
 
 
 def test_columns_can_be_set_and_unknown_ones_are_named(open_task):
@@ -307,7 +353,7 @@ def test_a_masked_result_names_its_line_in_tools_jsonl(open_task):
     for name in "ab":
         tools.add_tool_call("f", {}, name * 300, "success", 1)
         messages.add_message("tool", name * 300, tool_name="f", tool_call_id=name)
-    task.get_compaction_store().add(strategy="mask", start_seq=1, end_seq=4)
+    messages.compactions.add(strategy="mask", start_seq=1, end_seq=4)
     shown = [orjson.loads(line)["content"] for line in messages.current_path.read_bytes().splitlines()[-2:]]
     assert ["tools:1" in shown[0], "tools:2" in shown[1]] == [True, True]
     assert tools.result(2) == "b" * 300

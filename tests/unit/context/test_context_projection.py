@@ -281,8 +281,8 @@ def test_an_empty_folder_has_an_empty_view(tmp_path):
 
 
 def test_a_pointer_names_the_file_or_the_line_of_tools_jsonl(tmp_path):
-    assert 'read_output(name="outputs/0007.txt")' in projection.pointer({"output": "outputs/0007.txt", "tool_seq": 41})
-    assert 'read_output(name="tools:41")' in projection.pointer({"tool_seq": 41})
+    assert 'read_output("outputs/0007.txt")' in projection.pointer({"output": "outputs/0007.txt", "tool_seq": 41})
+    assert 'read_output("tools:41")' in projection.pointer({"tool_seq": 41})
     assert projection.pointer({}) is None
 
 

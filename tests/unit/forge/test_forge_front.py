@@ -92,6 +92,8 @@ def test_a_label_is_removed_with_its_line_only():
         ("[a]", (), "yes", '[a, "yes"]'),
         ("[a]", (), "x, y", '[a, "x, y"]'),
         ("[a]", (), "#1", '[a, "#1"]'),
+        ("[a]", (), "why?", '[a, "why?"]'),
+        ("\n- a", (), "why?", "\n- a\n- why?"),
         ("[a]", (), "日本語", "[a, 日本語]"),
         ("[a,\n  b]", ("b",), "c", "[a,\n  c]"),
         ("[a,\n  b]", ("a",), None, "[\n  b]"),
@@ -211,6 +213,7 @@ LABEL = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_siz
     newline=st.sampled_from(["\n", "\r\n"]),
 )
 @example(labels=["a"], remove=[0], add=None, style=None, flow=False, newline="\n")
+@example(labels=[], remove=[], add=" ", style=None, flow=False, newline="\n")
 def test_any_list_that_yaml_writes_ends_with_the_labels_that_were_meant(labels, remove, add, style, flow, newline):
     block = yaml.safe_dump(
         {"title": "t", "labels": labels, "z": {"k": [1, "x"]}},

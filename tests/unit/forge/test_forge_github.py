@@ -221,11 +221,12 @@ def test_pull_requests_among_the_issues_are_tasks_of_their_own_kind(github):
     key = task.get_task_key()
     assert (key.task_type, key.task_id) == ("pull_request", "1")
     issue = github.forge.read(key)
-    assert issue.base == "feature"
+    assert issue.base == "main"
+    assert (issue.pull.id, issue.pull.head, issue.pull.base, issue.pull.fork) == ("1", "feature", "main", "")
     assert github.forge.repository(key, issue).head_ref == "refs/pull/1/head"
 
 
-def test_a_pull_request_of_a_fork_is_worked_on_from_its_base_and_that_is_said(github):
+def test_a_pull_request_of_a_fork_says_whose_it_is_and_where_its_commits_are(github):
     github.person("alice")
     fork = github.server.state.repo("stranger", "web")
     pull = github.repo.pull("Improve", "text", "stranger", "main", "main", False, fork=fork)
@@ -234,9 +235,7 @@ def test_a_pull_request_of_a_fork_is_worked_on_from_its_base_and_that_is_said(gi
     key = task.get_task_key()
     issue = github.forge.read(key)
     assert (issue.base, issue.author) == ("main", "stranger")
-    assert issue.problems == (
-        "this pull request comes from stranger/web; nothing is pushed there, only to a branch here",
-    )
+    assert (issue.pull.head, issue.pull.fork) == ("main", "stranger/web")
     assert github.forge.repository(key, issue).head_ref == "refs/pull/1/head"
 
 
@@ -303,7 +302,8 @@ def test_an_idle_hour_costs_nothing_of_the_budget(github, slept):
 
 
 def test_the_figure_that_doctor_shows_is_the_one_that_is_measured(github):
-    assert github.forge.idle(60).startswith("126 requests per idle hour")
+    assert github.forge.idle(60).startswith("186 requests per idle hour")  # 60 more where tasks have ended
+    assert github.forge.idle(300).startswith("42 requests per idle hour")  # tests/unit/run/test_run_attention.py
     assert github.again(projects=(), owner="acme").idle(60).startswith("120 searches per idle hour")
 
 
@@ -374,12 +374,12 @@ def test_the_talk_on_the_pull_request_of_a_task_is_heard_with_file_and_line(gith
     github.repo.review(number, "Please change two things.", "bob", "CHANGES_REQUESTED")
     github.repo.review(number, "", "bob", "COMMENTED")
     news, cursor = github.forge.comments_since(key, cursor)
-    assert [(comment.author, comment.body) for comment in news] == [
-        ("bob", "looks good"),
-        ("bob", f"[On src/a.py:12, review thread {thread['id']}]\n\nrename this"),
-        ("alice", f"[On src/a.py:12, review thread {thread['id']}]\n\nto what?"),
-        ("bob", f"[On src/b.py:12 (outdated), review thread {thread['id'] + 2}]\n\nold line"),
-        ("bob", f"[Review of pull request #{number}: changes requested]\n\nPlease change two things."),
+    assert [(comment.author, comment.place, comment.body) for comment in news] == [
+        ("bob", "", "looks good"),
+        ("bob", f"On src/a.py:12, review thread {thread['id']}", "rename this"),
+        ("alice", f"On src/a.py:12, review thread {thread['id']}", "to what?"),
+        ("bob", f"On src/b.py:12 (outdated), review thread {thread['id'] + 2}", "old line"),
+        ("bob", f"Review of pull request #{number}: changes requested", "Please change two things."),
     ]
     assert github.again().comments_since(key, cursor) == ((), cursor)  # another process knows the pull request too
     github.repo.review_comments[thread["id"]].update(body="rename it, please", updated_at=now())
@@ -481,3 +481,23 @@ def test_pygithub_is_not_imported_before_the_first_request(tmp_path):
 
 def test_places_for_the_contract_are_the_same_people():
     assert GitHubPlace.lacks == {}
+
+
+def test_many_issues_of_strangers_do_not_keep_the_later_ones_from_being_looked_at(github, slept):
+    """An issue form sets the label for everybody, so that there may be any number of them."""
+    with github.server.state.lock:
+        for number in range(120):
+            github.repo.issue(f"number {number}", "x", "stranger", ["coding agent"])
+        last = github.repo.issue("given", "x", "stranger")
+        github.repo.put_label(last, "coding agent", "alice")
+    github.repo.people["alice"] = "write"
+    clock.sleep(120)
+    found = [waiting(github.forge) for _ in range(3)]
+    assert [len(tasks) for tasks in found] == [0, 0, 1]
+    asked = len(github.server.asked("GET", "/events"))
+    assert asked == 121
+    assert len(waiting(github.forge)) == 1
+    assert len(github.server.asked("GET", "/events")) == asked, "what has not changed is not asked for again"
+    github.repo.put_label(github.repo.issues[1], "urgent", "alice")
+    waiting(github.forge)
+    assert len(github.server.asked("GET", "/events")) == asked + 1

@@ -85,6 +85,15 @@ def test_git_gets_the_same_token(place, slept):
     assert (user, place.server.tokens[token]) == ("x-access-token", "makimono-app[bot]")
 
 
+def test_a_token_that_git_was_refused_is_made_anew(place, slept):
+    key = place.issue()
+    before = place.forge.git_login(key)
+    place.forge.renew_login(key)
+    after = place.forge.git_login(key)
+    assert after != before
+    assert place.server.made_tokens == 2
+
+
 def test_a_server_that_fails_while_a_token_is_made_is_asked_again(place, slept):
     key = place.issue()
     place.server.fault("POST", "/access_tokens$", status=502, times=2)
@@ -117,3 +126,11 @@ def test_a_key_that_is_none_is_a_configuration_error(place, slept):
     forge = place.again(app={"id": 7, "private_key": SecretStr("-----BEGIN NONSENSE-----"), "installation_id": 99})
     with pytest.raises(ConfigError, match=r"github\.app\.private_key"):
         forge.git_login(place.issue())
+
+
+def test_what_the_app_may_not_write_is_said(place, slept):
+    assert place.forge.rights() == ()
+    place.server.permissions = {"contents": "read", "issues": "write", "metadata": "read"}
+    (said,) = place.again().rights()
+    assert "the app may not write Contents, Pull requests" in said
+    assert "ghs_" not in said

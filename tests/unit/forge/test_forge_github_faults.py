@@ -171,10 +171,12 @@ def test_a_pull_request_whose_fate_is_unknown_is_looked_up_and_opened_once(githu
 
 @pytest.mark.parametrize("verb", ["POST", "DELETE"])
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done"])
-def test_labels_end_right_whatever_happens_to_an_answer(github, slept, verb, after):
+@pytest.mark.parametrize("how", [{"status": 502}, {"cut": True}], ids=["502", "cut"])
+def test_labels_end_right_whatever_happens_to_an_answer(github, slept, verb, after, how):
+    """And the task is taken: if it were not, nobody would work on it."""
     key = github.issue(labels=("bug", "coding agent"))
-    github.server.fault(verb, "/issues/1/labels", status=502, after=after)
-    github.forge.move_label(key, "processing")
+    github.server.fault(verb, "/issues/1/labels", after=after, **how)
+    assert github.forge.take(key) is True
     assert github.labels(key) == ["bug", "coding agent processing"]
 
 
@@ -244,8 +246,9 @@ def test_a_repository_whose_issues_are_off_is_said_once_and_its_issues_are_unrea
     assert "its issues are switched off" in str(getter.problems[0])
     getter.get_task_list()
     assert getter.problems == ()
-    with pytest.raises(IssueUnreadable, match="Issues has been disabled"):
+    with pytest.raises(IssueUnreadable, match="Issues has been disabled") as caught:
         github.forge.read(key)
+    assert caught.value.code == "issues_off"
 
 
 def test_an_archived_repository_is_said(github):
@@ -257,6 +260,10 @@ def test_an_archived_repository_is_said(github):
     assert "it is archived" in str(getter.problems[0])
     with pytest.raises(IssueUnreadable, match="read-only"):
         github.again().repository(key, issue)
+    for call in (lambda: github.forge.post_comment(key, "x"), lambda: github.forge.move_label(key, "done")):
+        with pytest.raises(IssueUnreadable, match="archived so is read-only") as caught:
+            call()
+        assert caught.value.code == "repository_archived"
 
 
 def test_a_missing_repository_is_said_and_the_others_go_on(github):
@@ -314,9 +321,11 @@ def test_an_issue_that_was_moved_to_another_repository_is_unreadable_and_says_wh
 def test_a_redirect_to_another_host_is_refused(github, slept):
     key = github.issue()
     github.server.fault(
-        "GET", "/issues/1$", status=301, headers={"Location": "http://localhost:9/repositories/1"}, times=3
+        "GET", "/issues/1$", status=301, headers={"Location": "http://localhost:9/repositories/1"}, times=1
     )
-    with pytest.raises(ForgeUnreachable):
+    with pytest.raises(
+        ForgeUnreachable, match=r"it redirects from \S+ to http://localhost:9/repositories/1; set base_url"
+    ):
         github.forge.read(key)
 
 

@@ -136,15 +136,19 @@ def test_an_idle_look_is_answered_with_304(place):
 
 
 def test_what_an_idle_hour_costs_is_what_is_said(place):
-    """60 looks, one a minute; `doctor` prints the figure and docs/forges.md has it."""
+    """60 looks, one a minute, where a task has ended; `doctor` prints the figure and docs/forges.md has it."""
+    key = place.issue(labels=("coding agent done",))
     for forge in (place.again(), place.again(projects=(), owner="acme")):
         with clock.use(clock.FakeClock()) as time:
             waiting(forge)
+            _, cursor = forge.stirred({key: None}, clock.stamp())
+            _, cursor = forge.stirred({key: None}, cursor)
             said = forge.idle(60)
             before = len(place.server.journal)
             for _ in range(60):
                 time.move(60)
                 waiting(forge)
+                _, cursor = forge.stirred({key: None}, cursor)
         asked = place.server.journal[before:]
         assert said == f"{len(asked)} requests per idle hour, all conditional"
         assert all(one["headers"].get("if-none-match") for one in asked)
@@ -341,17 +345,26 @@ def test_an_issue_that_was_moved_stops_its_task_and_says_so(place):
 def test_issues_that_were_switched_off_are_named(place):
     key = place.issue()
     place.project["issues_on"] = False
-    with pytest.raises(IssueUnreadable, match=f"issues are switched off in {PROJECT}"):
+    with pytest.raises(IssueUnreadable, match=f"issues are switched off in {PROJECT}") as caught:
         place.again().read(key)
+    assert caught.value.code == "issues_off"
 
 
 def test_an_archived_project_refuses_with_its_reason(place):
     key = place.issue()
+    place.branch("makimono/1-0badcafe")
+    pull = place.forge.open_pull(key, title="x", body="", head="makimono/1-0badcafe", base="main", draft=True)
     place.project["archived"] = True
     forge = place.again()
-    for call in (lambda: forge.post_comment(key, "x"), lambda: forge.move_label(key, "done")):
-        with pytest.raises(ForgeError, match="archived"):
+    calls = (
+        lambda: forge.post_comment(key, "x"),
+        lambda: forge.move_label(key, "done"),
+        lambda: forge.update_pull(key, pull, title="Another"),
+    )
+    for call in calls:
+        with pytest.raises(IssueUnreadable, match="archived") as caught:
             call()
+        assert caught.value.code == "repository_archived"
     with pytest.raises(IssueUnreadable, match="archived"):
         forge.repository(key, forge.read(key))
 
@@ -399,12 +412,12 @@ def test_notes_of_a_merge_request_come_with_file_line_and_thread(place):
     )
     issue = place.forge.read(key)
     thread = first["thread"][:8]
-    bodies = [comment.body for comment in issue.comments]
-    assert bodies[0] == "General remark"
-    assert bodies[1] == f"[On src/ä b.py:12, review thread {thread}]\n\nWhy 12?"
-    assert bodies[2] == f"[On src/ä b.py:12, review thread {thread}, answer to bob]\n\nBecause."
-    assert bodies[3].startswith("[On a.py:3 (before the change), review thread ")
-    assert (issue.base, issue.title) == ("feature/x", "A change")
+    said = [(comment.place, comment.body) for comment in issue.comments]
+    assert said[0] == ("", "General remark")
+    assert said[1] == (f"On src/ä b.py:12, review thread {thread}", "Why 12?")
+    assert said[2] == (f"On src/ä b.py:12, review thread {thread}, answer to bob", "Because.")
+    assert said[3][0].startswith("On a.py:3 (before the change), review thread ")
+    assert (issue.base, issue.pull.head, issue.pull.fork, issue.title) == ("main", "feature/x", "", "A change")
     # resolving a thread changes the note's time, not its text
     first["resolved"], first["updated_at"] = True, server.now()
     assert place.forge.comments_since(key, issue.cursor)[0] == ()
@@ -417,9 +430,9 @@ def test_threads_of_an_issue_say_whom_they_answer(place):
     place.server.note(place.item(key), "alice", "Blue.", thread=first["thread"])
     comments = place.forge.read(key).comments
     thread = first["thread"][:8]
-    assert [comment.body for comment in comments] == [
-        f"[thread {thread}]\n\nWhich colour?",
-        f"[thread {thread}, answer to bob]\n\nBlue.",
+    assert [(comment.place, comment.body) for comment in comments] == [
+        (f"thread {thread}", "Which colour?"),
+        (f"thread {thread}, answer to bob", "Blue."),
     ]
 
 
@@ -433,16 +446,16 @@ def test_what_is_said_on_the_merge_request_of_an_issue_reaches_its_task(place):
     merge = place.project["merge_requests"][int(pull.id)]
     place.server.note(merge, "alice", "Not like this", position={"new_path": "a.py", "new_line": 3})
     news, cursor = place.forge.comments_since(key, issue.cursor)
-    assert [comment.body.split(", review")[0] for comment in news] == [f"[Merge request !{pull.id}, On a.py:3"]
+    assert [comment.place.split(", review")[0] for comment in news] == [f"Merge request !{pull.id}, On a.py:3"]
     # another process knows it from the cursor, and a new reader by the issue's merge requests
     place.server.note(merge, "alice", "Still not")
-    assert [one.body for one in place.again().comments_since(key, cursor)[0]] == [
-        f"[Merge request !{pull.id}]\n\nStill not"
-    ]
+    (one,) = place.again().comments_since(key, cursor)[0]
+    assert (one.place, one.body) == (f"Merge request !{pull.id}", "Still not")
     assert len(place.again().read(key).comments) == 2
 
 
 def test_a_look_at_comments_with_nothing_new_is_one_answer_304(place):
+    place.server.began = datetime(2026, 1, 31, 9, tzinfo=UTC)  # a second between two comments
     key = place.issue()
     for number in range(300):
         place.comment(key, f"comment {number}")
@@ -513,13 +526,13 @@ def test_a_branch_of_the_same_name_in_a_fork_is_another(place):
     assert place.forge.find_pull(key, "makimono/1-0badcafe") is None
 
 
-def test_a_merge_request_of_a_fork_is_read_and_nothing_is_pushed_to_it(place):
+def test_a_merge_request_of_a_fork_says_whose_it_is_and_where_its_commits_are(place):
     fork = place.server.project("bob/web", members={"bob": DEVELOPER})
     item = place.server.merge_request(place.project, "alice", source="patch-1", target="main", source_project=fork)
     key = place.key(item)
     issue = place.forge.read(key)
     assert issue.base == "main"
-    assert "refs/merge-requests/1/head" in issue.problems[0]
+    assert (issue.pull.head, issue.pull.fork) == ("patch-1", "project 2")  # it may not be seen
     assert place.forge.repository(key, issue).head_ref == "refs/merge-requests/1/head"
 
 
@@ -552,11 +565,11 @@ def test_a_text_that_grows_over_the_limit_is_cut_and_keeps_its_marker(place):
 
 def test_the_repository_is_named_by_base_url_not_by_what_gitlab_calls_itself(place):
     key = place.issue()
-    forge = place.again(ca_file="/etc/ssl/own.pem")
+    forge = place.again()
     repository = forge.repository(key, place.forge.read(key))
     assert repository.url == f"{place.address}/{PROJECT}.git"
     assert (repository.owner, repository.repo, repository.default_branch) == ("acme/tools", "web", "main")
-    assert str(repository.ca_file) == "/etc/ssl/own.pem"
+    assert repository.ca_file is None
     assert forge.git_login(key) == ("oauth2", TOKEN)
 
 

@@ -6,12 +6,11 @@ Waits pass through the clock, so no test waits.
 from __future__ import annotations
 
 import json
-import ssl
-import subprocess
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from certificates import self_signed
 from forges.gitlab_place import PROJECT, TOKEN, GitLabPlace, gitlab_settings
 from forges.gitlab_server import DEVELOPER, GitLab
 
@@ -420,27 +419,21 @@ def test_what_stands_in_netrc_is_not_sent(place, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate that its own key signed, for localhost."""
-    folder = tmp_path_factory.mktemp("tls")
-    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    argv = ["openssl", *words.split(), "-keyout", "key.pem", "-out", "cert.pem"]
-    made = subprocess.run(argv, cwd=folder, capture_output=True)
-    assert made.returncode == 0, made.stderr
-    return folder
+    return self_signed(tmp_path_factory.mktemp("tls"))
 
 
 def test_a_host_with_its_own_certificate_needs_ca_file_and_nothing_is_left_unchecked(tmp_path, certificate, time):
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    tls, file = certificate
     server = GitLab("/gitlab", tls=tls)
     try:
         server.user("makimono", token=TOKEN, bot=True)
         server.project(PROJECT, members={"makimono": DEVELOPER})
         plain = GitLabForge.all(gitlab_settings(tmp_path, server.url))[0]
-        with pytest.raises(ForgeUnreachable, match="set ca_file"):
+        untrusted = r"its certificate is not trusted \(self-signed certificate\); set ca_file"
+        with pytest.raises(ForgeUnreachable, match=untrusted):
             plain.getter().get_task_list()
         assert server.journal == []
-        trusting = GitLabForge.all(gitlab_settings(tmp_path, server.url, ca_file=certificate / "cert.pem"))[0]
+        trusting = GitLabForge.all(gitlab_settings(tmp_path, server.url, ca_file=file))[0]
         assert trusting.getter().get_task_list() == []
         trusting.close()
         plain.close()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import orjson
 import pytest
 
 from agent import clock
@@ -21,6 +22,10 @@ def time():
 
 def wait(limiter, bucket="core", *, change=False, patience=0.0, reserve=0.0):
     return limiter.wait(bucket, change=change, patience=patience, reserve=reserve)
+
+
+def budget(limiter, bucket):
+    return orjson.loads(limiter.path.read_bytes())["buckets"][bucket]
 
 
 def test_nothing_heard_means_go(tmp_path):
@@ -75,7 +80,7 @@ def test_a_reserve_is_kept_until_the_reset(tmp_path, time):
     assert wait(limiter) == 0
     time.move(601)
     assert wait(limiter, reserve=0.5) == 0
-    assert limiter.budgets()["core"]["remaining"] == 50
+    assert budget(limiter, "core")["remaining"] == 50
 
 
 def test_changes_are_paced_over_all_threads_and_looks_are_not(tmp_path):
@@ -118,7 +123,7 @@ def test_a_file_that_cannot_be_read_counts_as_empty(tmp_path, text):
     assert wait(limiter) == 0
     assert wait(limiter, change=True) == 0
     limiter.heard("core", remaining=1, limit=2, reset_in=3)
-    assert limiter.budgets()["core"]["limit"] == 2
+    assert budget(limiter, "core")["limit"] == 2
 
 
 @pytest.mark.parametrize("host", ["github.com", "127.0.0.1:8080", "example.org/git lab", "../../etc", ".."])
@@ -127,3 +132,23 @@ def test_a_host_names_one_file_in_the_folder(tmp_path, host):
     limiter.heard("core", remaining=1, limit=2, reset_in=3)
     assert limiter.path.parent == tmp_path / "limits"
     assert limiter.path.is_file()
+
+
+def test_where_nothing_can_be_written_a_process_counts_for_itself_until_it_can(tmp_path, time):
+    """A disk that is full keeps nobody from saying so on the issue."""
+    folder = tmp_path / "limits"
+    folder.write_text("in the way\n")
+    limiter = Limiter(folder, "github.com")
+    limiter.heard("core", remaining=1, limit=5000, reset_in=100.0)
+    for _ in range(BURST):
+        assert wait(limiter, change=True) == 0
+    with pytest.raises(ForgeLimited, match="paced"):
+        wait(limiter, change=True)
+    limiter.slow_down(EVERYTHING, 30.0, "asked to")
+    with pytest.raises(ForgeLimited, match="asked to"):
+        wait(limiter)
+    folder.unlink()
+    time.move(31.0)
+    assert wait(limiter, change=True) == 0
+    assert budget(limiter, "core")["remaining"] == 1
+    assert wait(Limiter(folder, "github.com")) == 0

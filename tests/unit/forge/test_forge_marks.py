@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.forge.marks import carries, hidden, marked, marker, without_markers
+from agent.forge.marks import all_in, hidden, marked, marker, without_markers
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
@@ -14,8 +14,8 @@ UUID = "550e8400-e29b-41d4-a716-446655440000"
 def test_a_marker_is_hidden_in_the_last_line():
     mark = marker(UUID, "progress")
     assert marked("Working.\n", mark) == f"Working.\n\n<!-- makimono:{UUID}:progress -->"
-    assert carries(marked("x", mark), mark)
-    assert not carries(marked("x", mark), marker(UUID, "prog"))
+    assert mark in all_in(marked("x", mark))
+    assert marker(UUID, "prog") not in all_in(marked("x", mark))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a-->", "a:b", "a\n"])
@@ -32,7 +32,7 @@ def test_a_name_that_could_end_the_comment_is_refused(name):
 def test_no_marker_survives_in_foreign_text(parts):
     mark = marker(UUID, "final")
     cleaned = without_markers("".join(parts))
-    assert not carries(cleaned, mark)
+    assert mark not in all_in(cleaned)
     assert mark not in cleaned
 
 

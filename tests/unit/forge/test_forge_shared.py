@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import ssl
+import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +14,7 @@ import requests
 from agent import clock
 from agent.forge import http
 from agent.forge.base_branch import base_of
-from agent.forge.kept import KeptAnswers
+from agent.forge.kept import KeptAnswers, condition
 from agent.forge.talk import Cursor, digest
 
 DATE = "Sat, 31 Jan 2026 09:15:00 GMT"
@@ -42,30 +46,123 @@ def test_what_never_left_is_told_from_what_may_have_arrived():
     assert http.unsent(requests.exceptions.ConnectTimeout())
     assert not http.unsent(requests.exceptions.ReadTimeout())
     assert not http.unsent(requests.exceptions.ConnectionError("cut"))
-    assert "ca_file" in http.why(requests.exceptions.SSLError("self-signed"))
+    assert not http.unsent(requests.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred")))
+
+
+def answered_with(what):
+    """What `requests` raises for a server that says `what` and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(what)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(requests.exceptions.RequestException) as caught:
+            requests.get(f"http{'s' if what else ''}://127.0.0.1:{server.getsockname()[1]}/", timeout=60)
+        thread.join()
+    return caught.value
+
+
+def test_a_person_reads_words_and_no_pools():
+    with pytest.raises(requests.exceptions.ConnectionError) as refused:
+        requests.get("http://127.0.0.1:1/", timeout=5)
+    assert http.why(refused.value) == "no connection (Connection refused)"
+    assert http.may_pass(refused.value)
+    cut = answered_with(b"")
+    assert http.why(cut) == "the connection was cut before an answer came"
+    assert not http.unsent(cut)
+    plain = answered_with(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert http.why(plain) == "TLS failed: it does not speak TLS on this port; check base_url"
+    assert http.unsent(plain)
+    assert not http.may_pass(plain)
+    moved = http.Moved("it redirects to another host; set base_url")
+    assert (http.why(moved), http.unsent(moved), http.may_pass(moved)) == (str(moved), True, False)
+    assert http.why(requests.exceptions.ReadTimeout()) == "no answer in time"
+    assert http.why(requests.exceptions.ConnectTimeout()) == "it did not take the connection in time"
+
+
+def keep(answers, name, etag, body, headers=None):
+    """An answer 200 to a GET of `name`."""
+    body = json.dumps(body).encode()
+    answers.answer("GET", name, None, None, 200, {"etag": etag, **(headers or {})}, body, "GET")
+
+
+def found(answers, name):
+    """(the condition's ETag, the body that a 304 gives) of what is kept under `name`; None for nothing."""
+    kept = answers.find("GET", name, None)
+    if kept is None:
+        return None
+    answer = answers.answer("GET", name, None, kept, 304, {}, b"", "GET")
+    return condition(kept)["If-None-Match"], answer.data
 
 
 def test_kept_answers_go_when_there_is_no_room_the_longest_unused_first():
-    kept = KeptAnswers(size=200)
-    kept.put("a", "1", {"link": "x"}, b"first")
-    kept.put("b", "2", {}, b"second")
-    assert (kept.etag("a"), kept.etag("c")) == ("1", None)
-    assert kept.get("a") == ({"link": "x"}, b"first")
-    kept.put("c", "3", {}, bytes(range(256)))
-    assert (kept.get("c"), kept.etag("a")) == (None, "1")  # what has no room at all pushes nothing out
-    kept = KeptAnswers(size=40)
-    for name in "ab":
-        kept.put(name, name, {}, name.encode() * 3)
-    kept.get("a")
-    kept.put("c", "c", {}, b"ccc")
-    kept.put("d", "d", {}, b"ddd")
-    assert kept.etag("b") is None
-    assert kept.etag("d") == "d"
-    assert kept.used <= 40
-    kept.put("d", "e", {}, b"eee")
-    assert kept.get("d") == ({}, b"eee")
-    kept.clear()
-    assert (kept.used, kept.get("d")) == (0, None)
+    answers = KeptAnswers(size=40)
+    for name in "abcd":
+        keep(answers, name, name.upper(), name * 3)
+        assert found(answers, "a") == ("A", "aaa")
+    assert (found(answers, "b"), found(answers, "d")) == (None, ("D", "ddd"))
+    assert answers.used <= 40
+    keep(answers, "e", "E", "".join(map(chr, range(32, 96))))
+    assert (found(answers, "e"), found(answers, "a")) == (
+        None,
+        ("A", "aaa"),
+    )  # without room at all, it pushes nothing out
+    keep(answers, "d", "F", "fff")
+    assert found(answers, "d") == ("F", "fff")
+    answers.clear()
+    assert (answers.used, found(answers, "d")) == (0, None)
+
+
+def test_an_answer_is_kept_with_the_headers_that_matter():
+    answers = KeptAnswers()
+    keep(answers, "a", "A", 1, {"link": "x", "date": "today"})
+    assert answers.answer("GET", "a", None, answers.find("GET", "a", None), 304, {}, b"", "GET").headers == {
+        "link": "x"
+    }
+
+
+def test_a_change_is_never_conditional():
+    answers = KeptAnswers()
+    keep(answers, "a", "A", 1)
+    assert answers.find("POST", "a", None) is None
+    assert condition(None) == {}
+
+
+@pytest.mark.parametrize("meanwhile", ["newer", "forgotten"])
+def test_a_304_is_about_what_was_asked_with_whatever_others_did_in_between(meanwhile):
+    answers = KeptAnswers()
+    keep(answers, "a", "A", "old")
+    kept = answers.find("GET", "a", None)
+    if meanwhile == "newer":
+        keep(answers, "a", "B", "new")
+    else:
+        answers.clear()
+    assert answers.answer("GET", "a", None, kept, 304, {}, b"", "GET").data == "old"
+
+
+def test_kept_answers_are_for_many_threads():
+    answers = KeptAnswers(size=60)
+    wrong = []
+
+    def use(number):
+        for turn in range(400):
+            name = "abcdef"[(number + turn) % 6]
+            keep(answers, name, f"{number}-{turn}", f"{number}-{turn}")
+            seen = found(answers, name)
+            if seen is not None and seen[0] != seen[1]:
+                wrong.append(seen)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert answers.used <= 60
 
 
 def test_a_cursor_is_read_as_it_was_written_and_rubbish_is_the_beginning():

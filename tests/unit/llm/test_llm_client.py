@@ -1,5 +1,6 @@
 """What is shared by all clients and belongs to no wire: making one, summaries from any file, disk faults, events."""
 
+import io
 import json
 
 import pytest
@@ -11,6 +12,7 @@ from agent.errors import ConfigError, ContextError, DiskError
 from agent.llm import CLIENTS, AnthropicClient, OllamaClient, OpenAIClient, make_client
 from agent.llm.lmstudio import LMStudioClient
 from agent.observe.events import Events
+from agent.values import Span
 
 
 class PlugInClient(OpenAIClient):
@@ -144,6 +146,128 @@ def test_the_request_is_private_and_is_the_whole_request_while_it_is_sent(tmp_pa
         client.get_response()
         client.close()
     assert seen == {"mode": 0o600, "same": True}
+
+
+# --- a request that goes on from the last -----------------------------------------------------------------------
+
+
+def whole_request(client, folder):
+    """The bytes of the request as they are when nothing was kept."""
+    other = type(client)(client.settings, client.message_store, folder, tools=client.tools)
+    other.asks_usage, out = client.asks_usage, io.BytesIO()
+    spans = (Span(client.message_store.get_current_context_file()),)
+    other.encode(out, spans, other.lines.check(spans), other.output(0))
+    return out.getvalue()
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """(client, store, say): `say` adds a user's message, asks, and compares what was sent with a request made anew."""
+    with Script(*[says("openai", f"answer {number}") for number in range(40)]) as server:
+        client, store = client_for("openai", server.url, tmp_path)
+        store.add_message("system", "s")
+
+        def say(text):
+            store.add_message("user", text)
+            wanted = whole_request(client, tmp_path)
+            client.get_response()
+            assert server.asked[-1].body == wanted
+            return wanted
+
+        yield client, store, say
+        client.close()
+
+
+def test_a_request_that_only_goes_on_from_the_last_is_written_behind_it(talk, tmp_path):
+    client, store, say = talk
+    first = say("x" * 300_000)
+    assert (tmp_path / "kept.json").read_bytes() == first
+    for text in ("short", "y\n" * 200_000, "日本語 😀", "z"):
+        say(text)
+    # A byte of the kept file that is another now is in the next request: only what is new was written.
+    kept = bytearray((tmp_path / "kept.json").read_bytes())
+    kept[kept.index(b"xxxx")] = ord("X")
+    (tmp_path / "kept.json").write_bytes(kept)
+    store.add_message("user", "last")
+    client.get_response()
+    assert (tmp_path / "kept.json").read_bytes()[: len(kept) - 2] == kept[:-2]
+
+
+@pytest.mark.parametrize("lost", ["gone", "shorter", "longer"])
+def test_where_the_kept_request_is_not_what_it_was_all_is_written(talk, tmp_path, lost):
+    _, _, say = talk
+    say("x" * 1000)
+    path = tmp_path / "kept.json"
+    if lost == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if lost == "shorter" else path.read_bytes() + b" ")
+    say("next")
+    say("and next")
+
+
+def test_another_header_or_a_summary_between_two_requests_does_not_get_into_the_second(talk, tmp_path):
+    client, _, say = talk
+    say("x" * 1000)
+    client.asks_usage = False
+    say("another header")
+    (tmp_path / "s.txt").write_text("summarise " * 50)
+    client.get_summary(tmp_path / "s.txt")
+    assert not (tmp_path / "request.json").exists()
+    say("after a summary")
+    say("on")
+
+
+def test_a_view_that_was_replaced_is_copied_from_its_beginning(talk, tmp_path):
+    client, _, _ = talk
+    view, aside = tmp_path / "view.jsonl", tmp_path / "aside"
+
+    def request(*texts):
+        roles = ("user", "assistant")
+        messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(texts)]
+        aside.write_text("".join(json.dumps(message) + "\n" for message in messages))
+        aside.rename(view)  # as a compaction does
+        client.encode(out, spans, client.lines.check(spans), 0)
+        out.truncate()
+        return [message["content"] for message in json.loads(out.getvalue())["messages"]]
+
+    spans, out = (Span(view),), io.BytesIO()
+    assert request("a", "b", "c") == ["a", "b", "c"]
+    assert request("d", "e", "f", "g", "h") == ["d", "e", "f", "g", "h"]
+    assert request("i") == ["i"]
+
+
+def test_the_kept_request_is_gone_when_the_client_is_closed(talk, tmp_path):
+    client, _, say = talk
+    say("x")
+    assert (tmp_path / "kept.json").stat().st_mode & 0o777 == 0o600
+    client.close()
+    assert not (tmp_path / "kept.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answered", "same"),
+    [
+        ("gpt-4o", "gpt-4o-2024-08-06", True),
+        ("qwen3", "qwen3:latest", True),
+        ("qwen/Qwen3-30B", "qwen3-30b", True),
+        ("qwen3-30b", "lmstudio-community/qwen3-30b-a3b", True),
+        ("qwen3-30b", "llama-3.1-8b", False),
+        ("m", "", True),
+    ],
+)
+def test_another_model_than_the_one_that_was_asked_for_is_told_once(tmp_path, wanted, answered, same):
+    heard = []
+    events = Events([lambda name, fields: heard.append((name, dict(fields)))])
+    replies = [says("lmstudio", "hello", model=answered) for _ in range(2)]
+    with Script(*replies) as server:
+        client, store = client_for("lmstudio", server.url, tmp_path, events=events, model=wanted)
+        for _ in range(2):
+            store.add_message("user", "u")
+            client.get_response()
+        client.close()
+    told = [fields for name, fields in heard if name == "model_differs"]
+    assert told == ([] if same else [{"provider": "lmstudio", "model": wanted, "answered": answered}])
 
 
 def test_what_happens_is_announced_under_known_names(tmp_path):

@@ -68,6 +68,19 @@ def test_a_prompt_that_is_too_long_is_known_by_its_words_and_teaches_the_numbers
     assert error.tries == 1
 
 
+@pytest.mark.parametrize("way", [str.upper, str.lower])
+@pytest.mark.parametrize(("status", "body", "limit", "requested"), OVERFLOWS)
+def test_it_is_known_by_its_words_alone_in_capitals_too(way, status, body, limit, requested):
+    """As bare text: no code, no type, no object."""
+    entry = body[0] if isinstance(body, list) else body
+    error = (entry.get("error", entry) if "detail" not in entry else entry["detail"][0]) if entry else {}
+    words = error if isinstance(error, str) else error.get("message") or error.get("msg", "")
+    known = of(status, {"error": way(words)})
+    assert type(known) is ContextOverflow
+    if "n_ctx" not in error:
+        assert (known.limit, known.requested) == (limit, requested)
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -200,7 +213,9 @@ HISTORIES = [
     (400, openai("Invalid value for 'content': expected a string, got null.", param="messages.[1].content")),
     (400, openai("[] is too short - 'messages'")),
     (400, openai("developer is not one of ['system', 'assistant', 'user', 'tool', 'function'] - 'messages.[0].role'")),
-    (400, openai("Invalid 'messages[1].name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'. (messages)", code="invalid_value")),
+    (400, openai("Invalid 'messages[1].name': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'.", param="messages[1].name", code="invalid_value")),
+    (400, openai("Invalid 'messages[2].tool_calls': empty array. Expected an array with minimum length 1, but got an empty array instead.", param="messages[2].tool_calls", code="empty_array")),
+    (400, openai("Invalid type for 'messages[3].content': expected one of a string or array of objects, but got an integer instead.", param="messages[3].content", code="invalid_type")),
     (400, {"error": "json: cannot unmarshal object into Go struct field ChatRequest.messages of type string"}),
     (400, {"error": "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type api.ToolCallFunctionArguments"}),
     (400, {"error": {"message": "invalid message content type: <nil>", "type": "invalid_request_error", "param": None, "code": None}}),

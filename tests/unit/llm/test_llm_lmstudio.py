@@ -1,9 +1,11 @@
 """LM Studio: the window that is loaded, not the one that could be; loading; addresses; its own errors."""
 
 import pytest
-from llm_servers import Reply, Script, client_for, says
+from llm_servers import Reply, Script, client_for, config_for, says, store_for
 
+from agent.config import settings_of
 from agent.errors import AnswerUnreadable, ContextOverflow, HistoryRefused, ModelNotFound
+from agent.llm import make_client
 
 
 @pytest.fixture
@@ -66,6 +68,19 @@ def test_a_model_is_loaded_with_at_most_what_it_can_have(talk):
     client, _, server = talk(says("lmstudio", "x"), routes={V1: listed([], most=2048), LOAD: loaded})
     assert client.loaded_window() == 2048
     assert server.journal[1].json["context_length"] == 2048
+
+
+def test_a_model_for_summaries_is_loaded_with_its_own_window_and_not_with_the_other_ones(talk, tmp_path, monkeypatch):
+    loaded = Reply({"status": "loaded"})
+    entry = {"key": "small", "loaded_instances": [], "max_context_length": 131_072}
+    _, _, server = talk(says("lmstudio", "x"), routes={V1: Reply({"models": [entry]}), LOAD: loaded})
+    config = config_for("lmstudio", server.url, context_length=32_768)
+    monkeypatch.setenv("SMALL_MAX_CONTEXT_TOKENS", "8192")
+    settings = settings_of(config)
+    client = make_client(settings, store_for(tmp_path, settings), tmp_path, provider="lmstudio", model="small")
+    assert client.loaded_window() == 8192
+    assert server.journal[-1].json == {"model": "small", "context_length": 8192, "echo_load_config": True}
+    client.close()
 
 
 def test_a_server_that_cannot_load_is_used_all_the_same(talk):

@@ -9,7 +9,7 @@ from llm_servers import TOOL, Reply, Script, call, client_for, ollama_lines, say
 
 from agent import clock
 from agent.errors import AnswerUnreadable, ContextOverflow, ModelNotFound, ModelUnreachable
-from agent.llm.wire_ollama import was_cut, window_behind
+from agent.llm.silent import was_cut, window_behind
 from agent.values import Plan, Span
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "specs" / "ollama-openapi.yaml").read_text())
@@ -67,6 +67,8 @@ def test_the_window_is_the_same_in_every_request_and_nothing_is_cut_silently(tal
         body = request.json
         assert (body["truncate"], body["shift"], body["stream"]) == (False, False, True)
         assert body["options"]["num_ctx"] == 8192
+        assert "keep_alive" not in body  # it would replace what the server's owner set (OLLAMA_KEEP_ALIVE)
+        assert "think" not in body  # 400 where a model cannot
     assert server.asked[0].json["options"]["num_predict"] == 7
 
 
@@ -110,6 +112,45 @@ def test_a_prompt_that_was_cut_without_a_word_is_an_overflow_and_not_recorded(ta
         client.get_response(plan_of(store, tokens=5000))
     assert (overflow.value.limit, overflow.value.requested) == (4096, 5000)
     assert store.count_messages() == 1
+
+
+@pytest.mark.parametrize(("answer", "reason"), [(191, "tool_calls"), (192, "length"), (400, "length")])
+def test_an_answer_that_fills_the_window_is_one_that_was_cut(talk, answer, reason):
+    """A server that does not know `shift` forgets the oldest half and writes on; it says `stop` at the end."""
+    usage = (8000, answer)
+    client, store, _ = talk(says("ollama", "", (call("read_file", {"path": "a"}),), usage=usage), tools=[TOOL])
+    store.add_message("user", "u")
+    client.get_response()
+    assert client.last.finish_reason == ("stop" if reason == "tool_calls" else "length")
+
+
+def test_results_go_out_in_the_order_of_their_calls_by_which_templates_tie_them(talk):
+    calls = [{"id": one, "name": "read_file", "arguments": {"path": one}} for one in ("a", "b", "c")]
+    client, store, server = talk(says("ollama", "done"), says("ollama", "more"), tools=[TOOL])
+    store.add_message("user", "u")
+    for turn in range(2):
+        renamed = [{**one, "id": f"{one['id']}{turn}"} for one in calls]
+        store.add_message("assistant", "I look.", tool_calls=renamed)
+        for one in ("c", "a", "b"):
+            store.add_message("tool", f"text of {one}", tool_call_id=f"{one}{turn}")
+        if not turn:
+            store.add_message("user", "And again.")
+            store.add_message("user", "Quickly.")
+    client.get_response()
+    results = [one["content"] for one in server.asked[0].json["messages"] if one["role"] == "tool"]
+    assert results == ["text of a", "text of b", "text of c"] * 2
+
+
+def test_a_summary_of_a_prompt_that_was_cut_is_not_used(talk, tmp_path):
+    client, _, _ = talk(
+        says("ollama", "Only the second half.", usage=(4098, 10)), says("ollama", "All", usage=(4000, 9))
+    )
+    path = tmp_path / "summary_request.txt"
+    path.write_text("Summarise: " + "much was done. " * 3000)
+    with pytest.raises(ContextOverflow, match="silently") as overflow:
+        client.get_summary(path)
+    assert overflow.value.limit == 8192
+    assert client.get_summary(path) == "All"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +202,11 @@ def test_an_overflow_line_under_200_is_an_overflow(talk):
         client.get_response()
 
 
-def test_a_model_that_was_only_loaded_is_asked_again(talk):
-    loaded = Reply([b'{"model":"m","message":{"role":"assistant","content":""},"done":true,"done_reason":"load"}\n'])
+@pytest.mark.parametrize("reason", [b"load", b"unload"])
+def test_a_model_that_was_only_loaded_is_asked_again(talk, reason):
+    loaded = Reply(
+        [b'{"model":"m","message":{"role":"assistant","content":""},"done":true,"done_reason":"%s"}\n' % reason]
+    )
     client, store, server = talk(loaded, says("ollama", "x"))
     store.add_message("user", "u")
     with clock.use(clock.FakeClock()):

@@ -371,7 +371,7 @@ def test_a_model_that_the_server_lacks_is_told_with_those_it_has(talk):
     client, _, _ = talk(says("openai", "x"), routes={("GET", "/v1/models"): Reply({"data": [{"id": "other"}]})})
     check = client.check()
     assert not check.ok
-    assert "other" in check.text
+    assert check.text.endswith("it has other. Set llm.openai.model to one of them, or get it")
 
 
 # --- a real llama.cpp server ----------------------------------------------------------------------------------
@@ -532,6 +532,21 @@ def test_llama_cpp_killed_in_the_stream_leaves_nothing(talk):
     with clock.use(clock.FakeClock()), pytest.raises(ModelStalled):
         client.get_response()
     assert store.count_messages() == 1
+
+
+@pytest.mark.parametrize("reason", ["error", "abort"])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_an_answer_that_its_server_gave_up_is_half_an_answer(talk, reason, streamed):
+    """OpenRouter says `error` of a provider that failed in the middle, vLLM `abort` of a request that it ended."""
+    message = {"role": "assistant", "content": "Half of"}
+    whole = {"model": "m", "choices": [{"index": 0, "message": message, "finish_reason": reason}]}
+    half = Reply(openai_events("Half of", finish=reason)) if streamed else Reply(whole)
+    client, store, server = talk(half, says("openai", "all of it"))
+    store.add_message("user", "u")
+    with clock.use(clock.FakeClock()):
+        assert client.get_response()[0] == "all of it"
+    assert len(server.asked) == 2
+    assert store.count_messages() == 2
 
 
 def test_an_end_without_done_is_an_answer_when_the_reason_was_said(talk):

@@ -3,6 +3,8 @@
 import io
 import itertools
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -194,6 +196,33 @@ def test_copying_over_many_chunks_keeps_every_byte(path):
     wire_openai.copy(out, (Span(path),))
     assert json.loads(b"[" + out.getvalue() + b"]") == messages
     assert len(out.getvalue()) == path.stat().st_size - 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 300),
+    st.lists(st.tuples(st.lists(st.integers(0, 300), max_size=5), st.booleans()), min_size=1, max_size=3),
+)
+def test_copying_keeps_every_byte_wherever_a_block_ends(before, parts):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire_openai, "BLOCK", 128)
+        spans, wanted = [], []
+        for number, (sizes, ends) in enumerate(parts):
+            lines = [json.dumps("x" * size) for size in sizes]
+            path = Path(folder) / f"{number}.jsonl"
+            path.write_text("\n".join(lines) + ("\n" if ends and lines else ""))
+            spans.append(Span(path))
+            wanted += lines
+        with (Path(folder) / "request.json").open("wb") as out:
+            out.write(b"h" * before)
+            wire_openai.copy(out, spans)
+        assert (Path(folder) / "request.json").read_text() == "h" * before + ",".join(wanted)
+
+
+def test_copying_says_when_the_view_got_shorter_meanwhile(path):
+    write(path, USER)
+    with pytest.raises(HistoryRefused, match="changed while it was read"):
+        wire_openai.copy(io.BytesIO(), (Span(path, 0, path.stat().st_size + 1),))
 
 
 @settings(max_examples=50, deadline=None)

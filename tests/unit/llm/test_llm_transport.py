@@ -1,11 +1,12 @@
 """The way bytes go: time-outs, stops, cuts, and what is not sent along."""
 
+import io
 import threading
 
 import pytest
 from llm_servers import Reply, Script, Stop, client_for, openai_events, says
 
-from agent import clock
+from agent import clock, step
 from agent.errors import ConfigError, Fenced, ModelStalled, ModelUnreachable
 from agent.llm.base import Interrupted
 from agent.llm.transport import Transport
@@ -45,6 +46,20 @@ def test_silence_is_a_stall(tmp_path):
         ):
             list(stream.lines())
         server.released.set()
+        transport.close()
+
+
+def test_a_call_is_a_step_that_is_overdue_soon_after_its_whole_time():
+    transport = transport_to(whole=7.0)
+    step.begin()
+    try:
+        with Script(says("openai", "x")) as server, transport.post(server.url, io.BytesIO(b"{}")) as stream:
+            now = step.current()
+            assert now.name == "test"
+            assert now.until - now.since == pytest.approx(7.0 + step.MARGIN)
+            list(stream.lines())
+    finally:
+        step.finish()
         transport.close()
 
 
@@ -104,9 +119,13 @@ def test_what_the_control_raises_is_raised_where_the_call_waits(talk):
     assert store.count_messages() == 1
 
 
-def test_a_call_leaves_no_thread_behind(talk):
-    client, _, _ = talk(says("openai", "x"))
+def test_one_thread_watches_call_after_call_and_ends_with_the_client(talk):
+    client, _, _ = talk(says("openai", "x"), says("openai", "y"))
     client.get_response()
+    client.message_store.add_message("user", "And then?")
+    client.get_response()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("llm-watch")] == ["llm-watch_0"]
+    client.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("llm-watch")]
 
 
@@ -151,7 +170,10 @@ def test_a_server_that_speaks_no_tls_is_said_so(tmp_path):
     with Script(says("openai", "x")) as server:
         client, store = client_for("openai", server.url.replace("http:", "https:"), tmp_path)
         store.add_message("user", "u")
-        with clock.use(clock.FakeClock()), pytest.raises(ModelUnreachable, match="TLS"):
+        with (
+            clock.use(clock.FakeClock()),
+            pytest.raises(ModelUnreachable, match="TLS failed: it does not speak TLS on this port; check"),
+        ):
             client.get_response()
         client.close()
 

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from enum import Enum
 
 import pytest
 
@@ -125,6 +126,79 @@ def test_the_log_goes_on_in_a_renamed_folder(tmp_path):
     (tmp_path / "running").rename(tmp_path / "completed")
     log.get("x").info("task_ended")
     assert [line["event"] for line in records(tmp_path / "completed/worker.log")] == ["task_started", "task_ended"]
+
+
+class Odd:
+    """An object whose own text raises what nobody foresees."""
+
+    class Refused(Exception):
+        pass
+
+    def __repr__(self):
+        raise self.Refused
+
+
+def odd_values():
+    ring, mapping, deep = [], {"a": 1}, []
+    ring.append(ring)
+    mapping["itself"] = mapping
+    for _ in range(5000):
+        deep = [deep]
+    return {
+        "a ring": (ring, ["…"]),
+        "a mapping that holds itself": (mapping, {"a": 1, "itself": "…"}),
+        "the same twice is no ring": ([mapping["a"], ring[:0], ring[:0]], [1, [], []]),
+        "deep": (deep, None),
+        "a key that is no text": ({(1, 2): 3, None: 4}, {"(1, 2)": 3, "None": 4}),
+        "a text that raises": ([Odd()], ["<Odd: its text raised Refused>"]),
+        "a key that raises": ({Odd(): 1}, {"<Odd: its text raised Refused>": 1}),
+        "long texts": (["x" * 1_000_000] * 3, None),
+        "a long key": ({"k" * 1_000_000: 1}, None),
+        "many": (list(range(1_000_000)), None),
+        "many keys": ({number: number for number in range(100_000)}, None),
+        "bytes": (b"x" * 1_000_000, None),
+        "half a character, and no number": (["\ud800", float("nan"), float("inf")], ["\ud800", "nan", "inf"]),
+        "a number beyond 64 bits": (10**40, 10**40),
+        "a number that Python does not write": (10**6000, f"a number of {(10**6000).bit_length()} bits"),
+        "a set": ({7}, [7]),
+        "a word of a list": (Level.LOW, "low"),
+    }
+
+
+class Level(Enum):
+    LOW = "low"
+
+
+@pytest.mark.parametrize("what", odd_values())
+def test_any_value_is_one_line_of_json_of_bounded_length_and_stops_nothing(what, tmp_path, capsys):
+    value, expected = odd_values()[what]
+    log.setup(tmp_path / "worker.log")
+    log.get("x").info("task_started", value=value, after=1)
+    text = (tmp_path / "worker.log").read_text(encoding="utf-8")
+    assert text.count("\n") == 1
+    assert len(text) < 30_000
+    assert len(capsys.readouterr().err) < 30_000
+    said = json.loads(text, parse_constant=pytest.fail)
+    assert said["after"] == 1
+    if expected is not None:
+        assert said["value"] == expected
+
+
+def test_what_a_library_or_an_error_says_is_bounded_too_and_stops_nothing(tmp_path, capsys):
+    log.setup(tmp_path / "worker.log")
+    library = logging.Logger("some.library")  # noqa: LOG001 - of its own: pytest's handlers cannot stand it
+    library.addHandler(log._Libraries())
+    library.warning("broken %s", Odd())
+    try:
+        raise RuntimeError("first" + "x" * 1_000_000 + "last")
+    except RuntimeError:
+        log.get("x").error("task_failed", exc_info=True)
+    library, failed = records(tmp_path / "worker.log")
+    assert library["message"] == "broken %s"
+    assert failed["exception"].startswith("Traceback")
+    assert failed["exception"].endswith("last")
+    assert len(failed["exception"]) < 30_000
+    assert len(capsys.readouterr().err) < 60_000
 
 
 def test_a_symlink_in_place_of_the_log_is_not_followed(tmp_path):

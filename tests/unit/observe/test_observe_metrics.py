@@ -113,3 +113,22 @@ def test_a_port_answers_only_when_asked_for(metrics):
     finally:
         metrics.close()
     assert threading.active_count() == threads
+
+
+def test_what_the_page_says_of_a_metric_is_what_is_served(metrics, events):
+    """Each labelled metric has no sample before it is used: every event comes once, with every field."""
+    fields = {"layers": {"working": 1}, "status": "ok", "seconds": 1.0, "latency_ms": 1, "tokens": 1}
+    for name in EVENTS:
+        events.emit(name, **fields)
+    described = {one.name: one for one in metrics.described}
+    assert len(described) == len(metrics.described)
+    served = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+    served = {name: family for name, family in served.items() if not name.endswith("_created")}
+    for name, one in described.items():
+        family = served.pop(name.removesuffix("_total"))
+        assert (family.type, family.documentation) == (one.kind, one.meaning)
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(one.labels), sample
+            assert sample.name.startswith(name) or sample.name.endswith("_created")
+        assert family.samples, f"no event is counted by {name}"
+    assert served == {}, "every metric that is served is described"

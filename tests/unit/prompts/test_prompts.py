@@ -1,11 +1,14 @@
 """Templates: variables as documented, every variant readable, nothing from outside is ever a template."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from jinja2 import meta
 
+import agent
 from agent import prompts
 from agent.prompts import rendering
 from agent.values import End, Outcome, TaskKey
@@ -41,7 +44,14 @@ def report(**more):
         "verdict": SimpleNamespace(command="make test", exit_code=0, ok=True, tail="ok\n"),
         "findings": (),
         "rejected": "",
+        "code": "",
+        "base": "main",
+        "first": False,
+        "conflicts": (),
+        "patch": "",
+        "patch_file": "",
         "touched_tests": (),
+        "look": (),
         "ready": True,
     }
     return SimpleNamespace(**(values | more))
@@ -67,12 +77,19 @@ SAMPLES = {
     "pull_request": {"summary": "S", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True},
     "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
     "nudge": {},
-    "interrupted": {},
+    "past_point": {"commit": "0123456789abcdef"},
     "length": {},
     "invalid": {"name": "read_file", "found": '{"path": "a'},
     "empty": {},
     "gave_up": {"why": "repeating"},
+    "answer": {"why": "ended", "order": "pause", "status": "completed", "mention": "@makimono", "uuid": UUID},
 }
+
+
+def test_every_template_is_rendered_by_the_program():
+    code = "".join(path.read_text("utf-8") for path in Path(agent.__file__).parent.rglob("*.py"))
+    rendered = set(re.findall(r"\brender\(\s*\"(\w+)\"", code))
+    assert rendered == set(prompts.names())
 
 
 def test_every_template_has_a_sample_here():
@@ -231,10 +248,13 @@ def test_a_failed_check_shows_exit_code_and_the_end_of_its_output():
 
 def test_everything_that_can_be_said_at_once_is_still_tidy():
     verdict = SimpleNamespace(command="make test", exit_code=2, ok=False, tail="boom\n")
-    given = report(verdict=verdict, ready=False, touched_tests=("tests/a.py", "tests/b.py"))
+    given = report(
+        verdict=verdict, ready=False, touched_tests=("tests/a.py", "tests/b.py"), look=("PA-05 Makefile is executed",)
+    )
     for text in (final(End.FINISHED, given), pull(report=given, ready=False, sandbox="none")):
         assert "\n\n\n" not in text
-        assert "`tests/a.py`, `tests/b.py`\n\n<details>" in text
+        assert "`tests/a.py`, `tests/b.py`\n" in text
+        assert "`PA-05 Makefile is executed`\n\n<details>" in text
 
 
 def test_work_that_did_not_pass_says_so_first():
@@ -245,8 +265,46 @@ def test_work_that_did_not_pass_says_so_first():
 
 def test_nothing_changed_is_an_answer():
     text = final(End.ANSWERED, report(changed=False, pull=None))
-    assert text.startswith("Summary.\n\nNo file was changed.\n\nSet the label again")
+    assert text.startswith("Summary.\n\nNo file was changed.\n\nWrite `/retry` in a comment or set the label again")
     assert final(End.ANSWERED, None).startswith("Summary.\n\nNo file was changed.")
+
+
+def test_a_conflict_names_its_files_and_what_to_do():
+    text = final(End.FINISHED, report(ready=False, conflicts=("a.py", "b.py")))
+    assert "\n\n**`main` has moved on, and the change conflicts with it** in `a.py`, `b.py`. Nothing was" in text
+    assert "Merge `main` into it and resolve the conflict there" in text
+    assert "\n\n\n" not in text
+    many = final(End.FINISHED, report(ready=False, conflicts=tuple(f"{n}.py" for n in range(30))))
+    assert "`19.py` and more. Nothing" in many
+
+
+def test_a_patch_is_shown_with_the_way_to_take_it_and_a_long_one_is_named():
+    given = report(pull=None, ready=False, patch_file="changes.patch", patch="diff --git a/x b/x\n+```\n")
+    text = final(End.FINISHED, given)
+    assert "run `git apply --index changes.patch` with what follows.\n\n<details>" in text
+    assert "````\ndiff --git a/x b/x\n+```\n````" in text
+    assert "it starts from the pull request as it is then" in text
+    text = final(End.FINISHED, report(pull=None, ready=False, patch_file="changes.patch"))
+    assert "`git apply --index changes.patch`. It is too large for a comment" in text
+    assert "\n\n\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [("issue", "Closes #7"), ("pull_request", "For #7"), ("merge_request", "For !7")]
+)
+def test_a_pull_request_closes_an_issue_and_names_another_pull_request(kind, words):
+    text = pull(key=TaskKey("github", "acme", "web", kind, "7", "github.com"))
+    assert f"\n\n{words}\n\n" in text
+    assert ("Closes" in text) == (kind == "issue")
+
+
+def test_the_first_branch_of_an_empty_repository_is_told_with_what_to_do():
+    text = final(End.FINISHED, report(first=True, pull=None))
+    assert "the first commit is pushed as branch `makimono/7-0123abcd`" in text
+    assert "`git push origin origin/makimono/7-0123abcd:refs/heads/main`" in text
+    assert "it starts from the default branch" in text
+    assert "goes on from this branch" not in text
+    assert "\n\n\n" not in text
 
 
 def test_what_was_held_back_is_listed():
@@ -281,9 +339,7 @@ def test_the_words_of_each_end():
         "**I need an answer to go on.**\n\nRed or blue?\n\nReply"
     )
     assert final(End.STOPPED, None, summary="").startswith("**Stopped, as asked.**\n")
-    assert final(End.FAILED, None, code="model_stalled").startswith(
-        "**The task could not be done** (model_stalled)**.**\n"
-    )
+    assert final(End.FAILED, None, code="model_stalled").startswith("**The task could not be done (model_stalled).**\n")
     assert "set the label again" in final(End.LIMIT, report())
     assert "another try" in final(End.LIMIT, None)
     assert "Draft: " in final(End.LIMIT, report())
@@ -308,6 +364,13 @@ def test_the_pull_request_says_what_how_checked_and_what_it_closes():
     assert "\n\n\n" not in text
 
 
+@pytest.mark.parametrize(("kind", "words"), [("pull_request", "For #7"), ("merge_request", "For !7")])
+def test_the_pull_request_for_a_pull_or_merge_request_closes_nothing(kind, words):
+    text = pull(key=replace(KEY, task_type=kind))
+    assert text.startswith(f"What and why.\n\n{words}\n\n")
+    assert "Closes" not in text
+
+
 def test_the_pull_request_of_work_under_way_and_unusual_surroundings():
     text = pull(summary="", ready=False, report=report(verdict=None), sandbox="none", cost=None)
     assert text.startswith("Work in progress on “Fix the `parser` now”.")
@@ -318,6 +381,20 @@ def test_the_pull_request_of_work_under_way_and_unusual_surroundings():
     assert "Tests that were changed**: `test_a.py`" in pull(report=report(touched_tests=("test_a.py",)))
     many = Stat(files=80, insertions=1, deletions=1, lines=tuple(f"f{number} +1 -0" for number in range(80)))
     assert "… and 30 more" in pull(report=report(stat=many))
+
+
+def test_the_pull_request_says_how_to_reply_in_the_words_of_the_comment():
+    mention = FACTS | {"mention": "@bot"}
+    for text in (pull(mention="@bot"), final(End.FINISHED, report(), facts=mention)):
+        assert "that mentions @bot: it goes on from this branch." in text
+    assert "comment on the issue and set its label again: it goes on from this branch." in pull()
+
+
+def test_the_pull_request_of_a_file_closes_nothing_and_asks_for_no_comment():
+    text = pull(private=True, prompt_tokens=0, completion_tokens=0, cost=None, model="m", provider="replay")
+    assert text.startswith("What and why.\n\n<details>")
+    assert text.endswith(f"exit code 0.\n\n<sub>12 turns · m by replay · task `{UUID}`</sub>")
+    assert "\n\n\n" not in text
 
 
 def test_a_commit_message_has_a_short_first_line():

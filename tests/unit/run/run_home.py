@@ -1,12 +1,14 @@
 """Settings, a tracker and a ledger in a folder, for tests of the rooms around a run."""
 
 import json
+import os
 
 from agent.config import load
 from agent.observe.events import Events
 from agent.run.wiring import Wiring
 
-UUID = "0d000000-0000-4000-8000-00000000000%d"
+UUID = f"{os.getpid():08x}-0000-4000-8000-00000000000%d"
+"""Of this process alone: ending a task's tree kills whatever carries its uuid, also what a test beside it runs."""
 
 
 class Place:

@@ -6,11 +6,15 @@ import pytest
 from run_home import UUID
 
 from agent import clock, disk
-from agent.run.cleanup import cleanup, folder_of
+from agent.context import EffectStore
+from agent.run.cleanup import cleanup
+from agent.run.folders import folder_of
+from agent.run.parent import parent_of, read_parent
+from agent.values import End, Outcome, TaskKey
 
 
-def ended(here, number, status="completed", days=40.0, parent="completed"):
-    """A closed row that ended `days` ago, with a folder."""
+def ended(here, number, status="completed", days=100.0, parent="completed"):
+    """A closed row that ended `days` ago, with a folder; nothing goes on from what is older than 90."""
     with clock.use(clock.FakeClock(clock.now() - timedelta(days=days))):
         claim = here.claim(number)
         here.ledger.end(claim.uuid, claim.attempt, status)
@@ -27,7 +31,7 @@ def left(here):
 @pytest.mark.parametrize("status", ["completed", "failed", "stopped"])
 def test_every_closed_status_goes_when_it_is_old_enough(place, status):
     here = place()
-    old, new = ended(here, 1, status, days=31), ended(here, 2, status, days=29)
+    old, new = ended(here, 1, status, days=91), ended(here, 2, status, days=29)
     (removed,) = cleanup(here.settings, here.ledger)
     assert (removed.uuid, removed.status, removed.size) == (UUID % 1, status, 100)
     assert not old.exists()
@@ -76,6 +80,104 @@ def test_a_folder_whose_lock_is_held_stays(place):
     assert not folder.exists()
 
 
+def test_what_an_open_task_goes_on_from_stays_until_that_has_ended(place):
+    """It reads the summary whenever it begins: on the first day, and after the answer to a question."""
+    here = place()
+    folder = ended(here, 1)
+    child = here.ledger.put(here.key(1), uuid=UUID % 2, parent_uuid=UUID % 1)
+    assert cleanup(here.settings, here.ledger) == []
+    assert cleanup(here.settings, here.ledger, dry_run=True) == []
+    assert folder.exists()
+    assert read_parent(here.settings, here.ledger, here.forge, UUID % 1) is not None
+    here.ledger.request(child, "stop")
+    assert [one.uuid for one in cleanup(here.settings, here.ledger)] == [UUID % 1]
+    assert not folder.exists()
+
+
+def test_what_may_be_gone_on_from_keeps_its_row_and_its_last_words(place):
+    """A mention in the sixth week is heard, and the task that it starts knows what was done."""
+    here = place()
+    folder, words = ended(here, 1, days=40), "The total is rounded late."
+    effects = EffectStore(folder)
+    effects.done(
+        "end", {"status": "completed", "code": "", "message": "", "outcome": Outcome(End.FINISHED, words).to_dict()}
+    )
+    effects.file.close()
+    (folder / "workspace").mkdir()
+    (folder / "workspace" / "a.txt").write_text("x" * 50)
+    for name in ("metadata.json", "end.json"):
+        (folder / name).write_text("{}")
+    everything = sorted(path.name for path in folder.iterdir())
+    assert [one.size for one in cleanup(here.settings, here.ledger, dry_run=True)] == [150]
+    assert sorted(path.name for path in folder.iterdir()) == everything
+    (removed,) = cleanup(here.settings, here.ledger)
+    assert (removed.uuid, removed.size) == (UUID % 1, 150)
+    assert sorted(path.name for path in folder.iterdir()) == ["effects.jsonl", "end.json", "metadata.json"]
+    assert cleanup(here.settings, here.ledger) == []
+    assert parent_of(here.settings, here.ledger, TaskKey.of(here.key(1))) == UUID % 1
+    assert read_parent(here.settings, here.ledger, here.forge, UUID % 1).summary == words
+    with clock.use(clock.FakeClock(clock.now() + timedelta(days=51))):
+        assert len(cleanup(here.settings, here.ledger)) == 1
+    assert not folder.exists()
+    assert left(here) == []
+
+
+def test_only_the_newest_task_of_an_issue_is_gone_on_from(place):
+    here = place()
+    folder = ended(here, 1, days=50)
+    with clock.use(clock.FakeClock(clock.now() - timedelta(days=40))):
+        claim = here.ledger.claim(here.ledger.put(here.key(1), uuid=UUID % 2), "me", 60)
+        here.ledger.end(claim.uuid, claim.attempt, "completed")
+    assert [one.uuid for one in cleanup(here.settings, here.ledger)] == [UUID % 1]
+    assert not folder.exists()
+    assert left(here) == [UUID % 2]
+
+
+def test_an_age_that_a_person_names_is_that_of_all(place):
+    here = place()
+    folder = ended(here, 1, days=40)
+    assert len(cleanup(here.settings, here.ledger, days=30)) == 1
+    assert not folder.exists()
+    assert left(here) == []
+
+
+def test_a_task_that_is_gone_on_from_since_it_was_listed_stays_whole(place):
+    here = place()
+    folder = ended(here, 1)
+
+    class Then:
+        """While cleanup works, a mention starts a task."""
+
+        def __getattr__(self, name):
+            return getattr(here.ledger, name)
+
+        def closed_before(self, before):
+            found = here.ledger.closed_before(before)
+            here.ledger.put(here.key(1), uuid=UUID % 2, parent_uuid=UUID % 1)
+            return found
+
+    assert cleanup(here.settings, Then()) == []
+    assert (folder / "messages.jsonl").exists()
+    assert sorted(left(here)) == [UUID % 1, UUID % 2]
+
+
+def test_the_tracker_of_a_solved_file_stays_while_a_later_task_lives_in_it(place):
+    here = place()
+    tracker = here.settings.base_dir.resolve() / "solve" / "one"
+    tracker.mkdir(parents=True)
+    key = here.key(1) | {"instance": str(tracker)}
+    with clock.use(clock.FakeClock(clock.now() - timedelta(days=40))):  # nobody can mention anybody there
+        for number in (1, 2):
+            claim = here.ledger.claim(here.ledger.put(key, uuid=UUID % number), "me", 60)
+            here.ledger.end(claim.uuid, claim.attempt, "completed")
+    here.ledger.put(key, uuid=UUID % 3, parent_uuid=UUID % 2)
+    assert [one.uuid for one in cleanup(here.settings, here.ledger)] == [UUID % 1]
+    assert tracker.exists()
+    here.ledger.request(UUID % 3, "stop")
+    assert len(cleanup(here.settings, here.ledger, days=-1)) == 2
+    assert not tracker.exists()
+
+
 def test_a_row_without_a_folder_goes_too(place):
     here = place()
     folder = ended(here, 1)
@@ -95,7 +197,10 @@ def test_a_row_whose_folder_lies_on_another_host_stays_for_that_host(place):
     assert len(here.ledger.list()) == 1
 
 
-@pytest.mark.parametrize("name", ["../../precious", "..", ".", "", "completed", f"{UUID % 1}/../../precious"])
+@pytest.mark.parametrize(
+    "name",
+    ["../../precious", "..", ".", "", "completed", pytest.param(f"{UUID % 1}/../../precious", id="through a task")],
+)
 def test_a_uuid_that_is_a_path_is_never_one(place, name):
     here = place()
     precious = here.folder / "precious"

@@ -4,6 +4,7 @@ import pytest
 
 from agent.config import settings_of
 from agent.context import EffectStore
+from agent.errors import ForgeRefused
 from agent.forge.local import LocalForge
 from agent.run.comments import fit, post_once
 from agent.security.redact import Redactor
@@ -43,3 +44,38 @@ def test_a_comment_is_posted_once_with_and_without_a_folder(forge, tmp_path, kep
     lines = (tmp_path / "tracker" / "issues" / "1.comments.jsonl").read_text().splitlines()
     assert len(lines) == 1
     assert "The end." in lines[0]
+
+
+class Narrow:
+    """A forge behind a proxy that takes `most` characters."""
+
+    max_comment = 1_000_000
+
+    def __init__(self, most):
+        self.most = most
+        self.posted, self.refused = [], 0
+
+    def find_comment(self, key, mark):
+        return None
+
+    def post_comment(self, key, body):
+        if len(body) > self.most:
+            self.refused += 1
+            raise ForgeRefused("host: POST: 413 Request Entity Too Large", status=413)
+        self.posted.append(body)
+        return "1"
+
+
+@pytest.mark.parametrize("most", [100_000, 30_000, 5_000])
+def test_a_comment_that_a_proxy_takes_for_too_large_is_made_shorter(most):
+    narrow = Narrow(most)
+    post_once(narrow, None, UUID, "final", lambda: "x" * 300_000, None)
+    (body,) = narrow.posted
+    assert body.startswith("xxx")
+    assert f"… cut; the whole text is in the folder of task {UUID}." in body
+    assert narrow.refused <= 4
+
+
+def test_a_short_comment_that_is_too_large_all_the_same_is_an_error():
+    with pytest.raises(ForgeRefused):
+        post_once(Narrow(10), None, UUID, "final", lambda: "x" * 300_000, None)

@@ -3,7 +3,6 @@
 import socket
 import threading
 import time
-from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -11,12 +10,8 @@ import services
 from flow_home import until
 from run_home import UUID
 
-from agent import clock
-from agent.context import TaskContextManager
-from agent.context.manager import LEASE_SECONDS
 from agent.run.courier import Courier, pointer
 from agent.run.supervisor import Supervisor
-from agent.run.task_run import RENEW_SECONDS, TaskRun
 from agent.taskqueue.broker import make_broker
 from agent.values import Status
 
@@ -81,13 +76,11 @@ def shut(*sockets):
 @pytest.fixture
 def queue():
     """The address of an empty queue, and a broker that is connected to it."""
-    address = f"{services.need(services.REDIS)}?queue=makimono-test-{uuid4().hex}"
-    broker = make_broker(address)
-    broker.connect()
-    yield address, broker
-    broker.connect()
-    broker.delete()
-    broker.close()
+    with services.queue(services.REDIS) as address:
+        broker = make_broker(address)
+        broker.connect()
+        yield address, broker
+        broker.close()
 
 
 def configured(place, address):
@@ -188,6 +181,23 @@ def test_messages_about_what_cannot_be_started_are_let_go(place):
     assert here.ledger.get(hindered).status is Status.QUEUED
 
 
+def test_a_message_whose_worker_has_not_claimed_yet_is_not_acknowledged(place, monkeypatch):
+    here = place("taskqueue: {broker: 'redis://127.0.0.1:1'}\nscheduling: {max_workers: 4}\n")
+    courier = Courier(here.settings, here.events)
+    courier.connected = True
+    supervisor = Supervisor(here.wiring, courier=courier)
+    started = []
+    monkeypatch.setattr(supervisor, "start", started.append)
+    uuid = here.row(1)
+    courier._arrived.append(Brought(uuid))
+    supervisor.start_due()
+    assert started == [uuid]
+    assert uuid in courier._held
+    assert not courier._settled
+    supervisor.settle(uuid)  # as `reap` does with what the worker reports
+    assert list(courier._settled) == [uuid]
+
+
 def test_a_producer_starts_nothing(place):
     here = place()
     uuid = here.row(1)
@@ -201,26 +211,3 @@ def test_a_pointer_says_whose_and_what(place):
     here = place()
     row = here.ledger.get(here.row(7))
     assert pointer(row) == {"uuid": UUID % 7, "user": "alice", **here.key(7)}
-
-
-def test_looks_during_a_long_turn_renew_the_lease(place):
-    """Other hosts judge by the lease alone, and a turn may take longer than it."""
-    with clock.use(clock.FakeClock()) as time:
-        here = place()
-        here.issue(1)
-        claim = here.claim(1)
-        context = TaskContextManager(
-            claim.key, claim.uuid, here.settings, attempt=claim.attempt, database=here.wiring.db
-        )
-        run = TaskRun(here.wiring, context)
-        before = here.ledger.get(claim.uuid).lease_until
-        assert run.control.poll() is None
-        assert here.ledger.get(claim.uuid).lease_until == before
-        time.move(RENEW_SECONDS)
-        assert run.control.poll() is None
-        until_then = clock.stamp(clock.now() + timedelta(seconds=LEASE_SECONDS))
-        assert here.ledger.get(claim.uuid).lease_until == until_then > before
-        here.ledger.release(claim.uuid, claim.attempt)
-        time.move(RENEW_SECONDS)
-        assert run.control.poll().code == "fenced"
-        context.close()

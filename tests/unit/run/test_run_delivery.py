@@ -1,14 +1,18 @@
 """From a changed tree to a pull request, with real git and a real tracker."""
 
+import json
 import subprocess
 
 import pytest
+from old_git import old_git  # noqa: F401 - a fixture
 from run_home import UUID
 
 from agent.context import TaskContextManager
 from agent.errors import PushRejected
+from agent.run.handler import judged
 from agent.run.task_run import TaskRun
-from agent.values import End, Outcome
+from agent.run.telling import put_in_words, tell_end
+from agent.values import End, Outcome, Status
 
 DONE = Outcome(End.FINISHED, summary="It is done.", title="Mend it")
 
@@ -23,15 +27,17 @@ def git(folder, *args):
 def run(place):
     opened = []
 
-    def start(extra="", **more):
+    def start(extra="", base="main", **more):
         here = place(extra)
-        here.issue(1, title="Mend the sum")
+        path = here.issue(1, title="Mend the sum")
+        path.write_text(path.read_text().replace("state: open", f"state: open\nbase: {base}"))
         git(here.folder, "init", "-q", "--bare", "-b", "main", "repo.git")
         git(here.folder, "clone", "-q", "repo.git", "seed")
         (here.folder / "seed" / "a.txt").write_text("a\n")
         git(here.folder / "seed", "add", "a.txt")
         git(here.folder / "seed", "commit", "-q", "-m", "First")
-        git(here.folder / "seed", "push", "-q", "origin", "HEAD:main")
+        for branch in {"main", base}:
+            git(here.folder / "seed", "push", "-q", "origin", f"HEAD:{branch}")
         context = TaskContextManager(here.key(1), UUID % 1, here.settings, user="alice", database=here.wiring.db)
         opened.append(context)
         one = TaskRun(here.wiring, context, **more)
@@ -78,6 +84,19 @@ def test_a_checkpoint_is_a_draft_and_the_end_makes_it_ready(run):
     assert "exit code 0." in pull
     subjects = git(one.place.folder / "repo.git", "log", "--format=%s", f"main..{one.workspace.branch}").splitlines()
     assert subjects == ["Mend it", "First step"]
+
+
+def test_what_a_reader_would_not_see_or_expect_is_shown_in_the_pull_request(run):
+    one = run()
+    (one.workspace.tree / "Makefile").write_text("all:\n")
+    (one.workspace.tree / "AGENTS.md").write_text("Be kind.\n")
+    (one.workspace.tree / "b.py").write_text("if access\u202e:\n    pass\n")
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    (pull,) = pulls(one)
+    assert "- `PA-05 Makefile is executed at install, build or test`\n" in pull
+    assert "- `PA-06 AGENTS.md is read by agents as instructions`\n" in pull
+    assert "- `PI-07 b.py, line 1: if access\\u202e:`\n" in pull
 
 
 def test_delivering_twice_is_delivering_once(run):
@@ -142,9 +161,7 @@ def test_a_secret_in_the_title_does_not_reach_the_history(run):
 
 
 def test_a_pull_request_that_a_person_removed_is_not_made_again(run):
-    one = run()
-    (one.workspace.tree / "b.txt").write_text("b\n")
-    one.delivery.checkpoint("Step")
+    one = with_a_draft(run)
     (one.place.folder / "tracker" / "pulls" / "1.md").unlink()
     with pytest.raises(PushRejected, match="is gone"):
         one.delivery.deliver(DONE)
@@ -160,3 +177,194 @@ def test_without_publishing_it_commits_and_checks_and_nothing_leaves(run):
     assert report.pull is None
     assert branches(one) == ["main"]
     assert pulls(one) == []
+
+
+def on_main(one, name, text):
+    """What a person pushes to main meanwhile."""
+    seed = one.place.folder / "seed"
+    git(seed, "pull", "-q", "origin", "main")
+    (seed / name).write_text(text)
+    git(seed, "add", name)
+    git(seed, "commit", "-q", "-m", f"Their {name}")
+    git(seed, "push", "-q", "origin", "HEAD:main")
+
+
+def test_a_base_that_moved_on_is_rebased_onto_and_the_check_runs_on_both(run):
+    one = run("verify: {command: 'test -e b.txt && test -e theirs.txt'}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    one.delivery.checkpoint("First step")
+    on_main(one, "theirs.txt", "t\n")
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    assert report.verdict.ok
+    subjects = git(one.place.folder / "repo.git", "log", "--format=%s", one.workspace.branch).splitlines()
+    assert subjects == ["First step", "Their theirs.txt", "First"]
+    assert (str(report.stat), len(pulls(one))) == ("1 file changed, +1 -0", 1)
+    assert "rebased onto" in one.facts()["reports"][0]
+
+
+@pytest.mark.usefixtures("old_git")
+def test_with_an_old_git_a_base_that_moved_on_is_a_note_and_no_failure(run):
+    one = run("verify: {command: 'test -e b.txt'}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    on_main(one, "theirs.txt", "t\n")
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    assert "draft: false" in pulls(one)[0]
+    assert "was not rebased onto it: git here is 2.35.1" in one.facts()["reports"][0]
+
+
+def test_a_check_that_the_moved_base_turns_red_leaves_a_draft(run):
+    one = run("verify: {command: 'test ! -e theirs.txt'}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    on_main(one, "theirs.txt", "t\n")
+    report = one.delivery.deliver(DONE)
+    assert report.problem[0] == "verify_failed"
+    assert "draft: true" in pulls(one)[0]
+
+
+def test_a_conflict_with_the_base_is_a_draft_that_names_the_files(run):
+    one = run()
+    (one.workspace.tree / "a.txt").write_text("ours\n")
+    on_main(one, "a.txt", "theirs\n")
+    report = one.delivery.deliver(DONE)
+    assert report.problem == ("conflict", "main has moved on, and the change conflicts with it in a.txt")
+    assert not report.ready
+    assert "draft: true" in pulls(one)[0]
+    assert git(one.place.folder / "repo.git", "show", f"{one.workspace.branch}:a.txt") == "ours\n"
+
+
+def test_a_conflict_is_said_in_the_last_comment_and_in_the_row(run):
+    one = run()
+    (one.workspace.tree / "a.txt").write_text("ours\n")
+    on_main(one, "a.txt", "theirs\n")
+    report = one.delivery.deliver(DONE)
+    tell_end(one, put_in_words(one, DONE, report, *judged(DONE, report)))
+    (said,) = [text for text in comments(one) if ":final -->" in text]
+    assert "`main` has moved on, and the change conflicts with it** in `a.txt`" in said
+    assert "Merge `main` into it" in said
+    assert judged(DONE, report)[:2] == (Status.FAILED, "conflict")
+
+
+def test_a_base_branch_that_is_gone_at_the_end_is_said_and_the_branch_is_there(run):
+    one = run(base="release")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    git(one.place.folder / "repo.git", "branch", "-D", "release")
+    report = one.delivery.deliver(DONE)
+    assert report.problem[0] == "base_missing"
+    assert "'release', onto which it was to go, is gone" in report.rejected
+    assert one.workspace.branch in branches(one)
+    assert pulls(one) == []
+
+
+def test_commits_of_a_person_on_our_branch_are_kept(run):
+    one = run()
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    one.delivery.checkpoint("First step")
+    seed = one.place.folder / "seed"
+    git(seed, "fetch", "-q", "origin")
+    git(seed, "checkout", "-q", "-b", "by-hand", f"origin/{one.workspace.branch}")
+    (seed / "hand.txt").write_text("h\n")
+    git(seed, "add", "hand.txt")
+    git(seed, "commit", "-q", "-m", "By hand")
+    git(seed, "push", "-q", "origin", f"HEAD:{one.workspace.branch}")
+    (one.workspace.tree / "c.txt").write_text("c\n")
+    assert one.delivery.deliver(DONE).ready
+    subjects = git(one.place.folder / "repo.git", "log", "--format=%s", one.workspace.branch).splitlines()
+    assert subjects == ["Mend it", "By hand", "First step", "First"]
+
+
+def comments(one):
+    path = one.place.folder / "tracker" / "issues" / "1.comments.jsonl"
+    return [json.loads(line)["body"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def person_sets(one, number, state):
+    path = one.place.folder / "tracker" / "pulls" / f"{number}.md"
+    path.write_text(path.read_text().replace("state: open", f"state: {state}"))
+
+
+def with_a_draft(run):
+    """A run that has shown its first step, the new file b.txt."""
+    one = run()
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    one.delivery.checkpoint("Step")
+    return one
+
+
+def merge(one, *how):
+    """What a person does with the pull request at the host, which closes it as merged."""
+    seed = one.place.folder / "seed"
+    git(seed, "pull", "-q", "origin", "main")
+    git(seed, "fetch", "-q", "origin", one.workspace.branch)
+    git(seed, "merge", "-q", *how, "FETCH_HEAD")
+    if "--squash" in how:
+        git(seed, "commit", "-q", "-m", "Squashed")
+    git(seed, "push", "-q", "origin", "HEAD:main")
+    person_sets(one, 1, "merged")
+
+
+def test_a_branch_that_somebody_removed_is_pushed_again_though_nothing_new_was_done(run):
+    one = with_a_draft(run)
+    git(one.place.folder / "repo.git", "branch", "-D", one.workspace.branch)
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    assert one.workspace.branch in branches(one)
+    assert one.reports == [f"somebody had removed the branch {one.workspace.branch}"]
+    assert len(pulls(one)) == 1
+
+
+@pytest.mark.parametrize("how", ["--no-ff", "--squash"])
+def test_what_was_done_after_a_person_merged_the_draft_goes_into_another_pull_request(run, how):
+    one = with_a_draft(run)
+    merge(one, how)
+    (one.workspace.tree / "c.txt").write_text("c\n")
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    first, second = pulls(one)
+    assert "state: merged" in first
+    assert "draft: true" in first
+    assert "state: open" in second
+    assert "draft: false" in second
+    assert "merged while the task ran" in " ".join(one.reports)
+    assert one.workspace.changed_paths() == ["c.txt"]
+    one.delivery.deliver(DONE)
+    assert len(pulls(one)) == 2
+
+
+@pytest.mark.parametrize("how", ["--no-ff", "--squash"])
+def test_a_draft_that_was_merged_with_all_that_was_done_is_said(run, how):
+    one = with_a_draft(run)
+    merge(one, how)
+    report = one.delivery.deliver(DONE)
+    assert (report.changed, report.landed, report.problem) == (False, True, ("", ""))
+    ending = put_in_words(one, DONE, report, *judged(DONE, report))
+    assert "All of it is on `main` already" in ending.final
+    assert "No file was changed" not in ending.final
+    assert len(pulls(one)) == 1
+
+
+def test_a_draft_that_is_merged_while_the_check_runs_is_not_opened_again(run):
+    one = run("verify: {command: 'true'}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    check = one.delivery.run
+
+    def meanwhile(command, timeout):
+        merge(one, "--no-ff")
+        return check(command, timeout)
+
+    one.delivery.run = meanwhile
+    report = one.delivery.deliver(DONE)
+    assert report.ready
+    assert len(pulls(one)) == 1
+    assert "Merged already: " in put_in_words(one, DONE, report, *judged(DONE, report)).final
+
+
+def test_a_draft_that_a_person_closed_stays_closed_and_that_is_said(run):
+    one = with_a_draft(run)
+    person_sets(one, 1, "closed")
+    report = one.delivery.deliver(DONE)
+    assert report.problem[0] == "pull_closed"
+    assert "was closed while the task ran" in report.rejected
+    assert "state: closed" in pulls(one)[0]
+    assert len(pulls(one)) == 1

@@ -8,8 +8,9 @@ import pytest
 import services
 from cli_home import DONE, Home
 from llm_servers import Reply, Script
+from old_git import old_git  # noqa: F401 - a fixture
 
-from agent import disk
+from agent import clock, disk
 from agent.config import load
 from agent.run.doctor import FAIL, OK, WARN, Check, examine, existing, worst
 from agent.store.db import open_tasks
@@ -59,6 +60,15 @@ def test_the_names_of_the_parts_are_announced_before_they_are_looked_at(home):
     assert steps[-2:] == ["model", "local"]
 
 
+@pytest.mark.usefixtures("old_git")
+def test_a_git_that_cannot_rebase_is_a_warning(home):
+    found = look(home)["git"]
+    assert found.state == WARN
+    assert "git 2.35.1" in found.found
+    assert "not rebased" in found.found
+    assert "2.38 or newer" in found.advice
+
+
 def test_a_configuration_that_cannot_be_read_is_a_finding_and_the_rest_is_looked_at(home):
     home.config.write_text("scheduling: {max_worker: 2}\n")
     found = look(home)
@@ -82,6 +92,17 @@ def test_a_base_dir_that_is_a_file_is_a_finding(home):
     found = look(home)
     assert found["base_dir"].state == FAIL
     assert "is not a folder" in found["base_dir"].found
+
+
+def test_the_speed_of_the_disk_is_measured_and_a_slow_one_is_a_warning(home, monkeypatch):
+    folder = disk.make_dir(home.folder / "contexts", disk.passable())
+    found = look(home)["disk speed"]
+    assert f"a sync on the disk of {folder} takes" in found.found
+    assert os.listdir(folder) == []
+    with clock.use(clock.FakeClock()) as time:
+        monkeypatch.setattr(os, "fsync", lambda _descriptor: time.move(2))
+        found = look(home)["disk speed"]
+    assert (found.state, "2,000.0 ms" in found.found) == (WARN, True)
 
 
 def test_a_base_dir_that_others_can_read_is_a_warning_with_the_command(home):
@@ -192,6 +213,23 @@ def test_a_server_that_is_not_there_fails_and_the_window_is_explained_all_the_sa
     assert "not asked" in found["window"].found
 
 
+@pytest.mark.parametrize("source", ["github", "gitlab"])
+@pytest.mark.parametrize(("scheme", "why"), [("http", "Connection refused"), ("https", "does not speak TLS")])
+def test_a_forge_that_is_not_there_is_said_in_words(home, source, scheme, why):
+    with Script(Reply({})) as server:
+        url = server.url.replace("http:", f"{scheme}:")
+        if scheme == "http":
+            server.close()
+        configure(
+            home, task_sources=f"[{source}]", **{source: f"{{base_url: '{url}', token: t-{'x' * 20}, projects: [a/b]}}"}
+        )
+        with clock.use(clock.FakeClock()):
+            found = look(home)[source]
+    assert found.state == FAIL
+    assert why in found.found
+    assert "Pool" not in found.found
+
+
 def test_a_window_that_is_smaller_than_configured_is_a_warning(home):
     routes = {
         ("GET", "/v1/models"): Reply({"data": [{"id": "m"}]}),
@@ -276,5 +314,6 @@ def test_a_server_or_broker_that_is_away_is_a_failure_without_its_password(home)
 
 
 def test_a_broker_that_answers_is_fit(home):
-    configure(home, taskqueue=f"{{broker: '{services.need(services.REDIS)}?queue=makimono-test-doctor'}}")
-    assert "answers, 0 message(s) wait" in look(home)["broker"].found
+    with services.queue(services.REDIS) as address:
+        configure(home, taskqueue=f"{{broker: '{address}'}}")
+        assert "answers, 0 message(s) wait" in look(home)["broker"].found

@@ -42,3 +42,11 @@ def test_wall_time_counts_from_the_start_of_this_process():
         assert limit() is None
         time.move(1)
         assert limit().code == "limit_wall_seconds"
+
+
+def test_a_command_that_the_kernel_ended_for_memory_ends_the_task_with_that_word():
+    settings = settings_of({"limits": {"memory": "300M"}}).limits
+    outcome = TaskLimits(settings, lambda: Used(1, 1, 0.0), ran_over=lambda: True)()
+    assert (outcome.end, outcome.code) == (End.LIMIT, "memory")
+    assert "`limits.memory` is 300M" in outcome.summary
+    assert TaskLimits(settings, lambda: Used(1, 1, 0.0))() is None

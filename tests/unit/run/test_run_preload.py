@@ -1,6 +1,7 @@
 """What the forkserver has, a worker need not load: a whole task imports nothing after the preload."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -22,7 +23,7 @@ wiring = Wiring(settings, events=Events([]))
 (uuid,) = agent.run.producer.fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
 wiring.close()
 code = agent.run.worker.process_task(settings, uuid)
-print(json.dumps([code, sorted(set(sys.modules) - loaded), "rich" in loaded, len(files), threads]))
+print(json.dumps([code, sorted(set(sys.modules) - loaded), sorted({"rich", "chardet", "charset_normalizer"} & loaded), len(files), threads]))
 """
 
 
@@ -61,9 +62,33 @@ def test_a_task_imports_nothing_that_the_forkserver_does_not_have(tmp_path):
         command = [sys.executable, "-c", CHILD]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    code, imported, rich, files, threads = json.loads(done.stdout.splitlines()[-1])
+    code, imported, unused, files, threads = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
     assert imported == []
-    assert not rich
+    assert not unused
     assert threads == 1
     assert files <= 4  # the standard ones, and the folder that is just being read
+
+
+MAIN = """
+import multiprocessing, os, sys
+with open("runs", "a") as file:
+    file.write(__name__ + " ")
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["agent.run.preload"])
+    worker = context.Process(target=os.mkdir, args=("made",))
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+
+
+def test_a_worker_does_not_run_the_main_module_of_the_daemon_again(tmp_path):
+    (tmp_path / "main.py").write_text(MAIN)
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "main.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "made").is_dir()
+    assert (tmp_path / "runs").read_text() == "__main__ "

@@ -3,8 +3,12 @@
 import pytest
 from run_home import UUID
 
+from agent import clock
 from agent.forge.local import LocalForge
-from agent.run.producer import budget_spent, enqueue, fetch_and_enqueue_tasks
+from agent.run.closing import close_from_outside
+from agent.run.producer import AT_ONCE, Poller, enqueue, fetch_and_enqueue_tasks
+from agent.run.starting import HELD, budget_spent
+from agent.run.wiring import Wiring
 from agent.values import Status
 
 
@@ -22,6 +26,28 @@ def test_an_issue_becomes_one_row_and_the_label_moves(place):
     assert poll(here) == []
     assert len(here.ledger.list()) == 1
     assert here.named("task_queued") == [{"uuid": uuid, "task": "local:local/default#1"}]
+
+
+def test_the_same_number_in_two_trackers_is_two_tasks_and_each_is_told_in_its_own(place):
+    here = place()
+    here.issue(1, title="Of the first")
+    (here.folder / "second" / "issues").mkdir(parents=True)
+    local = here.settings.local.model_copy(update={"tracker": here.folder / "second"})
+    other = Wiring(here.settings.model_copy(update={"local": local}), events=here.events)
+    text = (here.folder / "tracker" / "issues" / "1.md").read_text()
+    path = here.folder / "second" / "issues" / "1.md"
+    path.write_text(text.replace("Of the first", "Of the second"))
+    first, second = *poll(here), *fetch_and_enqueue_tasks(other.settings, other.ledger, other.forges, here.events)
+    rows = {uuid: here.ledger.get(uuid) for uuid in (first, second)}
+    assert [row.title for row in rows.values()] == ["Of the first", "Of the second"]
+    assert rows[first].key != rows[second].key
+    here.ledger.request(second, "stop")
+    close_from_outside(other, here.ledger.get(second))
+    assert "coding agent stopped" in path.read_text()
+    assert "coding agent processing" in (here.folder / "tracker" / "issues" / "1.md").read_text()
+    assert here.ledger.get(first).status is Status.QUEUED
+    assert not (here.folder / "tracker" / "issues" / "1.comments.jsonl").exists()
+    other.close()
 
 
 def test_a_crash_between_row_and_label_is_mended_by_the_next_poll(place):
@@ -42,6 +68,39 @@ def test_a_task_that_another_daemon_took_in_between_leaves_no_row(place):
     assert here.ledger.list() == []
     assert here.named("task_queued") == []
     assert "labels: [coding agent processing]" in path.read_text()
+
+
+def test_two_producers_of_one_ledger_lose_no_task_between_row_and_label(place):
+    """One has put the row, the other polls before the label has moved: the first must not find it moved, and withdraw."""
+    here = place()
+    path = here.issue(1)
+    first, second = (here.forge.getter().get_task_list()[0] for _ in range(2))
+    move, between = first.prepare, []
+
+    def slow():
+        between.append(enqueue(here.settings, here.ledger, second, here.events))
+        return move()
+
+    first.prepare = slow
+    uuid = enqueue(here.settings, here.ledger, first, here.events)
+    assert between == [None]
+    assert here.ledger.due(10) == [uuid]
+    assert "labels: [coding agent processing]" in path.read_text()
+
+
+def test_a_producer_that_died_before_the_label_is_stood_in_for_when_its_hold_is_over(place):
+    with clock.use(clock.FakeClock()) as time:
+        here = place()
+        path = here.issue(1)
+        (task,) = here.forge.getter().get_task_list()
+        held = here.ledger.put(task.get_task_key(), not_before=clock.now() + HELD)
+        assert poll(here) == []
+        assert "labels: [coding agent]" in path.read_text(), "its producer may be about to move it"
+        time.move(HELD.total_seconds())
+        assert poll(here) == []
+        assert "labels: [coding agent processing]" in path.read_text()
+        assert here.ledger.due(10) == [held]
+        assert not here.ledger.withdraw(held), "a late first one takes nothing back"
 
 
 def test_a_row_can_be_claimed_as_soon_as_the_label_has_moved(place):
@@ -171,3 +230,33 @@ def test_a_paused_task_whose_issue_is_broken_does_not_keep_the_others_asleep(pla
     assert here.ledger.get(first).status is Status.PAUSED
     assert here.ledger.get(second).status is Status.QUEUED
     assert first == UUID % 1
+
+
+def test_where_many_wait_they_are_taken_in_order_and_people_are_heard_in_between(place):
+    here = place()
+    for number in range(1, AT_ONCE * 2 + 2):
+        here.issue(number)
+    poller = Poller(here.settings, here.ledger, here.wiring.forges, here.events)
+    (one,) = poller.places
+    listed, looked = [], []
+    getter, look = one.forge.getter, one.attention.look
+    one.forge.getter = lambda: listed.append(1) or getter()
+    one.attention.look = lambda: looked.append(1) or look()
+    taken = [poller.poll() for _ in range(3)]
+    assert [len(uuids) for uuids in taken] == [AT_ONCE, AT_ONCE, 1]
+    assert (len(listed), len(looked)) == (1, 3)
+    rows = [here.ledger.get(uuid) for uuids in taken for uuid in uuids]
+    assert [int(row.task_id) for row in rows] == list(range(1, AT_ONCE * 2 + 2))
+    assert here.ledger.due(3) == [row.uuid for row in rows[:3]], "the oldest first"
+    assert poller.poll() == [], "it is not due before its interval now"
+    assert len(listed) == 1
+
+
+def test_what_did_not_wait_any_more_when_its_turn_came_is_left_alone(place):
+    here = place()
+    paths = [here.issue(number) for number in range(1, AT_ONCE + 2)]
+    poller = Poller(here.settings, here.ledger, here.wiring.forges, here.events)
+    assert len(poller.poll()) == AT_ONCE
+    paths[-1].write_text(paths[-1].read_text().replace("labels: [coding agent]", "labels: []"))
+    assert poller.poll() == []
+    assert len(here.ledger.list()) == AT_ONCE

@@ -10,7 +10,7 @@ from agent.errors import UsageError
 from agent.forge import front
 from agent.forge.local import LocalForge
 from agent.run import solo
-from agent.run.solve import on_the_tracker, path_of, repository_of
+from agent.run.solve_issue import on_the_tracker, path_of, repository_of
 from agent.values import TaskKey
 
 
@@ -100,6 +100,23 @@ def test_a_private_tracker_is_known_by_its_place_and_its_manifest(settings, tmp_
     assert solo.settings_of_tracker(settings, str(tracker)) is None
 
 
+@pytest.mark.parametrize(
+    ("origin", "name"),
+    [
+        ("/home/ann/Fix the Sum.md", "fix-the-sum"),
+        ("https://github.com/a/b/issues/7", "7"),
+        ("/tracker/issues/3.md", "3"),
+        ("/x/" + "long " * 20 + ".md", "long-long-long-long-long-long-long-long"),
+        ("/x/..md", ""),
+        ("/x/合計.md", ""),
+    ],
+)
+def test_a_branch_is_named_after_the_file_or_the_address(settings, origin, name):
+    tracker = solo.make_tracker(settings, b"---\n---\n", "/r", issue=origin)
+    assert solo.branch_name(settings, str(tracker)) == name
+    assert solo.branch_name(settings, "/another/tracker") == ""
+
+
 def test_it_goes_with_its_task_and_nothing_else_does(settings, tmp_path):
     tracker = solo.make_tracker(settings, b"---\n---\n", "/r")
     (tmp_path / "tracker").mkdir()
@@ -147,7 +164,7 @@ def test_an_issue_of_the_tracker_is_found_by_number_and_by_file_with_or_without_
     assert path_of(tracked, "#3") == tmp_path / "tracker" / "issues" / "3.md"
 
 
-@pytest.mark.parametrize("name", ["#4", "#5", "https://github.com/a/b/issues/3", "git@host:a/b"])
+@pytest.mark.parametrize("name", ["#4", "#5"])
 def test_what_is_no_open_issue_here_is_refused(tracked, name):
     with pytest.raises(UsageError):
         on_the_tracker(tracked, name)

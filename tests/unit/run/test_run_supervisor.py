@@ -1,11 +1,16 @@
 """What the supervisor decides: how many, whom not yet, who is dead, and the exit code."""
 
+import multiprocessing
+from time import sleep
+
 import pytest
 from run_home import UUID
 
 from agent import clock, disk
+from agent.context import ToolStore
 from agent.run import worker
-from agent.run.supervisor import Supervisor
+from agent.run.closing import tell_untold
+from agent.run.supervisor import Child, Supervisor
 from agent.values import Status
 
 
@@ -65,7 +70,7 @@ def test_workers_of_an_earlier_daemon_count(place):
 def test_a_row_whose_lock_is_held_lives_and_goes_back_when_it_is_not(place):
     here = place()
     claim = here.claim(1)
-    folder = worker.folder_of(here.settings, claim.uuid)
+    folder = worker.make_folder(here.settings, claim.uuid)
     supervisor = Supervisor(here.wiring)
     lock = disk.lock(folder / "lock")
     supervisor.sweep()
@@ -83,16 +88,45 @@ def test_a_task_whose_workers_die_before_they_get_anywhere_is_given_up_and_told(
     supervisor = Supervisor(here.wiring)
     for _ in range(3):
         here.ledger.claim(uuid, here.wiring.owner, 60)
-        worker.folder_of(here.settings, uuid)
+        worker.make_folder(here.settings, uuid)
         supervisor.sweep()
     row = here.ledger.get(uuid)
     assert (row.status, row.error_code) == (Status.FAILED, "poison")
+    assert tell_untold(here.wiring) == [uuid]
     assert "coding agent failed" in path.read_text()
     comments = (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text()
     assert comments.count("died 3 times in a row") == 1
     supervisor.sweep()
+    assert tell_untold(here.wiring) == []
     assert (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text() == comments
     assert uuid == UUID % 1
+
+
+def test_a_death_after_tool_calls_of_an_unfinished_turn_is_no_death_without_progress(place):
+    here = place()
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
+    deaths = []
+    for calls in (1, 1, 0, 2, 0, 0, 0):
+        here.ledger.claim(uuid, here.wiring.owner, 60)
+        tools = ToolStore(worker.make_folder(here.settings, uuid))
+        for _ in range(calls):
+            tools.add_tool_call("run_command", {"command": "make"}, "ok", "success", 900_000)
+        tools.file.close()
+        supervisor.sweep()
+        deaths.append(here.ledger.get(uuid).deaths)
+    assert deaths == [0, 0, 1, 0, 1, 2, 3]
+    row = here.ledger.get(uuid)
+    assert (row.status, row.error_code, row.tool_call_count) == (Status.FAILED, "poison", 4)
+
+
+def test_a_list_of_tool_calls_that_cannot_be_read_shows_no_progress(place):
+    here = place()
+    uuid = here.row(1)
+    here.ledger.claim(uuid, here.wiring.owner, 60)
+    (worker.make_folder(here.settings, uuid) / "tools.jsonl").mkdir()
+    Supervisor(here.wiring).sweep()
+    assert here.ledger.get(uuid).deaths == 1
 
 
 def test_nothing_is_started_while_draining(place):
@@ -102,3 +136,47 @@ def test_nothing_is_started_while_draining(place):
     supervisor.drain()
     supervisor.step()
     assert supervisor.children == {}
+
+
+def test_a_worker_that_cannot_be_forked_is_tried_again(place, time):
+    """Somebody killed the forkserver while it was asked."""
+
+    class Dying:
+        def Pipe(self, duplex):
+            return multiprocessing.Pipe(duplex)
+
+        def Process(self, **_):
+            return self
+
+        def start(self):
+            raise EOFError
+
+    here = place()
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
+    supervisor.context = Dying()
+    supervisor.start_due()
+    assert supervisor.children == {}
+    assert [said["uuid"] for said in here.named("worker_died")] == [uuid]
+    assert supervisor.startable() == []
+    time.move(2)
+    assert supervisor.startable() == [uuid]
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_a_worker_that_a_drain_ends_before_it_has_begun_has_not_died(place, draining):
+    here = place()
+    uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=sleep, args=(60,))
+    process.start()
+    send.close()
+    supervisor.children[uuid] = Child(process, receive)
+    supervisor.draining = draining
+    process.terminate()
+    process.join()
+    supervisor.reap()
+    assert not supervisor.busy()
+    assert len(here.named("worker_died")) == (0 if draining else 1)
+    assert here.ledger.get(uuid).status is Status.QUEUED

@@ -7,9 +7,10 @@ from run_home import UUID
 
 from agent import clock
 from agent.context import TaskContextManager
+from agent.run.handler import judged
 from agent.run.progress import EDIT_SECONDS, WAIT_SECONDS
 from agent.run.task_run import TaskRun
-from agent.run.telling import tell
+from agent.run.telling import put_in_words, tell_end, tell_pause
 from agent.values import End, Outcome
 
 
@@ -29,6 +30,13 @@ def run(place):
     yield start
     for context in opened:
         context.close()
+
+
+def tell(run, outcome):
+    if outcome.end in (End.PAUSED, End.ASKED):
+        tell_pause(run, outcome)
+    else:
+        tell_end(run, put_in_words(run, outcome, None, *judged(outcome, None)))
 
 
 def comments(run):
@@ -92,7 +100,7 @@ def test_every_end_is_told_however_far_the_run_came(run, end):
     one = run()
     one.progress.start()
     for _ in range(2):  # and not twice
-        tell(one, Outcome(end, summary="Because key-of-the-test.", code="some_code"), None)
+        tell(one, Outcome(end, summary="Because key-of-the-test.", code="some_code"))
     after = [body for body in comments(one) if ":progress -->" not in body]
     assert len(after) == (0 if end is End.PAUSED else 1)
     assert "key-of-the-test" not in "".join(comments(one))
@@ -112,13 +120,13 @@ def test_a_comment_is_cut_to_what_the_forge_takes_and_cannot_hold_a_marker(run):
 def test_what_the_work_tree_reports_reaches_the_person(run):
     one = run()
     one.reports += ["submodules are not checked out: libs/x", "submodules are not checked out: libs/x"]
-    tell(one, Outcome(End.FINISHED, summary="Done."), None)
+    tell(one, Outcome(End.FINISHED, summary="Done."))
     assert comments(one)[-1].count("- Note: submodules are not checked out: libs/x") == 1
 
 
 def test_without_publishing_nothing_is_said(run):
     one = run(publishing=False)
-    tell(one, Outcome(End.FINISHED, summary="Done."), None)
+    tell(one, Outcome(End.FINISHED, summary="Done."))
     one.label("done")
     assert comments(one) == []
     assert "labels: [coding agent]" in (one.place.folder / "tracker" / "issues" / "1.md").read_text()
@@ -126,7 +134,7 @@ def test_without_publishing_nothing_is_said(run):
 
 def test_no_comment_holds_what_a_terminal_obeys(run):
     first = run()
-    tell(first, Outcome(End.ANSWERED, summary="\x1b[2J\x1b]0;x\x07red\u202e and\r\nblue\x07"), None)
+    tell(first, Outcome(End.ANSWERED, summary="\x1b[2J\x1b]0;x\x07red\u202e and\r\nblue\x07"))
     (said,) = [one for one in comments(first) if "blue" in one]
     assert "red and\nblue" in said
     assert not set(said) & set("\x1b\x07\r\u202e")

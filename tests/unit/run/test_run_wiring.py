@@ -3,6 +3,7 @@
 import pytest
 
 from agent.errors import ConfigError
+from agent.run.daemon import Daemon
 from agent.run.wiring import Wiring
 from agent.values import TaskKey
 
@@ -18,6 +19,13 @@ def test_an_instance_that_is_not_configured_is_named_with_those_that_are(place):
     with pytest.raises(ConfigError, match="/elsewhere") as error:
         here.wiring.forge_of(key)
     assert here.forge.instance in str(error.value)
+
+
+def test_a_daemon_whose_configuration_is_wrong_has_neither_started_nor_stopped(place):
+    here = place("task_sources: [local, github]\n")
+    with pytest.raises(ConfigError, match=r"github\.token is not set"):
+        Daemon(here.settings, here.events).run(once=True)
+    assert here.said == []
 
 
 def test_connections_are_opened_when_they_are_needed_and_closed_once(place):

@@ -26,14 +26,14 @@ def signals():
 def test_only_a_uuid_in_its_one_form_becomes_a_folder(place, name):
     here = place()
     with pytest.raises(ValueError):
-        worker.folder_of(here.settings, name)
+        worker.make_folder(here.settings, name)
     assert not (here.settings.base_dir / "running").exists()
 
 
 def test_a_task_that_somebody_holds_is_left_alone(place):
     here = place()
     uuid = here.row(1)
-    lock = disk.lock(worker.folder_of(here.settings, uuid) / "lock")
+    lock = disk.lock(worker.make_folder(here.settings, uuid) / "lock")
     receive, send = multiprocessing.Pipe(duplex=False)
     assert worker.process_task(here.settings, uuid, send) == 0
     assert receive.recv() == "lost"

@@ -36,7 +36,8 @@ print(say("id -u; echo x > f; cat f"))
 print(say("grep -E '^Cap(Eff|Bnd)|NoNew' /proc/self/status | tr -d '\\\\n'"))
 print(say("touch /etc/x 2>&1 | grep -c -E 'Read-only|denied'"))
 print(say("cat /proc/*/environ 2>/dev/null | tr '\\\\0' '\\\\n' | grep -c OUTSIDE"))
-print(say("bomb() { bomb | bomb & }; bomb; sleep 0.2; echo survived") if verdict.kind == "bubblewrap" else "survived")
+looped = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"  # needs no process, of which the bomb may leave none
+print(say(f"bomb() {{ bomb | bomb & }}; bomb; {looped}; echo survived") if verdict.kind == "bubblewrap" else "survived")
 print(say("sleep 40", timeout=0.5), proc.end_tree("3b241101-e2bb-4255-8caf-4136c566a962"))
 """
 

@@ -1,8 +1,18 @@
 """Data from outside is one region, whatever it says."""
 
+import re
+
 import pytest
 
-from agent.security.fence import defuse, fence, new_marker, regions
+from agent.security.fence import defuse, fence, new_marker
+
+
+def regions(prompt: str, marker: str) -> list[str]:
+    """What stands between the fences of `marker` in `prompt`, in order."""
+    name = re.escape(marker)
+    return re.findall(
+        rf"^<<<UNTRUSTED {name} [^\n]*>>>\n(.*?)\n<<<END UNTRUSTED {name}>>>$", prompt, re.DOTALL | re.MULTILINE
+    )
 
 
 def test_a_marker_is_random_and_has_96_bits():

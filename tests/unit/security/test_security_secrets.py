@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from agent.security.secrets import scan, scan_content
+from agent.security.secrets import scan
 
 TAIL = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -98,12 +98,6 @@ def test_findings_are_limited():
     found = scan([diff(*(f"+{n} ghp_{TAIL}" for n in range(80)))])
     assert len(found) == 51
     assert found[-1].startswith("and more")
-
-
-def test_plain_content_is_looked_at_line_by_line():
-    assert scan_content([b"a\nb ghp_", TAIL.encode(), b"\n"], "the pull request's body") == [
-        "SE-02 GitHub token in the pull request's body, line 2"
-    ]
 
 
 def test_a_real_diff_of_git_is_understood(tmp_path):

@@ -1,7 +1,7 @@
 """Nothing printed can do more than be read."""
 
 from agent.security.terminal import plain
-from agent.security.visible import visible
+from agent.security.visible import hidden, visible
 
 
 def test_a_terminal_gets_text_only():
@@ -23,3 +23,22 @@ def test_a_diff_shows_what_it_hides():
 def test_look_alike_letters_in_a_word_are_counted():
     assert visible("+def l\u043egin(): pass  # логин").findings == {"PI-19": 1}
     assert visible("+def login(): größe, 変数name").findings == {}
+
+
+def test_the_lines_that_a_change_hides_something_in_are_listed_and_no_others():
+    diff = (
+        "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,2 +1,6 @@\n"
+        "+\ufeff# größe, 日本語, ❤\ufe0f 👩\u200d💻\r\n"
+        "-if access\u202e:\n"
+        " kept = '\u202e'\n"
+        f"+{'x' * 200} if access\u202e != 'user':{'y' * 200}\n"
+        "+l\u043egin()\n+tab\there\n+e\rmpty\n"
+    ).encode()
+    assert hidden([diff[:90], diff[90:]]) == [
+        f"PI-07 a.py, line 3: …{'x' * 50} if access\\u202e != 'user':{'y' * 43}…",
+        "PI-19 a.py, line 4: l\u043egin()",
+        "PI-10 a.py, line 6: e\\u000dmpty",
+    ]
+    many = b"@@ -0,0 +1,30 @@\n" + "+\u200b\n".encode() * 30
+    assert len(hidden([many])) == 11
+    assert hidden([many])[-1] == "and more; the first 10 are listed"

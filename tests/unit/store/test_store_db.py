@@ -149,7 +149,7 @@ def test_many_processes_may_open_a_new_database_at_once(tmp_path):
         children.append(pid)
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * 6
     database = db.open_tasks(tmp_path)
-    assert database.run("task_counts") == [{"status": "running", "count": 6}]
+    assert database.run("ledger_counts") == [{"status": "running", "count": 6}]
     database.close()
 
 
@@ -193,7 +193,7 @@ def test_a_database_that_stays_busy_is_tried_three_times_and_named(tasks):
 def test_one_connection_serves_several_threads(tasks):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: insert(tasks, str(number), task_id=str(number)), range(40)))
-    assert tasks.run("task_counts") == [{"status": "running", "count": 40}]
+    assert tasks.run("ledger_counts") == [{"status": "running", "count": 40}]
 
 
 def test_a_connection_from_before_the_fork_is_refused(tasks):
@@ -201,7 +201,7 @@ def test_a_connection_from_before_the_fork_is_refused(tasks):
     if pid == 0:
         code = 1
         try:
-            tasks.run("task_counts")
+            tasks.run("ledger_counts")
         except LedgerError as error:
             code = 0 if "before the fork" in str(error) else 2
         finally:
@@ -251,6 +251,16 @@ def test_a_ratio_is_learnt_kept_and_bounded(tmp_path, tasks):
         ratios.learn("other", 200, 1_000_000)
     assert ratios.get("other") == pytest.approx(3.0, abs=0.001)
     assert ratios.learn("third", 199, 400) == ratios.learn("third", 1000, 0) == 1.0
+
+
+def test_a_settled_ratio_is_written_again_only_for_news(tasks):
+    ratios = TokenRatios(tasks)
+    for _ in range(5):
+        ratios.learn("m", 1000, 1500)
+    assert ratios.learn("m", 1000, 1507) == 1.5
+    assert tasks.run("ratio_get", model="m")[0]["samples"] == 3
+    assert ratios.learn("m", 1000, 1600) == 1.53
+    assert tasks.run("ratio_get", model="m")[0]["samples"] == 4
 
 
 def test_the_rule_of_learning_is_the_one_of_the_counters(tasks):

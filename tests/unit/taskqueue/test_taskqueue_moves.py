@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,12 @@ def test_a_folder_is_alive_while_its_lock_is_held_or_once_it_is_completed(tmp_pa
     assert not is_alive(row("a"))
     (tmp_path / "completed/a").mkdir(parents=True)
     assert is_alive(row("a"))
+
+
+def test_a_folder_whose_lock_cannot_be_looked_at_is_not_taken_for_dead(tmp_path):
+    row = SimpleNamespace(uuid="u")
+    (tmp_path / "running" / "u" / "lock").mkdir(parents=True)
+    assert alive_by_lock(tmp_path)(row)
 
 
 def test_a_row_of_a_newer_schema_is_read_and_nulls_are_defaults():

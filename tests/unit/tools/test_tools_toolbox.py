@@ -1,9 +1,11 @@
 """The toolbox: schemas, arguments, caps, masks, faults, state."""
 
 import json
+import os
 
 import pytest
 
+from agent import proc
 from agent.errors import DiskError, SandboxUnavailable, ToolError
 from agent.tools.base import TOOLS, Product, schema
 from agent.values import End, Finished
@@ -224,6 +226,20 @@ def test_commands_tell_their_exit_code_and_keep_partial_output(box):
     assert "ended after 1 s" in result.content
     assert "before" in result.content
     assert box.run("run_command", {"command": "true"}).content == "[exit code 0]\n(no output)"
+
+
+def test_a_command_that_was_interrupted_is_not_called_too_slow(make_box, tree):
+    def interrupted(command, timeout, spool):
+        argv = ["/bin/sh", "-c", command]
+        seen = (tree / "begun").exists
+        return proc.run(argv, env={"PATH": os.defpath}, timeout=timeout, cwd=tree, spool=spool, stop=seen)
+
+    box = make_box(run=interrupted)
+    result = box.run("run_command", {"command": "echo before; touch begun; sleep 60", "timeout": 90})
+    assert result.status == "error"
+    assert "interrupted from outside" in result.content
+    assert "90 s" not in result.content
+    assert "before\n" in f"{result.content}\n"
 
 
 @pytest.mark.parametrize(

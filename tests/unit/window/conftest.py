@@ -80,8 +80,8 @@ class Task:
         """A briefing that leaves about that little; `tokens` by the counter, as everything here."""
         return self.begin(task="word " * round(tokens / (self.store.counter.count("word " * 1000) / 1000)))
 
-    def group(self, size=400, calls=1, name="read_file", **arguments):
-        """An assistant message with calls and their results of about `size` tokens each."""
+    def group(self, size=400, calls=1, name="read_file", *, usage=None, **arguments):
+        """An assistant message with calls and their results of about `size` tokens each; `usage` is its report."""
         ids = []
         for _ in range(calls):
             self.calls += 1
@@ -90,6 +90,7 @@ class Task:
             "assistant",
             f"Step {self.calls}.",
             tool_calls=[{"id": one, "name": name, "arguments": arguments or {"path": f"f{one}.py"}} for one in ids],
+            usage=usage,
         )
         for number, one in enumerate(ids):
             self.store.add_message(

@@ -377,6 +377,9 @@ def test_case_25_strategies_without_a_model_ask_none(new_task):
             task.group(500)
             if task.compressor.should_compress():
                 task.compressor.compress()
+        task.window.make_room(ContextOverflow("too long"))  # and a server's word changes nothing of it
+        task.group(100)
+        task.window.make_room(ContextOverflow("too long"))
         assert task.writer.requests == []
         assert task.store.summaries.count_summaries() == 0
         assert task.events("compaction")
@@ -454,6 +457,22 @@ def test_what_summarising_cost_is_recorded_with_the_summary(new_task):
     task.writer.summary = Answer(GOOD, usage=Usage(4000, 60))
     task.compressor.compress()
     assert task.store.totals().usage == Usage(4000, 60)
+
+
+def test_what_a_summary_cost_that_was_not_used_is_recorded_with_the_next(new_task):
+    from agent.values import Answer
+
+    task = new_task("Error: 500", GOOD, strategy="summary").begin().fill(14)
+    task.writer.summary = Answer("Error: 500", usage=Usage(3000, 10))
+    task.compressor.compress()
+    assert task.store.totals().usage == Usage()
+    task.fill(14)
+    task.writer.summary = Answer(GOOD, usage=Usage(4000, 60, 50))
+    assert task.compressor.compress() == 1
+    assert task.store.totals().usage == Usage(7000, 70, 50)
+    task.fill(14)
+    task.compressor.compress()
+    assert task.store.totals().usage == Usage(7000, 70, 50), "no answer is counted twice"
 
 
 def test_keep_recent_messages_is_rounded_down_when_they_do_not_fit(new_task):

@@ -291,6 +291,23 @@ def test_case_34_a_prompt_that_ollama_cut_without_a_word_is_an_overflow(task_of)
     assert task.context.learnt_window("m") == task.window.limits.window
 
 
+@pytest.mark.parametrize("wire", ["openai", "ollama", "lmstudio", "anthropic"])
+def test_an_answer_that_ended_because_the_window_was_full_makes_room_before_the_next(task_of, wire):
+    """The output side: 200, `length`, and prompt and answer together as long as the window; nothing of it is an error."""
+    task = task_of(wire, None, 10**9)
+    call = {"id": "call_9", "name": "write_file", "arguments": {"path": "a.py"}}
+    full = says(wire, "Half", [call], finish="length", usage=(32_000, 768))
+    task.server.replies = [full, says(wire, "Done.", usage=(6000, 3))]
+    task.loop.ask()
+    assert task.loop.model.last.finish_reason == "length"
+    task.store.add_message("tool", "not run", tool_name="write_file")
+    assert task.window.past_the_mark()
+    before = len(task.server.asked[-1].body)
+    assert task.loop.ask()[0] == "Done."
+    assert len(task.server.asked[-1].body) < before
+    assert task.window.limits.window == 32_768
+
+
 def test_another_model_does_not_inherit_what_was_learnt(task_of):
     wire, status, body, _ = WAYS["openai maximum"]
     task = task_of(wire, refusal(status, body), 22_000)

@@ -148,8 +148,11 @@ class Run:
                 made.append({"id": f"call_{self.calls}", "name": "read_file", "arguments": arguments})
             usage = None
             if kind == "reported" and self.requests:
+                if self.store.last()["role"] != "assistant":
+                    self.request()  # a report is of the request that was sent, also right behind a compaction
                 prompt = round(self.window.planned * (1.0 if seed % 2 else 1.1))
-                usage = Usage(prompt, 40)
+                said = {"role": "assistant", "content": words(seed, 20), "tool_calls": _sent(made)}
+                usage = Usage(prompt, strict_server.cost({"messages": [said]}))
                 self.client.last = Answer("x", usage=usage)
             self.store.add_message("assistant", words(seed, 20), tool_calls=made, usage=usage)
             for number, one in enumerate(made):
@@ -199,6 +202,17 @@ class Run:
         assert groups == {seq for seq in recorded.values() if seq >= min(groups, default=0)}, (
             "the newest, without a gap"
         )
+
+
+def _sent(calls):
+    return [
+        {
+            "id": one["id"],
+            "type": "function",
+            "function": {"name": one["name"], "arguments": json.dumps(one["arguments"])},
+        }
+        for one in calls
+    ]
 
 
 def judge_openai(run, body):
@@ -278,8 +292,8 @@ def test_every_request_that_leaves_is_legal_fits_and_has_what_matters(steps, **h
         run = Run(Path(folder), **how)
         try:
             for step in steps:
-                run.step(*step)
                 try:
+                    run.step(*step)
                     if run.store.last()["role"] != "assistant":
                         _, messages = run.request()
                         run.check_groups(messages)

@@ -11,6 +11,7 @@ from agent import clock
 from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.llm import make_client
+from agent.values import Usage
 from agent.window import make_window
 from agent.window.summary import FILES
 
@@ -45,6 +46,16 @@ WAYS = {
 }
 
 
+def fill(store, window):
+    """Turns that read files, until the window says that it is time."""
+    number = 0
+    while not window.past_the_mark():
+        number += 1
+        calls = [{"id": f"c{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}]
+        store.add_message("assistant", f"Step {number}.", tool_calls=calls)
+        store.add_message("tool", f"line {number} of the file\n" * 50, tool_call_id=f"c{number}")
+
+
 @pytest.fixture
 def task_of(tmp_path):
     opened = []
@@ -61,12 +72,7 @@ def task_of(tmp_path):
         store.add_message("system", "You are careful.")
         store.add_message("user", "Fix the bug. RULE: never touch setup.py.")
         window = make_window(settings, context, client)
-        number = 0
-        while not window.past_the_mark():
-            number += 1
-            calls = [{"id": f"c{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}]
-            store.add_message("assistant", f"Step {number}.", tool_calls=calls)
-            store.add_message("tool", f"line {number} of the file\n" * 50, tool_call_id=f"c{number}")
+        fill(store, window)
         return server, context, window
 
     yield make
@@ -96,3 +102,39 @@ def test_nothing_of_a_bad_summary_is_kept_and_the_next_means_is_used(task_of, wa
     view = [orjson.loads(line) for line in (folder / "current.jsonl").read_bytes().splitlines()]
     assert view[1]["content"].endswith("RULE: never touch setup.py.")
     assert window.plan().tokens <= window.limits.compress_at
+
+
+def test_a_cheaper_model_on_another_server_writes_the_summaries_in_pieces_of_its_own_window(tmp_path):
+    """Its window, its wire and its name; the conversation's own model is not asked, and what it cost is counted."""
+    said = "Read f1.py to f60.py; line numbers were looked at. Remaining: the tests."
+    shown = {("POST", "/api/show"): Reply({"model_info": {"qwen3.context_length": 4096}})}
+    with Script(says("openai", "not asked")) as talker, Script(says("ollama", said, usage=(900, 30)), routes=shown) as small:  # fmt: skip
+        storage = {"base_dir": str(tmp_path / "contexts"), "durability": "none", "strategy": "summary"}
+        storage["summary_model"] = {"provider": "ollama", "model": "small"}
+        llm = {
+            "provider": "openai",
+            "openai": {"model": "m", "context_length": 32_768, "base_url": talker.url, "api_key": "k"},
+            "ollama": {"model": "large", "context_length": 65_536, "base_url": small.url},
+        }
+        settings = settings_of({"context_storage": storage, "llm": llm})
+        with TaskContextManager(KEY, "u-1", settings) as context:
+            store = context.get_message_store()
+            client = make_client(settings, store, context.context_dir)
+            store.add_message("system", "You are careful.")
+            store.add_message("user", "Fix the bug.")
+            window = make_window(settings, context, client)
+            fill(store, window)
+            assert window.compressor.compress() == 1
+            assert not window.past_the_mark()
+            view = [orjson.loads(line) for line in store.get_current_context_file().read_bytes().splitlines()]
+            client.close()
+            window.compressor.llm_client.close()
+            assert store.totals().usage == Usage(900 * len(small.asked), 30 * len(small.asked)), "each piece counts"
+    assert view[2] == {"role": "assistant", "content": said}
+    assert talker.asked == []
+    assert len(small.asked) >= 4
+    for request in small.asked:
+        assert (request.path, request.json["model"]) == ("/api/chat", "small")
+        assert request.json["options"]["num_ctx"] == 4096
+        assert len(request.json["messages"][0]["content"]) < 4 * 4096
+    assert "[SUMMARY SO FAR]: " + said in small.asked[-1].json["messages"][0]["content"]

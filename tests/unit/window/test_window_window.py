@@ -177,6 +177,36 @@ def test_what_a_report_taught_is_in_the_next_estimate_of_the_same_task(new_task)
     assert sum(layers.values()) == pytest.approx(task.window.plan().tokens, abs=3)
 
 
+@pytest.mark.parametrize("strategy", ["mask", "sliding_window"])
+def test_right_after_a_compaction_only_what_was_never_reported_is_estimated(new_task, strategy):
+    """A server that counts tools and system prompt twice as high, and results a little lower."""
+    task = new_task(GOOD, strategy=strategy, durability="none").begin()
+    assembler = task.window.assembler
+
+    def told():
+        seen = assembler.view.read()
+        head = seen.head + seen.briefing + assembler.fixed()
+        return 2 * head + round(0.92 * (seen.tokens - seen.head - seen.briefing))
+
+    while not task.window.past_the_mark():
+        before = assembler.view.read().tokens
+        task.group(300, usage={"prompt_tokens": told(), "completion_tokens": 20})
+        assert assembler.view.read().tokens > before
+    assert task.window.make_room()
+    assert task.store.survey.reported == 0
+    assert assembler.tokens_in_use() == pytest.approx(told(), rel=0.04)
+    again = make_window(task.settings, task, task.writer)
+    assert again.assembler.tokens_in_use() == assembler.tokens_in_use()
+
+
+def test_a_report_of_only_what_was_not_cached_is_no_measure_of_what_was_kept(new_task):
+    task = new_task(GOOD, strategy="sliding_window", durability="none").begin()
+    while not task.window.past_the_mark():
+        task.group(300, usage={"prompt_tokens": 10, "completion_tokens": 5})
+    task.window.make_room()
+    assert task.window.assembler.tokens_in_use() == task.window.assembler.estimate()
+
+
 def test_a_learnt_ratio_moves_the_mark_and_what_a_compaction_leaves(new_task):
     ratios = MemoryRatios()
     ratios.learn("phi4", 1000, 2000)

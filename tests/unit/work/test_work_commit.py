@@ -91,6 +91,25 @@ def test_all_kinds_of_changes_survive(source, make_workspace):
     )
 
 
+def test_the_longest_names_and_paths_are_committed_told_in_short_and_published(source, make_workspace):
+    workspace = make_workspace(source)
+    names = ["n" * 255, "合" * 85, "-rf", "--upload-pack=x", "a\tb", '"quoted"', " ", "*"]
+    for name in names:
+        (workspace.tree / name).write_text("x\n")
+    deep = workspace.tree
+    for _ in range(30):
+        deep = deep / ("d" * 120)
+    os.makedirs(deep)
+    here = os.open(deep, os.O_DIRECTORY)
+    os.close(os.open("leaf", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    assert commit(workspace)
+    assert {*names, "/".join(["d" * 120] * 30 + ["leaf"])} == set(workspace.changed_paths())
+    assert workspace.diff_stat().files == len(names) + 1
+    assert workspace.uncommitted() == []
+    assert workspace.guard() == []
+
+
 def test_what_tests_and_builds_leave_behind_is_not_committed(source, make_workspace):
     source.write(".gitignore", "/dist/\n!keep.log\n")
     source.commit()

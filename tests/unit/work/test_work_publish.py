@@ -5,7 +5,8 @@ import os
 import pytest
 from work_repos import ENV, OTHER_UID, Receipts, Source, commit, sh
 
-from agent.errors import GitError, PolicyViolation, PushRejected, WorkError
+from agent import clock, proc
+from agent.errors import GitError, PolicyViolation, PushRejected, RemoteAway, RemoteRefused, WorkError
 from agent.gitcmd import git
 from agent.security import secrets
 from agent.work import Mirror, Publisher
@@ -46,6 +47,43 @@ def test_a_later_commit_moves_the_branch(source, make_workspace):
     second = change(workspace, "two.txt")
     assert publisher(workspace, effects).push() == second
     assert source.git("rev-parse", BRANCH).strip() == second
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["one", "two"])
+def test_a_commit_of_ours_that_this_disk_lost_is_taken_up_again(first, source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    if first:
+        change(workspace, "first.txt")
+        publisher(workspace, effects).push()
+    before, pushed = workspace.head(), workspace.state.pushed
+    made = change(workspace)
+    publisher(workspace, effects).push()
+    git("update-ref", f"refs/heads/{BRANCH}", before, git_dir=workspace.git_dir)
+    workspace.update_state(pushed=pushed)
+    (workspace.tree / "later.txt").write_text("x\n")
+    workspace.mirror.fetch()
+    again = publisher(workspace, effects)
+    again.take_up()
+    assert (workspace.head(), workspace.state.pushed) == (made, made)
+    assert workspace.uncommitted() == ["later.txt"]
+    newest = commit(workspace, "later")
+    assert again.push() == newest
+    assert source.git("rev-parse", BRANCH).strip() == newest
+    assert source.git("rev-parse", f"{BRANCH}~1").strip() == made
+
+
+def test_a_commit_of_somebody_else_is_not_taken_up(source, make_workspace):
+    workspace = make_workspace(source)
+    effects = Receipts()
+    made = change(workspace)
+    publisher(workspace, effects).push()
+    source.git("checkout", "-q", BRANCH)
+    source.write("theirs.txt", "x\n")
+    source.commit("theirs")
+    workspace.mirror.fetch()
+    publisher(workspace, effects).take_up()
+    assert workspace.head() == made
 
 
 def test_a_commit_is_pushed_once(source, make_workspace):
@@ -222,6 +260,19 @@ def test_a_commit_that_was_checked_is_not_checked_again_but_a_new_one_is(source,
     assert b"two.txt" in seen[1]
 
 
+def test_the_other_half_of_a_push_is_not_ended_with_its_task(source, make_workspace):
+    hook = source.path / ".git/hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nenv > seen\n")
+    hook.chmod(0o755)
+    workspace = make_workspace(source)
+    change(workspace)
+    publisher(workspace, env={proc.MARK: "11111111-2222"}).push()
+    seen = (source.path / ".git/seen").read_text()
+    assert "GIT_DIR=" in seen
+    assert proc.MARK not in seen
+
+
 def test_a_refusing_hook_of_the_other_side_is_told(source, make_workspace):
     hook = source.path / ".git/hooks/pre-receive"
     hook.parent.mkdir(exist_ok=True)
@@ -236,6 +287,62 @@ def test_a_refusing_hook_of_the_other_side_is_told(source, make_workspace):
     assert workspace.head() == made
     hook.unlink()
     assert publisher(workspace, effects).push() == made
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "advice"),
+    [
+        ("error: GH006: Protected branch update failed", "branch_protected", "let the account push"),
+        ("GitLab: You are not allowed to push code to protected branches on this project.", "branch_protected", "rule"),
+        ("error: GH013: Repository rule violations found", "branch_protected", "a rule protects this name"),
+        ("GitLab: You are not allowed to push code to this project.", "push_forbidden", "Developer on GitLab"),
+        ("ERROR: Permission to acme/web.git denied to makimono.", "push_forbidden", "Write on GitHub"),
+        ("This repository was archived so it is read-only.", "repository_archived", "unarchive it"),
+        ("commit message must name a ticket", "push_rejected", "look at the rules"),
+    ],
+)
+def test_each_refusal_of_a_push_has_its_code_and_what_to_do(words, code, advice, source, make_workspace):
+    hook = source.path / ".git/hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    workspace = make_workspace(source)
+    made = change(workspace)
+    with pytest.raises(PushRejected, match=advice) as caught:
+        publisher(workspace).push()
+    assert caught.value.code == code
+    assert words.split(": ")[-1] in str(caught.value)
+    assert workspace.head() == made
+
+
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+def test_a_push_of_the_same_branch_that_is_under_way_is_waited_for(whose, source, make_workspace):
+    """The attempt before was cut off while the other side still went on."""
+    workspace = make_workspace(source)
+    made = change(workspace)
+    arrives = made if whose == "ours" else source.git("rev-parse", "main").strip()
+    hook = source.path / ".git/hooks/update"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f'#!/bin/sh\nrm -f "$0"\ngit update-ref "$1" {arrives}\n')
+    hook.chmod(0o755)
+    with clock.use(clock.FakeClock()) as time:
+        if whose == "ours":
+            assert publisher(workspace).push() == made
+            assert time.slept == [1.0]
+        else:
+            with pytest.raises(PushRejected, match="stale info") as caught:
+                publisher(workspace).push()
+            assert caught.value.code == "branch_moved"
+    assert source.git("rev-parse", BRANCH).strip() == arrives
+
+
+def test_a_branch_that_is_in_the_way_of_our_name_is_said(source, make_workspace):
+    workspace = make_workspace(source)
+    source.git("branch", "makimono")  # a file where ours needs a folder
+    change(workspace)
+    with pytest.raises(PushRejected, match="in the way") as caught:
+        publisher(workspace).push()
+    assert caught.value.code == "branch_taken"
 
 
 def test_an_other_side_that_is_gone_is_an_error_of_its_own(source, make_workspace):
@@ -303,6 +410,37 @@ def test_an_expired_token_is_asked_for_once_more(served, tmp_path):
     assert mirror.default_branch() == "main"
 
 
+def test_a_token_that_can_be_made_anew_is_renewed_once_after_a_refusal(served, tmp_path):
+    _, url, _ = served
+    tokens, renewed = ["expired"], []
+
+    def renew():
+        renewed.append(tokens.pop())
+        tokens.append("good-password")
+
+    mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", tokens[0]), renew=renew)
+    mirror.fetch()
+    assert mirror.default_branch() == "main"
+    assert renewed == ["expired"]
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/x.git", "https://nowhere.invalid/x.git"])
+def test_an_other_side_that_cannot_be_reached_is_away_not_refusing(address, tmp_path):
+    with pytest.raises(RemoteAway, match="cannot be reached"):
+        Mirror(tmp_path / "c", "h", "o", "r", address).fetch()
+
+
+def test_a_server_that_fails_is_away(served, make_workspace, tmp_path):
+    server, url, _ = served
+    mirror = Mirror(tmp_path / "contexts", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
+    mirror.fetch()
+    workspace = make_workspace(None, mirror=mirror)
+    change(workspace)
+    server.status = 502
+    with pytest.raises(RemoteAway, match="502"):
+        publisher(workspace).push()
+
+
 def test_a_token_that_stays_refused_is_told_without_it(served, tmp_path):
     _, url, _ = served
     mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "wrong-password"))
@@ -319,7 +457,7 @@ def test_a_token_without_the_right_to_push_keeps_the_commit(served, make_workspa
     workspace = make_workspace(None, mirror=mirror)
     made = change(workspace)
     server.forbid = True
-    with pytest.raises(PushRejected, match="check the token"):
+    with pytest.raises(RemoteRefused, match="check the token"):
         publisher(workspace).push()
     assert workspace.head() == made
     server.forbid = False

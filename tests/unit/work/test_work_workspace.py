@@ -70,7 +70,7 @@ def test_a_base_named_by_the_issue_is_used(source, make_workspace):
 
 def test_a_base_that_is_not_there_names_those_that_are(source, make_workspace):
     source.git("branch", "develop")
-    with pytest.raises(BaseMissing, match=r"'mian' does not exist.*there are: develop, main"):
+    with pytest.raises(BaseMissing, match=r"'mian' does not exist.*There are: develop, main"):
         make_workspace(source, base="mian")
 
 
@@ -124,8 +124,11 @@ def test_opening_again_keeps_commits_and_what_is_not_committed(source, make_work
     assert not again.reports
 
 
-def test_a_check_out_that_was_cut_off_is_done_again(source, make_workspace):
+@pytest.mark.parametrize("index", [None, b"\0" * 400], ids=["whole", "nuls"])
+def test_a_check_out_that_was_cut_off_is_done_again(index, source, make_workspace):
     workspace = make_workspace(source)
+    if index is not None:
+        (workspace.git_dir / "index").write_bytes(index)
     workspace.update_state(ready=False)
     (workspace.tree / "README.md").write_text("hal")
     (workspace.tree / "src/app.py").unlink()

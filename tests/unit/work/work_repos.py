@@ -73,6 +73,9 @@ class Receipts:
     def receipt(self, name):
         return self.receipts.get(name)
 
+    def intended(self):
+        return frozenset(self.done)
+
 
 def commit(workspace, message="change"):
     return workspace.commit(message, name="Makimono", email="bot@example.com")
@@ -102,6 +105,11 @@ class Backend(BaseHTTPRequestHandler):
             self.end_headers()
             return
         url = urlsplit(self.path)
+        if self.server.status:
+            self.send_response(self.server.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.server.forbid and "git-receive-pack" in self.path:
             self.send_response(403)
             self.send_header("Content-Length", "0")

@@ -1,0 +1,129 @@
+"""`tasks --watch`: the list of tasks, kept up to date until Ctrl-C.
+
+On a terminal a table that redraws itself; in a pipe one line for each task that is new or has changed; with `--json`
+one object a line.  It only looks, at the rows, and holds nobody up.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.cli import tables
+from agent.cli.state import write
+from agent.errors import LedgerError
+from agent.security.terminal import plain_json
+from agent.store.text import fit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TextIO
+
+    from agent.cli.state import State
+    from agent.taskqueue import Row
+
+    Rows = Callable[[], Sequence[Row]]
+
+SECONDS = 1.0
+SEEN = ("status", "outcome", "requested", "error_code", "attempt", "llm_call_count", "tool_call_count", "branch", "url")
+"""Columns whose change is told."""
+
+
+def watch(state: State, status: str | None, limit: int | None, cells: Callable[[Row], Sequence[object]]) -> int:
+    """Look once a second until nobody reads any more, or Ctrl-C; `cells` makes a row of the table."""
+    looks = _looks(state, status, limit)
+    if state.terminal:
+        _table(looks, cells)
+        return 0
+    before: dict[str, dict[str, Any]] = {}
+    for rows in looks:
+        if nobody_reads(sys.stdout):
+            return 0
+        for change in changes(before, rows):
+            text = _json(change) if state.json else line(change)
+            if not write(sys.stdout, text + "\n"):
+                return 0
+    return 0
+
+
+def nobody_reads(stream: TextIO) -> bool:
+    """Whether the other end of a pipe is closed; writing tells it too, but there may be nothing to write for long."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(state & (select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
+
+
+def _looks(state: State, status: str | None, limit: int | None) -> Iterator[Sequence[Row]]:
+    """The rows, once a second; none while there is no ledger, the last ones while it is busy."""
+    from agent.run.wiring import Wiring
+
+    while not state.has_tasks():
+        yield []
+        clock.sleep(SECONDS)
+    rows: Sequence[Row] = []
+    with closing(Wiring(state.looking)) as wiring:
+        while True:
+            try:
+                rows = wiring.ledger.list(status, limit)
+            except LedgerError:
+                pass
+            yield rows
+            clock.sleep(SECONDS)
+
+
+def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """What is new against `before`, which is brought up to date.
+
+    `uuid`, `task`, `title`, `was` (the status before, None for a new one), and the columns of SEEN as they are now;
+    `status` is `gone` for a row that is no longer listed.
+    """
+    now = {row.uuid: row for row in rows}
+    for row in sorted(rows, key=lambda row: (row.created_at, row.uuid)):
+        values = {name: getattr(row, name) for name in SEEN}
+        known = before.get(row.uuid)
+        if values == known:
+            continue
+        before[row.uuid] = values
+        was = known["status"] if known is not None else None
+        yield {"at": clock.stamp(), "uuid": row.uuid, "task": str(row.key), "title": row.title, "was": was, **values}
+    for uuid in set(before) - set(now):
+        yield {"at": clock.stamp(), "uuid": uuid, "was": before.pop(uuid)["status"], "status": "gone"}
+
+
+def line(change: dict[str, Any]) -> str:
+    """One change on one line."""
+    moved = change["status"] if change["was"] in (None, change["status"]) else f"{change['was']} → {change['status']}"
+    why = change.get("outcome") if change["status"] == "paused" else change.get("error_code")
+    why = None if why == change["status"] else why
+    parts = (
+        change["at"][:19].replace("T", " "),
+        change["uuid"],
+        f"{moved}: {why}" if why else moved,
+        f"{change['requested']} requested" if change.get("requested") else "",
+        f"turn {change['llm_call_count']}" if change.get("llm_call_count") else "",
+        change.get("task"),
+        change.get("url"),
+    )
+    return "  ".join(tables.cell(part) for part in parts if part)
+
+
+def _json(change: dict[str, Any]) -> str:
+    return plain_json(orjson.dumps(fit_json(change), default=str).decode())
+
+
+def _table(looks: Iterator[Sequence[Row]], cells: Callable[[Row], Sequence[object]]) -> None:
+    from rich.live import Live
+
+    with Live(console=tables.console(), auto_refresh=False, vertical_overflow="ellipsis") as live:
+        for rows in looks:
+            texts = [[tables.cell(value) for value in cells(row)] for row in rows]
+            live.update(tables.table(HEADINGS, texts, right=(3, 4), cut=(2, 6)), refresh=True)
+
+
+HEADINGS = ("uuid", "status", "task", "turns", "tokens", "since", "title")
+"""Columns of the list of tasks."""

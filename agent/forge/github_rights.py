@@ -1,0 +1,107 @@
+"""What a GitHub token may and may not do, as far as GitHub tells without anything being changed.  For `doctor`.
+
+A classic token's scopes stand in a header of every answer, an app's permissions in the answer that gave its token.  A
+fine-grained token says neither: it is told apart by that, what it may read is tried, and of a refusal GitHub's own
+header names the permission.  No text here holds a token.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.github_auth import AppToken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.github import GitHubForge
+
+SCOPES = "x-oauth-scopes"
+EXPIRES = "github-authentication-token-expiration"
+EXPIRES_SOON = 14  # days
+LOOKED_AT = 20  # projects
+WRITTEN = {"contents": "Contents", "issues": "Issues", "pull_requests": "Pull requests"}
+"""Permissions of an app or a fine-grained token that are needed to write, as the API and as GitHub's page call them."""
+
+TRIED = {"/commits": "Contents", "/issues": "Issues", "/pulls": "Pull requests"}
+
+
+def rights(forge: GitHubForge) -> Iterator[str]:
+    """What is wrong, one sentence each with what to do; nothing when all is well."""
+    with forge.wire.hurried():
+        if isinstance(forge.wire.tokens, AppToken):
+            yield from _of_app(forge, forge.wire.tokens)
+            scoped = True
+        else:
+            answer = forge.wire.call("GET", "/user")
+            scoped = SCOPES in answer.headers
+            if scoped:
+                yield from _of_scopes(forge.instance, answer.headers[SCOPES])
+            yield from _of_expiry(forge.instance, answer.headers.get(EXPIRES, ""))
+        for owner, repo in forge.projects[:LOOKED_AT]:
+            yield from _of_project(forge, owner, repo, tried=not scoped)
+
+
+def _of_app(forge: GitHubForge, app: AppToken) -> Iterator[str]:
+    app.current()
+    lacking = [name for permission, name in WRITTEN.items() if app.permissions.get(permission) != "write"]
+    if app.permissions and lacking:
+        yield (
+            f"{forge.instance}: the app may not write {', '.join(lacking)}; give it Read and write in its settings "
+            f"(Permissions & events), and let the owner of the installation accept that"
+        )
+
+
+def _of_scopes(instance: str, header: str) -> Iterator[str]:
+    scopes = [one.strip() for one in header.split(",") if one.strip()]
+    if "repo" in scopes:
+        return
+    if "public_repo" in scopes:
+        yield f"{instance}: the token has public_repo and not repo: private repositories cannot be worked on"
+    else:
+        known = ", ".join(scopes) or "none"
+        yield (
+            f"{instance}: the token has the scopes {known}; it needs repo. Tick it at Settings > Developer settings > "
+            f"Personal access tokens, or make a fine-grained token (docs/forges.md)"
+        )
+
+
+def _of_expiry(instance: str, header: str) -> Iterator[str]:
+    """The header is `2026-12-01 00:00:00 UTC`, or with `+0100`."""
+    if (day := re.match(r"\d{4}-\d\d-\d\d", header)) is None:
+        return
+    if (clock.parse(f"{day[0]}T00:00:00Z") - clock.now()).days < EXPIRES_SOON:
+        yield f"{instance}: the token expires on {day[0]}; make a new one and set it"
+
+
+def _of_project(forge: GitHubForge, owner: str, repo: str, *, tried: bool) -> Iterator[str]:
+    try:
+        project = forge.places.project(owner, repo)
+    except IssueUnreadable:
+        return  # the look for tasks has said it
+    if project.may_push is False:
+        yield (
+            f"{forge.instance}: the account of the token may not push to {project.full_name}; give it the role Write "
+            f"(Settings > Collaborators and teams)"
+        )
+    if not tried:
+        return
+    lacking = [name for path, name in TRIED.items() if not _may_read(forge, f"{project.path}{path}")]
+    if lacking:
+        yield (
+            f"{forge.instance}: the token may not see {', '.join(lacking)} of {project.full_name}; a fine-grained "
+            f"token needs Read and write for {', '.join(WRITTEN.values())} there"
+        )
+
+
+def _may_read(forge: GitHubForge, path: str) -> bool:
+    try:
+        forge.wire.get(path, query={"per_page": 1})
+    except ForgeAccessRefused:
+        return False
+    except ForgeRefused:
+        return True  # empty, or switched off: no matter of rights
+    return True

@@ -1,0 +1,64 @@
+"""Why something outside did not work, in words for a person: what a foreign error says without the objects around it.
+
+`requests` and urllib3 wrap the cause three times and print pools, addresses of memory and the system's numbers with it.
+Pure functions for whoever names an address and what to do (`llm`, `forge`, `taskqueue`).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+
+_NUMBERED = re.compile(r"\[Errno -?\d+\] |Error -?\d+ (?=connecting to )")
+_OBJECT = re.compile(r"^<?[\w.]+(?:\(.*?\)| object at 0x[0-9a-f]+>): ")
+_START = "Failed to establish a new connection: "
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "PACKET_LENGTH_TOO_LONG")
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The error in the middle: what `reason`, or one of the arguments, of each one around it is."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        inner = [getattr(error, "reason", None), *error.args]
+        error = next((one for one in inner if isinstance(one, BaseException)), error)
+    return error
+
+
+def reason(error: object) -> str:
+    """What an error says in the middle, on one line and without the system's number for it; its class when it says
+    nothing."""
+    inner = innermost(error) if isinstance(error, BaseException) else error
+    words = _OBJECT.sub("", _NUMBERED.sub("", " ".join(str(inner).split()))).removeprefix(_START)
+    if words.startswith("Failed to resolve"):
+        words = re.sub(r"\s*\(.*\Z", "", words)
+    return words or type(inner).__name__
+
+
+def is_untrusted(error: BaseException) -> bool:
+    """Whether TLS failed because of the other side's certificate."""
+    return isinstance(innermost(error), ssl.SSLCertVerificationError)
+
+
+def is_no_tls(error: BaseException) -> bool:
+    """Whether TLS failed because the other side does not speak it on this port."""
+    return getattr(innermost(error), "reason", None) in _NO_TLS
+
+
+def tls_reason(error: BaseException) -> str:
+    """What went wrong with TLS."""
+    inner = innermost(error)
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({_verified(inner)})"
+    if is_no_tls(inner):
+        return "it does not speak TLS on this port"
+    if isinstance(inner, ssl.SSLEOFError):
+        return "the connection was cut"
+    named = getattr(inner, "reason", None)
+    return named.replace("_", " ").lower() if isinstance(named, str) and named else reason(inner)
+
+
+def _verified(error: ssl.SSLCertVerificationError) -> str:
+    """What OpenSSL says of the certificate."""
+    said = getattr(error, "verify_message", "") or reason(error)
+    return str(said).rstrip(".")

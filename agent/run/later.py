@@ -1,0 +1,176 @@
+"""A task whose forge, model, or the other side of its repository, is away: it is given back to the queue.
+
+While the model works that costs a wait. When the model is done, or asks, and only publishing is left, its outcome is
+kept in `effects.jsonl` and the row's `outcome` says `publishing`: the next attempt takes the work tree and the
+receipts as they are, publishes what is missing, and asks the model nothing (field facts: row 16). Where hosts share a
+ledger, the one that has the work tree takes the row, and the others leave it, until that host has not been heard of
+for as long as publishing is tried; then the work is begun anew, as that of any lost folder, and that is said. Called
+by `run/handler.py`, and by the daemon, which lets such rows try at once when it starts: perhaps with a new token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.context import receipt_in
+from agent.errors import (
+    ForgeError,
+    GitKilled,
+    IssueUnreadable,
+    MakimonoError,
+    ModelUnreachable,
+    RemoteAway,
+    RemoteRefused,
+    RepositoryMissing,
+)
+from agent.taskqueue import is_decided
+from agent.taskqueue.identity import hostname
+from agent.values import Outcome
+from agent.work.gitdir import read_state
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.context import EffectStore, TaskContextManager
+    from agent.run.task_run import TaskRun
+    from agent.taskqueue import Ledger, Row
+    from agent.values import Status
+
+ATTEMPTS = 8
+FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
+"""How often a task that is not done is tried again, and how far apart tries are."""
+
+PUBLISHING_HOURS = 72.0
+"""How long publishing is tried: long enough for a person to renew a token after a weekend."""
+
+OUTSIDE = (ForgeError, GitKilled, ModelUnreachable, RemoteAway, RemoteRefused, RepositoryMissing)
+"""What may be over in a while.  Of a model only that nobody answers, after every try of its client: the night in which
+its server is updated must not fail each task of that night."""
+
+MARK = "publishing"
+ANEW = "anew"
+"""What the row says then, and once the work of such a row was lost and is done again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpublished:
+    """What the model came to, and since when it waits to be published."""
+
+    outcome: Outcome
+    since: datetime
+
+
+def unpublished(effects: EffectStore) -> Unpublished | None:
+    """What an earlier attempt left to be published, None when the model has still to work."""
+    kept = effects.receipt(MARK)
+    if not kept:
+        return None
+    return Unpublished(Outcome.of(kept), clock.parse(kept["since"]))
+
+
+def is_asked(effects: EffectStore) -> None:
+    """A question that had waited is posted: after the answer the model works on."""
+    if unpublished(effects) is not None:
+        effects.done(MARK, {})
+
+
+def may_wait(context: TaskContextManager, error: MakimonoError, outcome: Outcome | None) -> bool:
+    """Whether the task is given back.  `outcome` is the model's, None while it works.
+
+    A token that never let anybody in is told at once; one that did, and does no longer, is waited for.
+    """
+    if not isinstance(error, OUTSIDE) or isinstance(error, IssueUnreadable):
+        return False
+    if outcome is not None:
+        kept = unpublished(context.get_effect_store())
+        return kept is None or clock.now() - kept.since < timedelta(hours=PUBLISHING_HOURS)
+    if isinstance(error, RemoteRefused | RepositoryMissing) and context.get_message_store().last_seq == 0:
+        return False
+    return context.attempt < ATTEMPTS
+
+
+def is_over(context: TaskContextManager) -> bool:
+    """Whether the row says that the model is done: with the end that is decided, or that its work is to be published.
+    No other host may take that for a task to be begun."""
+    outcome = context.column("outcome")
+    return outcome == MARK or is_decided(outcome)
+
+
+def lies_elsewhere(base_dir: Path, row: Row, now: datetime) -> bool:
+    """Whether what a queued row wants published lies on another host, which may still come to it.
+
+    A folder counts when it holds the outcome, whosever it was (hosts may share a base_dir); one that is lost on its own
+    host is lost.
+    """
+    if row.outcome != MARK or row.hostname in (None, hostname()) or row.heartbeat_at is None:
+        return False
+    if waits_in(base_dir / "running" / row.uuid):
+        return False
+    return now - clock.parse(row.heartbeat_at) < timedelta(hours=PUBLISHING_HOURS)
+
+
+def waits_in(folder: Path) -> bool:
+    """Whether a task's folder, which is only read, holds an outcome that waits to be published."""
+    return bool(receipt_in(folder, MARK))
+
+
+def begin_anew(context: TaskContextManager) -> tuple[str, ...]:
+    """What people are told when the model works on what an earlier attempt had done, and the row says that it does.
+    Nothing when there was no such attempt."""
+    if context.column("outcome") not in (MARK, ANEW):
+        return ()
+    context.set_columns(outcome=ANEW)
+    said = (
+        "an earlier attempt had done this and could not publish it; its folder is not here, so it was done anew. What "
+        "that attempt committed still lies on the host where it ran"
+    )
+    return (said,)
+
+
+def give_back(
+    context: TaskContextManager, ledger: Ledger, error: MakimonoError, outcome: Outcome | None, run: TaskRun | None
+) -> Status:
+    """Back to the queue, with the reason in the row, unless that holds a decided end, which stays; the next try is
+    later each time.  The row's status now: what a person asked meanwhile is done instead (`Ledger.release`)."""
+    until = clock.now() + timedelta(seconds=min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (context.attempt - 1)))
+    why = run.redact(str(error)) if run is not None else str(error)
+    if outcome is not None:
+        effects = context.get_effect_store()
+        if unpublished(effects) is None:
+            effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
+        if ledger.requested(context.uuid) is None:
+            _say(
+                run, MARK, f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC, without asking the model again."
+            )
+    elif isinstance(error, ModelUnreachable) and ledger.requested(context.uuid) is None:
+        _say(run, "drained", f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC.")
+    context.set_columns(outcome=MARK if outcome else None, error_code=error.code, error_message=why)
+    context.beat()
+    return ledger.release(context.uuid, context.attempt, until)
+
+
+def kept_where(folder: Path) -> str:
+    """Where the commits of a task's folder are that were never published, for the last word about them."""
+    state = read_state(folder / "git")
+    there = folder.parent.parent / "completed" / folder.name / "git"
+    return f"What was committed is kept: branch {state.branch} in {there}." if state is not None else ""
+
+
+def try_now(ledger: Ledger) -> None:
+    """Let everything that waits to be published, or told, or for its model's server, try at once."""
+    for row in ledger.list("queued"):
+        if row.outcome == MARK or row.is_decided or row.error_code == ModelUnreachable.code:
+            ledger.offer(row.uuid)
+
+
+def _say(run: TaskRun | None, state: str, note: str) -> None:
+    """Tell it on the issue, if that can be done."""
+    if run is None:
+        return
+    try:
+        run.progress.edit(state, note=note)
+    except MakimonoError as second:
+        run.events.emit("effect_failed", effect="progress", error=str(second))

@@ -1,0 +1,117 @@
+"""Our commits, made again on top of another one: without a work tree, an editor, a hook or a driver.
+
+Each commit is a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object; nothing moves
+until the caller moves a branch.  Called by `Workspace.move_onto`.  Field facts: row 20.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import RebaseConflict, WorkError
+from agent.gitcmd import Identity, git, version
+from agent.work.tree import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+NEEDS = (2, 38)
+"""The git that has `merge-tree --write-tree`.  The program works with older ones, and then rebases nothing."""
+
+
+def too_old() -> str:
+    """Why this machine's git cannot rebase, as the end of a sentence; "" when it can."""
+    if version() >= NEEDS:
+        return ""
+    found, least = (".".join(map(str, one)) for one in (version(), NEEDS))
+    return f"git here is {found}, and {least} or newer is needed for it"
+
+
+def is_ancestor(git_dir: Path, old: str, new: str) -> bool:
+    """Whether `new` contains `old`; False too when one of them is not here."""
+    return git("merge-base", "--is-ancestor", old, new, git_dir=git_dir, check=False).returncode == 0
+
+
+def merge_base(git_dir: Path, one: str, other: str) -> str | None:
+    """The commit where two histories part, None when they have nothing in common."""
+    done = git("merge-base", one, other, git_dir=git_dir, check=False)
+    return done.output.decode().strip() or None
+
+
+def commits(git_dir: Path, since: str, head: str) -> list[str]:
+    """Commits of `head` that `since` has not, the oldest first."""
+    done = git("rev-list", "--reverse", "--topo-order", f"{since}..{head}", git_dir=git_dir)
+    return done.output.decode().split()
+
+
+def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
+    """Whether every commit after `since` was written by the account with this address, and none is a merge."""
+    done = git("log", "--format=%ce %P", f"{since}..{head}", git_dir=git_dir)
+    found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]
+    return all(line[0] == email and len(line) == 2 for line in found)
+
+
+def replay(
+    git_dir: Path, old: Sequence[str], onto: str, who: tuple[str, str], env: Mapping[str, str]
+) -> dict[str, str]:
+    """The commits `old`, oldest first, on top of `onto`: old name → new name.  One that changes nothing any more is
+    left out: it becomes the one below it.
+
+    RebaseConflict names the paths.  WorkError when git is `too_old`, which the caller asks first.
+    """
+    if why := too_old():
+        raise WorkError(f"nothing was rebased: {why}")
+    made: dict[str, str] = {}
+    top = onto
+    for commit in old:
+        tree = _merged(git_dir, commit, top, env)
+        if tree != _tree(git_dir, top):
+            top = _commit(git_dir, tree, top, commit, who, env)
+        made[commit] = top
+    return made
+
+
+def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str:
+    """The tree of `top` with what `commit` changed.
+
+    `merge-tree` looks for the common ancestor itself (naming it needs git 2.40): a commit with the tree of `top` and
+    the parent of `commit` makes that parent the common one.
+    """
+    beside = _object(git_dir, _tree(git_dir, top), f"{commit}^", "beside\n", Identity("x", "x@x").environment(0), env)
+    done = git(
+        *("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", beside, commit),
+        git_dir=git_dir,
+        env=env,
+        check=False,
+        timeout=600,
+    )
+    tree, *paths = done.output.decode("utf-8", "surrogateescape").split("\0")
+    if done.returncode == 0:
+        return tree
+    if done.returncode != 1:
+        raise WorkError(f"git could not merge {commit[:12]} onto {top[:12]} (code {done.returncode})")
+    names = tuple(dict.fromkeys(shown(path) for path in paths if path))
+    raise RebaseConflict(f"the changes conflict in {', '.join(names)}", paths=names)
+
+
+def _commit(git_dir: Path, tree: str, parent: str, like: str, who: tuple[str, str], env: Mapping[str, str]) -> str:
+    """A commit with the words and the time of `like`."""
+    done = git("log", "-1", "--format=%at%n%B", like, git_dir=git_dir, env=env)
+    when, _, message = done.output.decode("utf-8", "replace").partition("\n")
+    return _object(git_dir, tree, parent, message.rstrip("\n") + "\n", Identity(*who).environment(int(when)), env)
+
+
+def _object(git_dir: Path, tree: str, parent: str, message: str, who: Mapping[str, str], env: Mapping[str, str]) -> str:
+    done = git(
+        *("commit-tree", "-p", parent, "-F", "-", tree),
+        git_dir=git_dir,
+        stdin=message.encode("utf-8", "replace"),
+        env={**env, **who},
+        config=("i18n.commitEncoding=UTF-8",),
+    )
+    return done.output.decode().strip()
+
+
+def _tree(git_dir: Path, commit: str) -> str:
+    return git("rev-parse", f"{commit}^{{tree}}", git_dir=git_dir).output.decode().strip()

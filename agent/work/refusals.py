@@ -1,0 +1,67 @@
+"""Why the other side refused a branch, from git's words: the row's code, and what a person can do.
+
+The words are those of git, GitHub and GitLab.  Called by `Publisher`.
+"""
+
+from __future__ import annotations
+
+import re
+
+OTHER = ("push_rejected", "look at the rules of the repository; what was committed is kept")
+
+TOO_LARGE = r"returned error: 413|HTTP 413"
+"""A proxy's word, in git's: the same push fails each time."""
+
+_CROSSED = r"cannot lock ref .*(reference already exists|File exists|but expected)"
+
+_KNOWN = (
+    (r"archived", "repository_archived", "the repository is archived and read-only; unarchive it"),
+    (
+        r"protected branch|protected ref|GH006|GH013|repository rule violations",
+        "branch_protected",
+        "a rule protects this name; let the account push branches that begin with makimono/",
+    ),
+    (
+        TOO_LARGE,
+        "push_too_large",
+        "something on the way takes no push so large; raise its limit (nginx: client_max_body_size) or leave files out",
+    ),
+    (
+        r"permission to \S+ denied|not allowed to (push|upload)|read[- ]only|insufficient permission",
+        "push_forbidden",
+        "the account may not push here; give it the right to (Write on GitHub, Developer on GitLab)",
+    ),
+    (
+        _CROSSED,
+        "branch_moved",
+        "somebody pushes to the branch at this very moment; set the label again",
+    ),
+    (
+        r"cannot lock ref|directory file conflict|refname conflict|there is already a branch|exists; cannot create",
+        "branch_taken",
+        "a branch of another name is in the way of this one; rename or remove it",
+    ),
+    (
+        r"stale info|fetch first|non-fast-forward",
+        "branch_moved",
+        "somebody moved the branch at this very moment; set the label again",
+    ),
+)
+
+
+def why(stderr: str) -> tuple[str, str]:
+    """(code, what to do) of a refusal; OTHER for words that nobody knows."""
+    for pattern, code, advice in _KNOWN:
+        if re.search(pattern, stderr, re.IGNORECASE):
+            return code, advice
+    return OTHER
+
+
+def is_crossed(stderr: str) -> bool:
+    """Whether another push of the same branch is under way: perhaps our own, of an attempt that was cut off."""
+    return re.search(_CROSSED, stderr, re.IGNORECASE) is not None
+
+
+def is_archived(stderr: str) -> bool:
+    """Whether git was not let in since the repository is archived: no token changes that."""
+    return why(stderr)[0] == "repository_archived"

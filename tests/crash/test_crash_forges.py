@@ -1,0 +1,152 @@
+"""Kill -9 after each outside effect, before the one who made it hears of it: after a restart nothing has happened twice.
+
+The lists below are all changes of a run, in order, and a test says so: a new one is killed too, or that test fails.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import pytest
+from flow_home import finish, write
+from forge_home import HOMES, TASK
+from llm_servers import Reply
+
+PLAY = [write("calc.py", "def total(prices):\n    return round(sum(prices))\n"), finish("Round late", "Done.")]
+
+EFFECTS = {
+    "github": {
+        "claim, the progress comment": "POST /issues/1/comments",
+        "label made": "POST /labels",
+        "label on": "POST /issues/1/labels",
+        "bot label off": "DELETE /issues/1/labels/coding%20agent",
+        "start shown": "PATCH /issues/comments/N",
+        "progress edit": "PATCH /issues/comments/N",
+        "draft pull request": "POST /pulls",
+        "text of the pull request": "PATCH /pulls/2",
+        "ready": "POST /graphql",
+        "reviewer": "POST /pulls/2/requested_reviewers",
+        "last progress edit": "PATCH /issues/comments/N",
+        "final comment": "POST /issues/1/comments",
+        "last label made": "POST /labels",
+        "last label": "POST /issues/1/labels",
+        "processing label off": "DELETE /issues/1/labels/coding%20agent%20processing",
+    },
+    "gitlab": {
+        "claim, the progress comment": "POST /issues/1/notes",
+        "label": "PUT /issues/1",
+        "start shown": "PUT /issues/1/notes/N",
+        "progress edit": "PUT /issues/1/notes/N",
+        "draft merge request": "POST /merge_requests",
+        "ready and reviewer": "PUT /merge_requests/1",
+        "last progress edit": "PUT /issues/1/notes/N",
+        "final comment": "POST /issues/1/notes",
+        "last label": "PUT /issues/1",
+    },
+    "local": {
+        "label": "take",
+        "progress comment": "post_comment",
+        "progress edit": "edit_comment",
+        "draft pull request": "open_pull",
+        "ready": "update_pull",
+        "last progress edit": "edit_comment",
+        "final comment": "post_comment",
+        "last label": "move_label",
+    },
+}
+
+
+@pytest.fixture
+def homes(tmp_path):
+    made = []
+
+    def make(kind):
+        made.append(HOMES[kind](tmp_path, {TASK: PLAY}, config="verify: {command: 'grep -q round calc.py'}\n"))
+        return made[-1]
+
+    yield make
+    for home in made:
+        home.close()
+
+
+def happened_once(home, key):
+    """Everything that a run leaves outside, once."""
+    assert home.labels(key) == ["bug", "coding agent done"]
+    assert (len(home.own(key, "progress")), len(home.own(key, "final"))) == (1, 1)
+    (pull,) = home.pulls()
+    assert (pull.title, pull.draft, pull.state, pull.reviewers) == ("Round late", False, "open", ("alice",))
+    assert "exit code 0" in pull.body
+    assert home.own(key, "progress")[0].startswith("**Done.**")
+    assert home.commits(pull.head) == ["Round late"]
+    assert home.flow.row(1)["status"] == "completed"
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_the_effects_below_are_all_that_a_run_has(homes, kind):
+    home = homes(kind)
+    key = home.issue("bug")
+    home.flow.once()
+    happened_once(home, key)
+    short = [re.sub(r" \S*/(repos/acme/web|api/v4/projects/1)/", " /", change) for change in home.changes()]
+    short = [re.sub(r"(comments|notes)/\d+$", r"\1/N", change) for change in short]
+    assert short == list(EFFECTS[kind].values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        pytest.param(kind, number, id=f"{kind} {name}")
+        for kind, effects in EFFECTS.items()
+        for number, name in enumerate(effects)
+    ],
+)
+def test_who_is_killed_after_an_outside_effect_does_nothing_twice(homes, kind, number):
+    home = homes(kind)
+    key = home.issue("bug")
+    home.kill_after(number)
+    code, text = home.flow.run("run", "--once")
+    if code == -9:  # it was the daemon: that label comes from it
+        home.flow.half_a_minute_later()
+        home.flow.once()
+    else:
+        assert code == 0, text
+    assert home.killed()
+    happened_once(home, key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [*(("local", n) for n in (4, 5)), *(("github", n) for n in (7, 9, 10)), *(("gitlab", n) for n in (5, 6))],
+)
+def test_an_end_that_was_told_stays_the_end_although_the_model_would_do_better_now(tmp_path, kind, number):
+    """Killed from the final comment on, in a run that the model's server refused; the server takes the key later."""
+    asked = []
+
+    def refused_once(_):
+        asked.append(1)
+        return Reply({"error": {"message": "bad key"}}, 401) if len(asked) == 1 else finish()
+
+    with closing(HOMES[kind](tmp_path, {TASK: [refused_once]})) as home:
+        key = home.issue("bug")
+        home.kill_after(number)
+        home.flow.once(code=1)
+        assert home.killed()
+        assert home.labels(key) == ["bug", "coding agent failed"]
+        (final,), (progress,) = home.own(key, "final"), home.own(key, "progress")
+        assert "could not be done" in final
+        assert progress.startswith("**Failed.**")
+        row = home.flow.row(1)
+        assert (row["status"], row["error_code"]) == ("failed", "access_refused")
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_a_worker_that_is_killed_after_the_push_pushes_once(homes, kind):
+    home = homes(kind)
+    key = home.issue("bug")
+    home.kill_after_push()
+    home.flow.once()
+    (branch,) = (home.repo / "killed").read_text().split()
+    happened_once(home, key)
+    assert branch == f"refs/heads/{home.pulls()[0].head}"

@@ -1,0 +1,32 @@
+"""docs/forges.md names the test of each fault and of each thing that users report; all of them are there."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "forges.md").read_text(encoding="utf-8")
+OF_A_FORGE = (6, 8, 9, 16, 17, 18, 19, 20, 21, 24, 25)
+
+
+def test_every_test_that_the_page_names_is_there():
+    named = set(re.findall(r"`(test_\w+)`", TEXT))
+    there = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        there |= set(re.findall(r"^ *def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+    assert len(named) > 60
+    assert sorted(named - there) == []
+
+
+def test_every_row_of_the_field_facts_that_touches_a_forge_has_its_tests():
+    _, _, table = TEXT.partition("## What users of such agents report")
+    rows = dict(re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", table, re.MULTILINE))
+    assert tuple(map(int, rows)) == OF_A_FORGE
+    assert all("`test_" in tests for tests in rows.values())
+
+
+def test_every_fault_has_a_test():
+    _, _, rest = TEXT.partition("## Faults of a host")
+    table, _, _ = rest.partition("## What users")
+    rows = re.findall(r"^\| (?!fault|---)(.+?) \|(.+)\|$", table, re.MULTILINE)
+    assert len(rows) >= 18
+    assert [fault for fault, tests in rows if "`test_" not in tests] == []

@@ -1,0 +1,337 @@
+"""A home whose issues are on a forge: FlowHome's daemon, workers and model, people of `forges/*_place.py` with a
+browser, and git over HTTP with a token.
+
+One class a forge, with the same words for what came of a run, so that a test runs on each of them (`HOMES`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from flow_home import FlowHome, git
+from forges.faults import CHANGE
+from forges.front import front
+from forges.git_http import served, write_logins
+from forges.github_emulate import GitHubEmulatePlace, emulate
+from forges.github_place import TOKEN as GITHUB_TOKEN
+from forges.github_place import GitHubPlace
+from forges.gitlab_place import PROJECT, GitLabPlace
+from forges.gitlab_place import TOKEN as GITLAB_TOKEN
+from forges.local_place import LocalPlace
+
+TASK = "Round the sum and not the prices"
+OWN = "makimono"
+KILL = """#!/bin/sh
+# The worker of the branch that arrived, by the name of its process; once.
+rm -f "$0"
+read -r old new ref
+for entry in /proc/[0-9]*; do
+  case "$(tr '\\0' ' ' < "$entry/cmdline")" in
+    "makimono: ${ref##*-}"*) kill -9 "${entry#/proc/}" && echo "$ref" >> killed ;;
+  esac
+done 2> /dev/null
+"""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A pull or merge request as people see it."""
+
+    title: str
+    body: str
+    state: str
+    draft: bool
+    head: str
+    base: str
+    reviewers: tuple[str, ...]
+
+
+class ForgeHome:
+    """One project, and a person, alice, who may write to it."""
+
+    source = project = token = git_user = base_url = ""
+    account = OWN
+    git_most = 0  # kilobytes of a request to git; 0 for any number
+
+    def __init__(self, folder, plays, *, config=""):
+        self.stack = ExitStack()
+        self.flow = FlowHome(folder, plays, repos=(), config="")
+        self.stack.callback(self.flow.close)
+        self.people()
+        logins = {self.git_user: self.token}
+        address = self.stack.enter_context(served(folder / "http", folder / "repos", logins, self.git_most))
+        self.repo = self.flow.repository(self.project)
+        self.place = self.open(address)
+        self.stack.callback(self.place.close)
+        section = f"base_url: '{self.base_url}', {self.login()}, projects: [{self.project}]"
+        self.configure(f"{self.source}: {{{section}}}\n{config}")
+
+    def login(self):
+        """How the account is named in its section of the configuration."""
+        return f"token: {self.token}"
+
+    def configure(self, config):
+        """Take the source of this home instead of FlowHome's own."""
+        text = self.flow.config.read_text().replace("task_sources: [local]", f"task_sources: [{self.source}]")
+        text = "".join(f"{line}\n" for line in text.splitlines() if not line.startswith("local:"))
+        self.flow.config.write_text(text + config)
+
+    def people(self):
+        """What must be there before the repository's name is known."""
+
+    def open(self, address):
+        """The place, with git at `address`; sets `base_url`."""
+        raise NotImplementedError
+
+    def close(self):
+        self.stack.close()
+
+    # --- what people do, and what came of it -------------------------------------------------------------------
+
+    def issue(self, *labels, author="alice", waits=True):
+        """An issue with the bot's label (unless not `waits`), and more."""
+        return self.place.issue(TASK, "Please.\n", (*(["coding agent"] if waits else []), *labels), author)
+
+    def stranger_says(self, key, body):
+        """A comment of somebody who may not write here."""
+        raise NotImplementedError
+
+    def assign(self, key, *names):
+        """alice gives the issue to these, and to nobody else."""
+        raise NotImplementedError
+
+    def labels(self, key):
+        return self.place.labels(key)
+
+    def relabel(self, key, remove=(), add=()):
+        """A person takes labels off and puts some on; the others stay."""
+        kept = [name for name in self.labels(key) if name not in remove]
+        self.place.put_labels(key, *kept, *add)
+
+    def own(self, key, kind):
+        """Own comments of an issue with a marker of this kind (progress, final), oldest first."""
+        marked = re.compile(rf":{kind}(-\d+)? -->")
+        return [body for author, body in self.place.comments(key) if author == self.account and marked.search(body)]
+
+    def pulls(self):
+        """Every pull request, oldest first."""
+        raise NotImplementedError
+
+    def changes(self):
+        """What was changed at the forge by its API so far, in order, as text."""
+        raise NotImplementedError
+
+    def kill_after(self, number):
+        """Whoever makes the change of this number, counted from 0, is killed when it is done and before he hears."""
+        self.server.fault(CHANGE, "", after=True, cut=True, skip=number, call=self._kill)
+
+    def killed(self):
+        """Whether it has happened."""
+        return not self.server.faults
+
+    def _kill(self):
+        os.kill(self.flow.worker(1) or self.flow.processes[-1].pid, signal.SIGKILL)
+
+    def kill_after_push(self):
+        """The worker that pushes is killed when the branch has arrived and before it hears."""
+        hook = self.repo / "hooks" / "post-receive"
+        hook.write_text(KILL)
+        hook.chmod(0o755)
+
+    def show(self, what):
+        return git("show", what, cwd=self.repo)
+
+    def commits(self, branch):
+        """Subjects of a branch, newest first, without the first commit of all."""
+        return git("log", "--format=%s", f"main..{branch}", cwd=self.repo).splitlines()
+
+    def refuse_git(self):
+        """From now on git's token is another."""
+        write_logins(self.flow.folder / "http", {self.git_user: "another-token-altogether"})
+
+    def where_the_token_is(self):
+        """Files below the home that hold it, without the configuration and lighttpd's own list."""
+        files = [path for path in self.flow.folder.rglob("*") if path.is_file()]
+        files = [path for path in files if path.name not in ("config.yaml", "logins", "seed.json")]
+        return [path for path in files if self.token.encode() in path.read_bytes()]
+
+
+class GitHubHome(ForgeHome):
+    """`acme/web` on our loopback GitHub."""
+
+    source, project, token, git_user = "github", "acme/web", GITHUB_TOKEN, "x-access-token"
+
+    def open(self, address):
+        place = GitHubPlace(self.flow.folder)
+        place.repo.git, place.repo.clone_url = self.repo, f"{address}/{self.project}.git"
+        place.repo.people["alice"] = "write"
+        self.base_url, self.server, self.state = place.address, place.server, place.repo
+        return place
+
+    def stranger_says(self, key, body):
+        self.state.comment(int(key.task_id), body, "stranger")
+
+    def assign(self, key, *names):
+        with self.server.state.lock:
+            self.state.assign(self.state.issues[int(key.task_id)], "alice", names)
+
+    def pulls(self):
+        return [
+            Pull(
+                one["title"],
+                one["body"],
+                "merged" if one["pull"]["merged_at"] else one["state"],
+                one["pull"]["draft"],
+                one["pull"]["head"],
+                one["pull"]["base"],
+                tuple(one.get("reviewers", ())),
+            )
+            for one in self.state.issues.values()
+            if one["pull"]
+        ]
+
+    def changes(self):
+        return [f"{verb} {path}" for verb, path, status in self.server.journal if verb != "GET" and status < 400]
+
+
+class GitHubAppHome(GitHubHome):
+    """The same for a GitHub App: git takes the newest of its tokens and no other."""
+
+    token = "none-was-made-yet"
+    account = "makimono-app[bot]"
+
+    def open(self, address):
+        place = super().open(address)
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        own = (serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+        (self.flow.folder / "app.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *own))
+        pem = (serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        public = key.public_key().public_bytes(*pem).decode()
+        self.server.tokens.clear()
+        self.server.apps[7] = (public, "makimono-app", {99: "acme"})
+        self.server.on_token = self.git_takes
+        return place
+
+    def login(self):
+        return "app: {id: 7, private_key_file: app.pem}"
+
+    def git_takes(self, token):
+        write_logins(self.flow.folder / "http", {self.git_user: token})
+
+    def expire(self):
+        """Every token that was made so far has come to its end."""
+        with self.server.state.lock:
+            self.server.tokens.clear()
+        self.refuse_git()
+
+
+class GitLabHome(ForgeHome):
+    """A project in a subgroup on our loopback GitLab, which has a sub-path; git has the same address."""
+
+    source, project, token, git_user = "gitlab", PROJECT, GITLAB_TOKEN, "oauth2"
+
+    def open(self, address):
+        place = GitLabPlace(self.flow.folder)
+        place.server.git, place.project["git"] = address, str(self.repo)
+        self.base_url, self.server = place.address, place.server
+        return place
+
+    def stranger_says(self, key, body):
+        self.server.note(self.place.item(key), "stranger", body)
+
+    def assign(self, key, *names):
+        self.server.assign(self.place.item(key), "alice", names)
+
+    def pulls(self):
+        names = {user["id"]: user["username"] for user in self.server.users.values()}
+        return [
+            Pull(
+                one["title"].removeprefix("Draft: "),
+                one["description"],
+                {"opened": "open"}.get(one["state"], one["state"]),
+                one["title"].startswith("Draft: "),
+                one["source_branch"],
+                one["target_branch"],
+                tuple(names[number] for number in one["reviewers"]),
+            )
+            for one in self.place.project["merge_requests"].values()
+        ]
+
+    def changes(self):
+        return [f"{verb} {path}" for verb, path in self.server.asked() if verb != "GET"]
+
+
+class GitHubEmulateHome(ForgeHome):
+    """A repository on emulate, a GitHub that nobody here wrote, with git before it at the same address."""
+
+    source, token, git_user = "github", "ghp_makimono", "x-access-token"
+
+    def people(self):
+        self.front = self.stack.enter_context(front())
+        self.front.api = self.stack.enter_context(emulate(self.flow.folder, self.front.address))
+        self.base_url = self.front.address
+        self.made = GitHubEmulatePlace(self.flow.folder, self.front.api)
+        self.project = f"acme/{self.made.name}"
+
+    def open(self, address):
+        self.front.git = address
+        return self.made
+
+    def pulls(self):
+        found = self.place.as_("alice", "GET", f"{self.place.path}/pulls?state=all&per_page=100")
+        return [
+            Pull(
+                one["title"],
+                one["body"],
+                "merged" if one.get("merged_at") else one["state"],
+                one["draft"],
+                one["head"]["ref"],
+                one["base"]["ref"],
+                tuple(user["login"] for user in one["requested_reviewers"]),
+            )
+            for one in sorted(found, key=lambda one: one["number"])
+        ]
+
+    def changes(self):
+        return [f"{verb} {path}" for verb, path, status in self.front.journal if verb != "GET" and status < 400]
+
+
+class LocalHome(ForgeHome):
+    """The local tracker, as `forges/killing.py` has it."""
+
+    source = "tests.forges.killing:KillingForge"
+
+    def __init__(self, folder, plays, *, config=""):
+        self.stack = ExitStack()
+        self.flow = FlowHome(folder, plays, config=config)
+        self.stack.callback(self.flow.close)
+        self.repo = self.flow.repos["default"]
+        self.place = LocalPlace(folder)
+        text = self.flow.config.read_text()
+        self.flow.config.write_text(text.replace("task_sources: [local]", f"task_sources: ['{self.source}']"))
+
+    def pulls(self):
+        heads = [
+            yaml.safe_load(text.split("---\n")[1]) | {"body": text.split("---\n", 2)[2]} for text in self.flow.pulls()
+        ]
+        names = ("title", "body", "state", "draft", "head", "base")
+        return [Pull(*(head[name] for name in names), ("alice",)) for head in heads]
+
+    def changes(self):
+        return (self.flow.folder / "changes").read_text().split()
+
+    def kill_after(self, number):
+        (self.flow.folder / "die").write_text(str(number))
+
+    def killed(self):
+        return not (self.flow.folder / "die").exists()
+
+
+HOMES = {"local": LocalHome, "github": GitHubHome, "gitlab": GitLabHome, "github-emulate": GitHubEmulateHome}

@@ -1,0 +1,159 @@
+"""A disk without room: no task is started, and what could not write goes on by itself."""
+
+import os
+
+import pytest
+
+from agent import clock
+from agent.run import room
+from agent.run.quota import FolderQuota, held_by
+from agent.run.room import Room, shortage
+from agent.run.supervisor import Supervisor
+from agent.values import End, Status
+
+PLENTY = 1 << 60
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as now:
+        yield now
+
+
+def waiting(here, number=1):
+    """A task that could not write."""
+    claim = here.claim(number)
+    here.wiring.db.run("ledger_pause", outcome=room.OUTCOME, uuid=claim.uuid, was="running", attempt=claim.attempt)
+    return claim.uuid
+
+
+def look(one, time, seconds):
+    for _ in range(int(seconds // room.SECONDS)):
+        time.move(room.SECONDS)
+        one.look()
+
+
+def test_too_little_space_is_noticed_once_and_starts_nothing(place, time):
+    here = place(f"scheduling: {{min_free: {PLENTY}}}\n")
+    here.row(1)
+    supervisor = Supervisor(here.wiring)
+    for _ in range(3):
+        time.move(room.SECONDS)
+        supervisor.step()
+    assert supervisor.children == {}
+    (said,) = here.named("disk_low")
+    assert "`scheduling.min_free` is 1048576T" in said["why"]
+
+
+def test_the_end_of_a_shortage_is_announced_and_resumes_at_once_what_waited_for_it(place, time):
+    here = place()
+    uuid = waiting(here)
+    probe = here.settings.base_dir / ".room"
+    probe.mkdir()  # what is written to know whether it can be
+    (probe / "x").mkdir()
+    one = Room(here.wiring)
+    look(one, time, 60)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+    assert len(here.named("disk_low")) == 1
+    (probe / "x").rmdir()
+    probe.rmdir()
+    look(one, time, room.SECONDS)
+    assert here.ledger.get(uuid).status is Status.QUEUED
+    assert here.named("task_resumed") == [{"uuid": uuid, "why": "the disk can be written again"}]
+    assert here.named("disk_free")[0]["free"] > 0
+
+
+def test_a_task_that_cannot_write_somewhere_else_is_tried_after_longer_and_longer_waits(place, time):
+    here = place()
+    uuid = waiting(here)
+    one = Room(here.wiring)
+    look(one, time, room.FIRST_SECONDS - room.SECONDS)
+    assert here.named("task_resumed") == []
+    for number in range(1, 9):
+        look(one, time, 2 * room.LONGEST_SECONDS if number > 6 else room.FIRST_SECONDS * 2.0**number)
+        assert len(here.named("task_resumed")) == number
+        claim = here.ledger.claim(uuid, here.wiring.owner, 60)
+        here.wiring.db.run("ledger_pause", outcome="disk", uuid=uuid, was="running", attempt=claim.attempt)
+
+
+def test_a_task_that_a_person_paused_stays_so(place, time):
+    here = place()
+    claim = here.claim(1)
+    here.wiring.db.run("ledger_pause", outcome="paused", uuid=claim.uuid, was="running", attempt=claim.attempt)
+    look(Room(here.wiring), time, 3600)
+    assert here.ledger.get(claim.uuid).status is Status.PAUSED
+
+
+def test_a_task_that_a_person_paused_while_it_waited_for_room_stays_so(place, time):
+    here = place()
+    uuid = waiting(here)
+    one = Room(here.wiring)
+    look(one, time, room.SECONDS)
+    here.ledger.request(uuid, "pause")
+    look(one, time, 3600)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+    here.ledger.request(uuid, "resume")
+    assert here.ledger.get(uuid).status is Status.QUEUED
+    assert here.named("task_resumed") == []
+
+
+def test_a_task_that_waits_on_another_host_is_left_to_that_host(place, time):
+    here = place()
+    uuid = waiting(here)
+    here.wiring.db.execute("UPDATE tasks SET hostname = 'another'")
+    look(Room(here.wiring), time, 3600)
+    assert here.ledger.get(uuid).status is Status.PAUSED
+
+
+def test_a_folder_that_is_not_there_is_a_shortage_and_no_crash(place):
+    here = place()
+    settings = here.settings
+    here.row(1)
+    assert shortage(settings, probe=True) == ""
+    here.close()
+    os.rename(settings.base_dir, f"{settings.base_dir}-away")
+    assert "cannot be looked at" in shortage(settings)
+
+
+def test_a_claim_takes_away_what_the_last_attempt_failed_by(place):
+    here = place()
+    uuid = waiting(here)
+    here.wiring.db.execute("UPDATE tasks SET error_code = 'disk', error_message = 'full'")
+    here.ledger.request(uuid, "resume")
+    here.ledger.claim(uuid, here.wiring.owner, 60)
+    row = here.ledger.get(uuid)
+    assert (row.error_code, row.error_message) == (None, None)
+
+
+# --- the folder of one task ---------------------------------------------------------------------------------------
+
+
+def test_what_a_folder_holds_counts_names_of_one_file_once_and_follows_no_link(tmp_path):
+    folder = tmp_path / "task"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"1" * (1 << 20))
+    os.link(folder / "a", folder / "b")
+    (tmp_path / "elsewhere").write_bytes(b"1" * (4 << 20))
+    (folder / "link").symlink_to(tmp_path / "elsewhere")
+    (folder / "folder").symlink_to("/usr")
+    with (folder / "sparse").open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    assert 1 << 20 <= held_by(folder) < 2 << 20
+
+
+def test_a_folder_that_grows_too_large_ends_the_task_with_that_word(tmp_path, time):
+    quota = FolderQuota(tmp_path, 1 << 20)
+    assert quota() is None
+    (tmp_path / "a").write_bytes(b"1" * (2 << 20))
+    assert quota() is None, "it was looked at just now"
+    time.move(60)
+    outcome = quota()
+    assert (outcome.end, outcome.code) == (End.LIMIT, "limit_folder_size")
+    assert "`limits.folder_size` is 1M" in outcome.summary
+    assert quota() == outcome, "it stays too large until something is removed"
+    (tmp_path / "a").unlink()
+    assert quota() is None
+
+
+def test_without_a_limit_nothing_is_looked_at(tmp_path):
+    assert FolderQuota(tmp_path / "not there", None)() is None

@@ -1,0 +1,138 @@
+"""What /proc tells of trees: orphans stay below a subreaper, their memory counts, and no dead one is left."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from agent import proc, trees
+
+ENV = {"PATH": "/usr/bin:/bin"}
+
+
+def python(code, **more):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **more).stdout
+
+
+@pytest.fixture
+def parent():
+    """A subreaper below which a setsid child and a double-forked setsid grandchild live; yields (its pid, theirs)."""
+    code = (
+        "import os, subprocess, time\n"
+        "from agent import proc\n"
+        "proc.become_subreaper()\n"
+        "script = 'setsid sleep 601 & (setsid sh -c \"setsid sleep 602 & exec sleep 603\" &) ; sleep 604'\n"
+        f"subprocess.Popen(['/bin/sh', '-c', script], env={{'PATH': '/usr/bin:/bin', '{proc.MARK}': 'tree-1'}})\n"
+        "print('up', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    assert process.stdout.readline() == b"up\n"
+    yield process
+    proc.end_tree("tree-1")
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def names(pids):
+    found = []
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                found.append(file.read().replace(b"\0", b" ").decode().strip())
+        except OSError:
+            pass
+    return sorted(name for name in found if name.startswith("sleep"))
+
+
+ALL = ["sleep 601", "sleep 602", "sleep 603", "sleep 604"]
+
+
+def test_setsid_and_double_forks_stay_below_a_subreaper_and_end_with_their_task(parent):
+    while names(trees.descendants(parent.pid)) != ALL:
+        pass
+    assert names(proc.marked("tree-1")) == ALL
+    proc.end_tree("tree-1")
+    assert names(trees.descendants(parent.pid)) == []
+    assert proc.marked("tree-1") == []
+
+
+def test_what_a_whole_tree_holds_counts_once():
+    code = "x = bytearray(b'1' * (60 << 20)); import os; pid = os.fork(); print('up', flush=True) if pid else 0; import time; time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        held = trees.memory_of(process.pid)
+        assert 60 << 20 <= held < 110 << 20, "shared between two, 60 MiB are 60 and not 120"
+    finally:
+        proc.kill_group(process.pid)
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_process_that_is_gone_has_no_tree_and_holds_nothing():
+    process = subprocess.Popen(["/bin/true"])
+    process.wait()
+    assert trees.descendants(process.pid) == []
+    assert trees.memory_of(process.pid) == 0
+    assert not trees.is_stopped(process.pid)
+
+
+def test_a_stopped_process_is_told_from_one_that_works():
+    process = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        assert not trees.is_stopped(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        while not trees.is_stopped(process.pid):
+            pass
+    finally:
+        process.kill()
+        process.wait()
+
+
+ORPHANS = """
+import os, time
+from agent import proc, trees
+proc.become_subreaper()
+env = {"PATH": "/usr/bin:/bin"}
+proc.run(["/bin/sh", "-c", "setsid sh -c 'touch ready; exec sleep 0.2' >/dev/null 2>&1 & until [ -e ready ]; do sleep 0.01; done"], env=env, timeout=30)
+count = 0
+while count < 1:
+    count += trees.reap_orphans()
+print(count, trees._children())
+"""
+
+
+def test_a_dead_orphan_is_collected(tmp_path):
+    assert python(ORPHANS, cwd=tmp_path).split() == ["1", "[]"]
+
+
+BESIDE = """
+import threading
+from agent import proc, trees
+proc.become_subreaper()
+over = threading.Event()
+def reap():
+    while not over.is_set():
+        trees.reap_orphans()
+thread = threading.Thread(target=reap)
+thread.start()
+codes = [proc.run(["/bin/sh", "-c", "exit 7"], env={"PATH": "/bin"}, timeout=30).returncode for _ in range(100)]
+over.set()
+thread.join()
+print(set(codes))
+"""
+
+
+def test_a_child_that_somebody_waits_for_is_left_to_him():
+    assert python(BESIDE).strip() == "{7}"
+
+
+def test_who_inherits_no_orphans_collects_nothing():
+    child = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert proc.reaps() or trees.reap_orphans() == 0
+    child.wait()
