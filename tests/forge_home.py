@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import yaml
+from certificates import of_an_authority
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from flow_home import FlowHome, git
@@ -238,10 +239,13 @@ class GitLabHome(ForgeHome):
     source, project, token, git_user = "gitlab", PROJECT, GITLAB_TOKEN, "oauth2"
 
     def open(self, address):
-        place = GitLabPlace(self.flow.folder)
+        place = self.new_place()
         place.server.git, place.project["git"] = address, str(self.repo)
         self.base_url, self.server = place.address, place.server
         return place
+
+    def new_place(self):
+        return GitLabPlace(self.flow.folder)
 
     def stranger_says(self, key, body):
         self.server.note(self.place.item(key), "stranger", body)
@@ -266,6 +270,17 @@ class GitLabHome(ForgeHome):
 
     def changes(self):
         return [f"{verb} {path}" for verb, path in self.server.asked() if verb != "GET"]
+
+
+class GitLabTlsHome(GitLabHome):
+    """The same over TLS, API and git, with a certificate of the company's own authority."""
+
+    def new_place(self):
+        tls, self.authority = of_an_authority(self.flow.folder)
+        return GitLabPlace(self.flow.folder, tls=tls, ca_file=self.authority)
+
+    def login(self):
+        return f"{super().login()}, ca_file: {self.authority.name}"
 
 
 class GitHubEmulateHome(ForgeHome):

@@ -45,8 +45,6 @@ class Verdict:
     def __str__(self) -> str:
         if self.ok:
             return f"`{self.command}` passed in {self.duration:.1f} s"
-        if self.exit_code is None:
-            return f"`{self.command}` could not be run"
         if self.timed_out:
             return f"`{self.command}` was ended after {self.duration:.0f} s: too long"
         if self.exit_code is None:

@@ -116,7 +116,7 @@ MUTANTS = (
     Mutant(
         "effect without marker",
         "agent/run/comments.py",
-        "forge.post_comment(key, marked(text, mark))",
+        "forge.post_comment(key, signed(text) if signed is not None else marked(text, mark))",
         "forge.post_comment(key, text)",
         KILL,
         r"^fdatasync:\d+ .*effects\.jsonl",

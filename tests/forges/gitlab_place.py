@@ -33,8 +33,8 @@ class GitLabPlace:
 
     lacks: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, root, **changes):
-        self.root = root
+    def __init__(self, root, *, tls=None, **changes):
+        self.root, self.tls = root, tls
         self.changes = changes
         self.start()
         self.server.user("makimono", token=TOKEN, bot=True)
@@ -42,7 +42,7 @@ class GitLabPlace:
         self.forge = self.again()
 
     def start(self):
-        self.server = GitLab("/gitlab")
+        self.server = GitLab("/gitlab", tls=self.tls)
         self.address = self.server.url
 
     def again(self, *more, **changes):

@@ -10,8 +10,12 @@ from jinja2 import meta
 
 import agent
 from agent import prompts
+from agent.forge.base import PullRef
 from agent.prompts import rendering
+from agent.run.delivery import Report
 from agent.values import End, Outcome, TaskKey
+from agent.work.changes import DiffStat
+from agent.work.verify import Verdict
 
 ROOT = Path(__file__).parents[3]
 KEY = TaskKey("local", "local", "default", "issue", "7", "/tracker")
@@ -29,32 +33,22 @@ FACTS = {
 }
 
 
-class Stat(SimpleNamespace):
-    def __str__(self):
-        return f"{self.files} files changed, +{self.insertions} -{self.deletions}"
-
-
 def report(**more):
-    values = {
-        "branch": "makimono/7-0123abcd",
-        "changed": True,
-        "commit": "abc",
-        "pull": SimpleNamespace(id="3", url="https://forge.example/pulls/3"),
-        "stat": Stat(files=2, insertions=10, deletions=3, lines=("a.py +9 -3", "b.py +1 -0")),
-        "verdict": SimpleNamespace(command="make test", exit_code=0, ok=True, tail="ok\n"),
-        "findings": (),
-        "rejected": "",
-        "code": "",
-        "base": "main",
-        "first": False,
-        "conflicts": (),
-        "patch": "",
-        "patch_file": "",
-        "touched_tests": (),
-        "look": (),
-        "ready": True,
-    }
-    return SimpleNamespace(**(values | more))
+    """What was delivered: pushed, checked, and nothing found."""
+    given = Report(
+        branch="makimono/7-0123abcd",
+        changed=True,
+        commit="abc",
+        pull=PullRef("3", "https://forge.example/pulls/3", "T", "open", False, "makimono/7-0123abcd", "main"),
+        stat=DiffStat(2, 10, 3, ("a.py +9 -3", "b.py +1 -0")),
+        verdict=Verdict("make test", 0, True, 1.0, "ok\n"),
+        base="main",
+    )
+    return replace(given, **more)
+
+
+def red(exit_code, tail=""):
+    return Verdict("make test", exit_code, False, 1.0, tail)
 
 
 BRIEFING = {
@@ -237,20 +231,18 @@ def test_the_final_comment_of_finished_work():
 
 
 def test_a_failed_check_shows_exit_code_and_the_end_of_its_output():
-    verdict = SimpleNamespace(command="make test", exit_code=2, ok=False, tail="```\nboom\n")
-    text = final(End.FINISHED, report(verdict=verdict, ready=False))
+    verdict = red(2, "```\nboom\n")
+    text = final(End.FINISHED, report(verdict=verdict))
     assert "exit code 2 — **not passed**" in text
     assert "````\n```\nboom\n````" in text
     assert text.count("Draft: ") == 1
-    verdict = SimpleNamespace(command="make test", exit_code=None, ok=False, tail="")
-    assert "could not be run" in final(End.FINISHED, report(verdict=verdict, ready=False))
+    verdict = red(None, "")
+    assert "could not be run" in final(End.FINISHED, report(verdict=verdict))
 
 
 def test_everything_that_can_be_said_at_once_is_still_tidy():
-    verdict = SimpleNamespace(command="make test", exit_code=2, ok=False, tail="boom\n")
-    given = report(
-        verdict=verdict, ready=False, touched_tests=("tests/a.py", "tests/b.py"), look=("PA-05 Makefile is executed",)
-    )
+    verdict = red(2, "boom\n")
+    given = report(verdict=verdict, touched_tests=("tests/a.py", "tests/b.py"), look=("PA-05 Makefile is executed",))
     for text in (final(End.FINISHED, given), pull(report=given, ready=False, sandbox="none")):
         assert "\n\n\n" not in text
         assert "`tests/a.py`, `tests/b.py`\n" in text
@@ -270,21 +262,21 @@ def test_nothing_changed_is_an_answer():
 
 
 def test_a_conflict_names_its_files_and_what_to_do():
-    text = final(End.FINISHED, report(ready=False, conflicts=("a.py", "b.py")))
+    text = final(End.FINISHED, report(conflicts=("a.py", "b.py")))
     assert "\n\n**`main` has moved on, and the change conflicts with it** in `a.py`, `b.py`. Nothing was" in text
     assert "Merge `main` into it and resolve the conflict there" in text
     assert "\n\n\n" not in text
-    many = final(End.FINISHED, report(ready=False, conflicts=tuple(f"{n}.py" for n in range(30))))
+    many = final(End.FINISHED, report(conflicts=tuple(f"{n}.py" for n in range(30))))
     assert "`19.py` and more. Nothing" in many
 
 
 def test_a_patch_is_shown_with_the_way_to_take_it_and_a_long_one_is_named():
-    given = report(pull=None, ready=False, patch_file="changes.patch", patch="diff --git a/x b/x\n+```\n")
+    given = report(pull=None, patch_file="changes.patch", patch="diff --git a/x b/x\n+```\n")
     text = final(End.FINISHED, given)
     assert "run `git apply --index changes.patch` with what follows.\n\n<details>" in text
     assert "````\ndiff --git a/x b/x\n+```\n````" in text
     assert "it starts from the pull request as it is then" in text
-    text = final(End.FINISHED, report(pull=None, ready=False, patch_file="changes.patch"))
+    text = final(End.FINISHED, report(pull=None, patch_file="changes.patch"))
     assert "`git apply --index changes.patch`. It is too large for a comment" in text
     assert "\n\n\n" not in text
 
@@ -308,10 +300,10 @@ def test_the_first_branch_of_an_empty_repository_is_told_with_what_to_do():
 
 
 def test_what_was_held_back_is_listed():
-    text = final(End.FINISHED, report(pull=None, ready=False, findings=("secret in a.py:3", "guarded: .github/x")))
+    text = final(End.FINISHED, report(pull=None, findings=("secret in a.py:3", "guarded: .github/x")))
     assert "Not published" in text
     assert "- secret in a.py:3\n- guarded: .github/x" in text
-    assert "moved" in final(End.FINISHED, report(pull=None, ready=False, rejected="the branch moved"))
+    assert "moved" in final(End.FINISHED, report(pull=None, rejected="the branch moved"))
 
 
 @pytest.mark.parametrize("end", list(End))
@@ -379,7 +371,7 @@ def test_the_pull_request_of_work_under_way_and_unusual_surroundings():
     assert "cost" not in text
     assert "no command is configured" in pull(report=report(verdict=None))
     assert "Tests that were changed**: `test_a.py`" in pull(report=report(touched_tests=("test_a.py",)))
-    many = Stat(files=80, insertions=1, deletions=1, lines=tuple(f"f{number} +1 -0" for number in range(80)))
+    many = DiffStat(80, 1, 1, lines=tuple(f"f{number} +1 -0" for number in range(80)))
     assert "… and 30 more" in pull(report=report(stat=many))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from agent import proc
 from agent.values import Finished
-from agent.work.verify import tail, touched_tests, verify
+from agent.work.verify import Verdict, tail, touched_tests, verify
 
 
 def run(command, timeout):
@@ -27,6 +27,10 @@ def test_a_claim_of_success_with_another_exit_code_fails():
 
 def test_a_command_that_is_not_there_fails():
     assert verify("pytest-that-is-not-installed", run).exit_code == 127
+
+
+def test_a_command_that_could_not_be_started_says_why():
+    assert str(Verdict("x", None, ok=False, duration=0.0, tail="no sandbox")) == "`x` could not be run: no sandbox"
 
 
 def test_too_long_fails_even_with_exit_code_zero():
