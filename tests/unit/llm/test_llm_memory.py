@@ -46,7 +46,7 @@ def ask():
         return 0
     spans = (Span(path),)
     shape = client.lines.check(spans)
-    with client.request(lambda out: client.encode(out, spans, shape, 0)) as request:
+    with client.request(lambda out: client.encode(out, spans, shape, 0), keep=wire == "openai") as request:
         return request.stat().st_size
 
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
