@@ -29,6 +29,7 @@ from forges.local_place import LocalPlace
 
 TASK = "Round the sum and not the prices"
 OWN = "makimono"
+OFTEN = "scheduling: {interval: 0.5, idle_interval: 0.5}\n"  # what is polled, and what a running task looks for
 KILL = """#!/bin/sh
 # The worker of the branch that arrived, by the name of its process; once.
 rm -f "$0"

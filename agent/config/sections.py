@@ -115,7 +115,12 @@ class Assembler(Section):
 class Scheduling(Section):
     """How often to look, and how much at a time."""
 
-    interval: Number = Field(default=60, gt=0, description="Seconds between two polls of a place where things happen.")
+    interval: Number = Field(
+        default=60,
+        gt=0,
+        description="Seconds between two polls of a place where things happen. A running task looks for comments that "
+        "often too, where that is more often than by itself (every 20 s).",
+    )
     idle_interval: Number = Field(
         default=300,
         gt=0,

@@ -18,21 +18,24 @@ if TYPE_CHECKING:
 
 ROW_SECONDS = 2.0
 FORGE_SECONDS = 15.0
+"""Seconds between two looks at the row and at the forge; at the forge as often as it is polled, where that is more."""
 
 
 class TaskControl:
     """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge (the same); `limit` says that a
-    limit is reached which a single step can pass (`quota.py`)."""
+    limit is reached which a single step can pass (`quota.py`); `often` is `scheduling.interval`."""
 
     def __init__(
         self,
         requested: Callable[[], str | None],
         wanted: Callable[[], str | None],
         limit: Callable[[], Outcome | None] = lambda: None,
+        often: float = FORGE_SECONDS,
     ) -> None:
         self.requested = requested
         self.wanted = wanted
         self.limit = limit
+        self.every = min(often, FORGE_SECONDS)
         self.draining = threading.Event()
         self.lock = threading.Lock()
         self.outcome: Outcome | None = None
@@ -67,7 +70,7 @@ class TaskControl:
                 return Outcome(End.DRAINED, code="fenced")
             except LedgerError:
                 word = None  # a busy database: the next look will tell
-        if word is None and now - self.forge_at >= FORGE_SECONDS:
+        if word is None and now - self.forge_at >= self.every:
             self.forge_at = now
             try:
                 word = self.wanted()

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 class Hearing:
     """Comments of one task.  `moved` writes the cursor into the row, `refused` tells a person that an order changes
-    nothing; `asked_by` says whose order was obeyed last."""
+    nothing; `often` is `scheduling.interval`: what is polled that often may be looked at that often too; `asked_by`
+    says whose order was obeyed last."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Hearing:
         moved: Callable[[str], None],
         events: Events,
         refused: Callable[[Row, Comment], None] = lambda _row, _comment: None,
+        often: float | None = None,
     ) -> None:
         self.forge = forge
         self.key = key
@@ -53,7 +55,8 @@ class Hearing:
         self.talk: list[Comment] = []
         self.asked_by = ""
         self.begun = False
-        self.looked_at = -forge.news_interval
+        self.every = forge.news_interval if often is None else min(often, forge.news_interval)
+        self.looked_at = -self.every
         self.lock = threading.Lock()
 
     def begin(self, cursor: str | None, already: Iterable[Comment] = ()) -> None:
@@ -67,7 +70,7 @@ class Hearing:
         """Ask the forge, when that is due or with `now`; whether an order was obeyed.  A forge that is away is an
         event: the task goes on."""
         with self.lock:
-            if not self.begun or (not now and clock.monotonic() - self.looked_at < self.forge.news_interval):
+            if not self.begun or (not now and clock.monotonic() - self.looked_at < self.every):
                 return False
             self.looked_at = clock.monotonic()
             try:

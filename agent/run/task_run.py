@@ -79,9 +79,10 @@ class TaskRun:
             lambda cursor: context.set_columns(comment_cursor=cursor),
             self.events,
             self._refused,
+            self.settings.scheduling.interval,
         )
         self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
-        self.control = TaskControl(self._asked, self._wanted, self.quota)
+        self.control = TaskControl(self._asked, self._wanted, self.quota, self.settings.scheduling.interval)
         self.effects = context.get_effect_store()
         self.progress = Progress(self)
         self.reports: list[str] = []  # what a person should know and what refuses nothing

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from flow_home import Held, do, finish, git, until, write
-from forge_home import HOMES, TASK
+from forge_home import HOMES, OFTEN, TASK
 from length import either
 from test_flow_publish_later import Renewable, published, waits, work_until_it_waits
 
-OFTEN = "scheduling: {interval: 0.5, idle_interval: 0.5}\n"
 KINDS = either(["gitlab"], ["github", "gitlab"])
 """What is decided here knows no forge; the long form asks both (`MAKIMONO_LONG=1`)."""
 

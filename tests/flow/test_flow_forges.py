@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from flow_home import Held, finish, finished, git, until, write
-from forge_home import HOMES, TASK
+from forge_home import HOMES, OFTEN, TASK
 from forges.gitlab_server import REPORTER
 from llm_servers import Reply
 
@@ -76,7 +76,7 @@ def test_an_issue_of_somebody_who_may_not_ask_is_left_alone(homes):
 def test_an_issue_that_is_given_to_the_account_starts_a_task_and_taking_it_away_stops_it(homes, kind):
     """The label that is taken away: the contract, and `test_people_reach_running_tasks`."""
     held = Held(finish())
-    home = homes(kind, {TASK: [held]})
+    home = homes(kind, {TASK: [held]}, config=OFTEN)
     key = home.issue("bug", waits=False)
     home.assign(key, "makimono", "alice")
     process = home.flow.start("run")

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 import yaml
 from flow_home import Held, do, finish, until, write
-from forge_home import HOMES, TASK
+from forge_home import HOMES, OFTEN, TASK
 
 
 def test_one_daemon_works_for_two_githubs_and_a_gitlab(tmp_path):
@@ -45,7 +45,7 @@ def test_one_daemon_works_for_two_githubs_and_a_gitlab(tmp_path):
 @pytest.mark.parametrize("kind", ["github", "gitlab"])
 def test_a_task_is_paused_and_resumed_by_command_and_stopped_by_its_label(tmp_path, kind):
     held = Held(do("read_file", path="README.md"))
-    home = HOMES[kind](tmp_path, {TASK: [held]}, config="scheduling: {interval: 0.5, idle_interval: 0.5}\n")
+    home = HOMES[kind](tmp_path, {TASK: [held]}, config=OFTEN)
     try:
         key = home.issue("bug")
         daemon = home.flow.start("run")

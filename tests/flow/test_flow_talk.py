@@ -6,10 +6,9 @@ import json
 
 import pytest
 from flow_home import Held, do, finish, until, write
-from forge_home import HOMES, TASK
+from forge_home import HOMES, OFTEN, TASK
 
 KINDS = ["local", "github", "gitlab"]
-OFTEN = "scheduling: {interval: 0.5, idle_interval: 0.5}\n"
 
 
 @pytest.fixture

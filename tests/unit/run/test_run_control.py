@@ -77,6 +77,19 @@ def test_looking_is_throttled(time):
     assert (outside.rows, outside.forges) == (3, 2)
 
 
+@pytest.mark.parametrize(("interval", "seconds"), [(0.5, 0.5), (60.0, FORGE_SECONDS)])
+def test_the_forge_is_looked_at_as_often_as_it_is_polled_but_never_more_rarely_than_by_itself(time, interval, seconds):
+    outside = Outside()
+    told = TaskControl(outside.requested, outside.wanted, often=interval)
+    told.poll()
+    time.move(seconds - 0.1)
+    told.poll()
+    assert outside.forges == 1
+    time.move(0.1)
+    told.poll()
+    assert outside.forges == 2
+
+
 def test_a_database_or_a_forge_that_is_away_stops_nothing(time):
     outside = Outside(LedgerError("busy"), ForgeError("away"))
     told = control(outside)
