@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,8 @@ def test_people_reach_running_tasks(home):
 
     # a comment reaches the next turn
     here.comment(3, "And greet Hanako.")
-    until(lambda: here.row(2)["status"] == "stopped", "the stop by the label")  # 15 s: long enough for the comment
+    until(lambda: here.row(2)["status"] == "stopped", "the stop by the label")
+    time.sleep(1)  # two looks at the comments
     later.go()
     held["Tell me"].arrived()
     messages = held["Tell me"].requests[0]["messages"]
