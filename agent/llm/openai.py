@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from agent.values import Answer, Json, Plan
 
 NOT_TAKEN = re.compile(r"unsupported|not supported|unrecogni[sz]ed|unknown|not permitted|unexpected|extra|not allowed")
+WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length")
+KNOWN_OWNERS = ("vllm", "sglang", "replay")
+"""What `/models` calls its owner on servers that state a window there or nowhere."""
 NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
 
 
@@ -135,10 +138,15 @@ class OpenAIClient(ChatClient):
         return [entry["id"] for entry in self._listed() if isinstance(entry.get("id"), str)]
 
     def loaded_window(self) -> int | None:
-        """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model; OpenAI itself does not tell."""
+        """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model, else what Ollama has allocated; a
+        server that is known by its owner is not asked what it does not know.  OpenAI itself does not tell."""
         if not self._asked_window and self.local:
             self._asked_window = True
-            self._window = self._slot() or self._stated() or self._allocated()
+            owner, stated = self._stated()
+            if owner in KNOWN_OWNERS:
+                self._window = stated
+            else:
+                self._window = self._slot() or stated or self._allocated()
         return self._window
 
     def _slot(self) -> int | None:
@@ -149,17 +157,16 @@ class OpenAIClient(ChatClient):
         generation = props.get("default_generation_settings") if isinstance(props, dict) else None
         return whole(generation.get("n_ctx")) if isinstance(generation, dict) else None
 
-    def _stated(self) -> int | None:
+    def _stated(self) -> tuple[str, int | None]:
+        """(whose models these are, "" where nobody says; the window of ours)."""
         try:
             listed = self._listed()
         except ModelError:
-            return None
-        for entry in listed:
-            if entry.get("id") == self.model:
-                for key in ("max_model_len", "context_length", "context_window", "max_context_length"):
-                    if number := whole(entry.get(key)):
-                        return number
-        return None
+            return "", None
+        entry = next((one for one in listed if one.get("id") == self.model), listed[0] if listed else {})
+        owner = entry.get("owned_by")
+        numbers = [whole(entry.get(key)) for key in WINDOW_KEYS] if entry.get("id") == self.model else []
+        return owner if isinstance(owner, str) else "", next((number for number in numbers if number), None)
 
     def _allocated(self) -> int | None:
         """What Ollama has allocated for the model, None before it is loaded.  Its `/v1` takes no window and cuts a

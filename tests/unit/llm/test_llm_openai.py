@@ -367,6 +367,29 @@ def test_the_window_of_vllm_is_taken_from_its_list(talk):
     assert client.check().ok
 
 
+@pytest.mark.parametrize(
+    ("entry", "window", "asked"),
+    [
+        ({"id": "m", "owned_by": "vllm", "max_model_len": 32768}, 32768, ["/v1/models"]),
+        ({"id": "m", "owned_by": "sglang"}, None, ["/v1/models"]),
+        ({"id": "other", "owned_by": "vllm", "max_model_len": 1}, None, ["/v1/models"]),
+        ({"id": "m", "owned_by": "llamacpp", "context_length": 9999}, 4096, ["/v1/models", "/props"]),
+        ({"id": "m", "owned_by": ["vllm"]}, 4096, ["/v1/models", "/props"]),
+    ],
+)
+def test_a_server_that_says_what_it_is_is_not_asked_what_it_does_not_know(talk, entry, window, asked):
+    client, _, server = talk(
+        says("openai", "x"),
+        routes={
+            ("GET", "/v1/models"): Reply({"data": [entry]}),
+            ("GET", "/props"): Reply({"default_generation_settings": {"n_ctx": 4096}}),
+        },
+    )
+    assert client.loaded_window() == window
+    assert client.loaded_window() == window
+    assert [one.path for one in server.journal] == asked
+
+
 def test_a_model_that_the_server_lacks_is_told_with_those_it_has(talk):
     client, _, _ = talk(says("openai", "x"), routes={("GET", "/v1/models"): Reply({"data": [{"id": "other"}]})})
     check = client.check()
@@ -384,7 +407,7 @@ def test_llama_cpp_tells_the_window_of_one_slot(talk):
     )
     assert client.loaded_window() == 4096
     assert client.loaded_window() == 4096
-    assert len(server.journal) == 1
+    assert len(server.journal) == 2
 
 
 def test_llama_cpp_that_loads_its_model_is_waited_for_minutes(talk):
