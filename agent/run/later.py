@@ -22,6 +22,7 @@ from agent.errors import (
     IssueUnreadable,
     MakimonoError,
     ModelUnreachable,
+    RateLimited,
     RemoteAway,
     RemoteRefused,
     RepositoryMissing,
@@ -43,12 +44,18 @@ ATTEMPTS = 8
 FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
 """How often a task that is not done is tried again, and how far apart tries are."""
 
+LONGEST_PAUSE = 3600.0
+"""Seconds of Retry-After that a task sits out in the queue; who is told to wait for longer, has used up a day's limit."""
+
 PUBLISHING_HOURS = 72.0
 """How long publishing is tried: long enough for a person to renew a token after a weekend."""
 
-OUTSIDE = (ForgeError, GitKilled, ModelUnreachable, RemoteAway, RemoteRefused, RepositoryMissing)
-"""What may be over in a while.  Of a model only that nobody answers, after every try of its client: the night in which
-its server is updated must not fail each task of that night."""
+SERVER = (ModelUnreachable, RateLimited)
+"""Of a model: nobody answers, or everybody asks too much, after every try of its client.  The night in which its server
+is updated, or shared by too many tasks, must not fail each task of that night."""
+
+OUTSIDE = (ForgeError, GitKilled, *SERVER, RemoteAway, RemoteRefused, RepositoryMissing)
+"""What may be over in a while."""
 
 MARK = "publishing"
 ANEW = "anew"
@@ -83,6 +90,8 @@ def may_wait(context: TaskContextManager, error: MakimonoError, outcome: Outcome
     A token that never let anybody in is told at once; one that did, and does no longer, is waited for.
     """
     if not isinstance(error, OUTSIDE) or isinstance(error, IssueUnreadable):
+        return False
+    if isinstance(error, RateLimited) and (error.retry_after or 0.0) > LONGEST_PAUSE:
         return False
     if outcome is not None:
         kept = unpublished(context.get_effect_store())
@@ -135,7 +144,10 @@ def give_back(
 ) -> Status:
     """Back to the queue, with the reason in the row, unless that holds a decided end, which stays; the next try is
     later each time.  The row's status now: what a person asked meanwhile is done instead (`Ledger.release`)."""
-    until = clock.now() + timedelta(seconds=min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (context.attempt - 1)))
+    seconds = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (context.attempt - 1))
+    if isinstance(error, RateLimited):
+        seconds = max(seconds, error.retry_after or 0.0)
+    until = clock.now() + timedelta(seconds=seconds)
     why = run.redact(str(error)) if run is not None else str(error)
     if outcome is not None:
         effects = context.get_effect_store()
@@ -145,7 +157,7 @@ def give_back(
             _say(
                 run, MARK, f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC, without asking the model again."
             )
-    elif isinstance(error, ModelUnreachable) and ledger.requested(context.uuid) is None:
+    elif isinstance(error, SERVER) and ledger.requested(context.uuid) is None:
         _say(run, "drained", f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC.")
     context.set_columns(outcome=MARK if outcome else None, error_code=error.code, error_message=why)
     context.beat()

@@ -37,7 +37,10 @@ def main() -> int:
     for name in chosen.names or BENCHES:
         print(f"bench: {name}: {BENCHES[name]}", file=sys.stderr, flush=True)
         started = time.monotonic()
-        figures |= import_module(f"benchmarks.{name}").measure()
+        found = import_module(f"benchmarks.{name}").measure()
+        figures |= found
+        for figure, seen in found.items():
+            print(f"bench:   {figure} {seen['ratio']} ({seen['ours']}, {seen['other']})", file=sys.stderr, flush=True)
         print(f"bench: {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     missed = [name for name, figure in figures.items() if not figure["ok"]]
     print(json.dumps({"machine": machine.describe(), "figures": figures, "missed": missed}, indent=2))

@@ -19,6 +19,7 @@ from agent.errors import (
     ForgeError,
     ForgeUnreachable,
     ModelUnreachable,
+    RateLimited,
     RepositoryMissing,
 )
 from agent.forge import TaskFactory
@@ -240,6 +241,40 @@ def test_a_model_that_is_away_for_longer_costs_nothing_but_time(work):
         claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
         assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
     is_done_and_told_once(here)
+
+
+def test_a_rate_limit_of_some_minutes_is_sat_out_in_the_queue(work):
+    from llm_servers import Reply
+
+    slow = Reply({"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}, 429, {"Retry-After": "600"})
+    here, handler, task = work(WRITE, slow)
+    with clock.use(clock.FakeClock(clock.now())) as time:
+        with pytest.raises(RateLimited):
+            handler.handle(task)
+        row = here.ledger.get(UUID % 1)
+        assert (row.status, row.error_code) == (Status.QUEUED, "rate_limited")
+        assert clock.parse(row.not_before) - clock.now() >= timedelta(seconds=600)
+        assert "It is tried again after" in said(here)
+        assert ":final -->" not in said(here)
+        later.try_now(here.ledger)  # a daemon that starts does not know better than the server
+        assert here.ledger.due(9) == []
+        here.script.replies = [FINISH]
+        time.move(601)
+        claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
+        assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
+    is_done_and_told_once(here)
+
+
+@pytest.mark.parametrize("words", ["Rate limit reached for requests per day", "Rate limit reached"])
+def test_a_limit_per_day_or_of_hours_ends_the_task_and_is_told(work, words):
+    from llm_servers import Reply
+
+    hours = {} if "day" in words else {"Retry-After": "7200"}
+    here, handler, task = work(Reply({"error": {"message": words, "code": "rate_limit_exceeded"}}, 429, hours))
+    with clock.use(clock.FakeClock(clock.now())), pytest.raises(RateLimited):
+        handler.handle(task)
+    assert (here.ledger.get(UUID % 1).status, handler.failed) == (Status.FAILED, True)
+    assert said(here).count(":final -->") == 1
 
 
 def test_a_model_that_stays_away_fails_the_task_at_last_and_the_person_is_told(work):
