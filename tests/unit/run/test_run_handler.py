@@ -246,7 +246,9 @@ def test_a_model_that_is_away_for_longer_costs_nothing_but_time(work):
 def test_a_rate_limit_of_some_minutes_is_sat_out_in_the_queue(work):
     from llm_servers import Reply
 
-    slow = Reply({"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}, 429, {"Retry-After": "600"})
+    slow = Reply(
+        {"error": {"message": "Rate limit reached", "code": "rate_limit_exceeded"}}, 429, {"Retry-After": "600"}
+    )
     here, handler, task = work(WRITE, slow)
     with clock.use(clock.FakeClock(clock.now())) as time:
         with pytest.raises(RateLimited):
