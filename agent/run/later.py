@@ -45,7 +45,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
 """How often a task that is not done is tried again, and how far apart tries are."""
 
 LONGEST_PAUSE = 3600.0
-"""Seconds of Retry-After that a task sits out in the queue; who is told to wait for longer, has used up a day's limit."""
+"""Seconds of Retry-After that a task sits out in the queue; longer ones are of a limit per day."""
 
 PUBLISHING_HOURS = 72.0
 """How long publishing is tried: long enough for a person to renew a token after a weekend."""
