@@ -11,30 +11,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import children, project
 from benchmarks.figures import at_most, median
 from benchmarks.server import Server
 from benchmarks.settings import settings
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+from benchmarks.stamped import Stamped
 
 ROUNDS = 11
-
-
-class Stamped:
-    """A worker's report that says when each word was said."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def send(self, word: str) -> None:
-        self.connection.send((word, time.monotonic()))
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 def measure() -> dict[str, Any]:
@@ -93,6 +78,4 @@ def part(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import first_byte  # a worker, which runs no main module, finds `Stamped` by this name
-
-    first_byte.part(Path(sys.argv[1]))
+    part(Path(sys.argv[1]))
