@@ -7,20 +7,7 @@ import signal
 import sqlite3
 
 import pytest
-from flow_home import FlowHome, Held, do, finish, finished, until, write
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from flow_home import Held, do, finish, finished, until, write
 
 
 def test_a_backup_that_is_taken_while_a_task_runs_can_be_restored_and_the_task_goes_on(home):

@@ -12,19 +12,6 @@ from llm_servers import Reply, Script, call, openai_events, says, sse
 KEPT = '{"error": {"message": "%s"}}'
 
 
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
 # --- the configuration ------------------------------------------------------------------------------------------
 
 

@@ -6,22 +6,9 @@ import signal
 from types import SimpleNamespace
 
 import pytest
-from flow_home import FlowHome, Held, finish, finished, until, write
+from flow_home import Held, finish, finished, until, write
 from forge_home import HOMES, TASK
 from forges.git_http import write_logins
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def test_cleanup_beside_a_daemon_takes_what_is_over_and_leaves_what_runs(home):

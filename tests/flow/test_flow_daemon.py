@@ -18,19 +18,6 @@ SJIS = "なまえ=山田\r\n住所=東京\r\n電話=あとで\r\n"
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
 # --- one run, many kinds of issues ------------------------------------------------------------------------------
 
 

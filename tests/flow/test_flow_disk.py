@@ -6,21 +6,8 @@ import signal
 import subprocess
 
 import pytest
-from flow_home import FlowHome, Held, do, finish, finished, until, write
+from flow_home import Held, do, finish, finished, until, write
 from llm_servers import call
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 from flow_home import Held, finish, finished, git, until, write
-from forge_home import HOMES, OFTEN, TASK
+from forge_home import OFTEN, TASK
 from forges.gitlab_server import REPORTER
 from llm_servers import Reply
 
@@ -18,19 +18,6 @@ from agent.run.claims import signed, withdraw
 
 ROUNDED = "def total(prices):\n    return round(sum(prices))\n"
 OURS = ["github", "gitlab"]
-
-
-@pytest.fixture
-def homes(tmp_path):
-    made = []
-
-    def make(kind, plays, **more):
-        made.append(HOMES[kind](tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for home in made:
-        home.close()
 
 
 @pytest.mark.parametrize("kind", OURS)

@@ -3,20 +3,7 @@
 import json
 
 import pytest
-from flow_home import FlowHome, do, finish, write
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from flow_home import do, finish, write
 
 
 def plan(state):

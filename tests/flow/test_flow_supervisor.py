@@ -8,23 +8,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from flow_home import FlowHome, Held, do, finish, finished, until, write
+from flow_home import Held, do, finish, finished, until, write
 from pysqlite3 import dbapi2 as sqlite3
 
 from agent import cgroups, proc, trees
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def test_a_worker_that_does_not_drain_in_time_is_ended_and_its_row_given_back(home):

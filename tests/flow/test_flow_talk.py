@@ -6,22 +6,9 @@ import json
 
 import pytest
 from flow_home import Held, do, finish, until, write
-from forge_home import HOMES, OFTEN, TASK
+from forge_home import OFTEN, TASK
 
 KINDS = ["local", "github", "gitlab"]
-
-
-@pytest.fixture
-def homes(tmp_path):
-    made = []
-
-    def make(kind, plays, **more):
-        made.append(HOMES[kind](tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for home in made:
-        home.close()
 
 
 def all_rows(home):

@@ -9,21 +9,7 @@ import signal
 import subprocess
 import sys
 
-import pytest
-from flow_home import FlowHome, Held, finish, finished, until, write
-
-
-@pytest.fixture
-def home(tmp_path):
-    made = []
-
-    def make(plays=None, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+from flow_home import Held, finish, finished, until, write
 
 
 def heard(process, true):
