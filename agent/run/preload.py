@@ -11,6 +11,7 @@ import gc
 import importlib.resources.readers  # noqa: F401 - jsonschema's own schemas
 import multiprocessing.popen_forkserver
 import multiprocessing.spawn
+import pickle
 import pprint  # noqa: F401 - jsonschema's errors
 import ssl  # noqa: F401 - certificates' code is shared between workers
 
@@ -45,6 +46,21 @@ jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the me
 # multiprocessing would run the main module of the daemon once more in each worker, in case its target lies there; a
 # worker's lies in `run/worker.py`, and the compiler is 0.9 MiB.
 multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
+
+_begin = multiprocessing.spawn._main  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def begin(descriptor: int, sentinel: int) -> int:
+    """The life of a process that was forked, as its exit code.  A daemon that is killed before it has said what is to be
+    done has begun nothing, and its log needs no trace of that."""
+    try:
+        code: int = _begin(descriptor, sentinel)
+    except (EOFError, pickle.UnpicklingError):
+        return 1
+    return code
+
+
+multiprocessing.spawn._main = begin  # type: ignore[attr-defined]  # noqa: SLF001
 
 gc.collect()
 gc.freeze()

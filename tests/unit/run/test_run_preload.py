@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from agent.llm.replay_server import ReplayServer
 
 ISSUE = "---\ntitle: Totals\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nRound once.\n"
@@ -92,3 +94,20 @@ def test_a_worker_does_not_run_the_main_module_of_the_daemon_again(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "made").is_dir()
     assert (tmp_path / "runs").read_text() == "__main__ "
+
+
+CUT = """
+import multiprocessing.spawn, os, pickle, sys
+import agent.run.preload
+told = pickle.dumps({"name": "worker"})
+receive, send = os.pipe()
+os.write(send, told[: int(sys.argv[1])])
+os.close(send)
+sys.exit(multiprocessing.spawn._main(receive, os.dup(0)))
+"""
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_a_daemon_that_is_killed_before_its_worker_knows_what_to_do_leaves_no_trace_in_the_log(length):
+    done = subprocess.run([sys.executable, "-c", CUT, str(length)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
