@@ -51,8 +51,8 @@ _begin = multiprocessing.spawn._main  # type: ignore[attr-defined]  # noqa: SLF0
 
 
 def begin(descriptor: int, sentinel: int) -> int:
-    """The life of a process that was forked, as its exit code.  A daemon that is killed before it has said what is to be
-    done has begun nothing, and its log needs no trace of that."""
+    """The life of a process that was forked, as its exit code.  A daemon that is killed before it has said what is to
+    be done has begun nothing, and its log needs no trace of that."""
     try:
         code: int = _begin(descriptor, sentinel)
     except (EOFError, pickle.UnpicklingError):
