@@ -16,8 +16,11 @@ def start() -> int:
         from agent.cli.app import main
     except ModuleNotFoundError as error:
         python = VENV / "bin" / "python"
-        if (error.name or "").startswith("agent") or Path(sys.prefix) == VENV or not python.exists():
-            print(f"makimono: {error}; run scripts/setup first", file=sys.stderr)  # noqa: T201 - no room is loaded yet
+        if (error.name or "").startswith("agent") or Path(sys.prefix) == VENV or not os.access(python, os.X_OK):
+            advice = "run scripts/setup first"
+            if VENV.is_dir():
+                advice = f"this user cannot run {python}: run scripts/setup as this user, in a clone that is yours"
+            print(f"makimono: {error}; {advice}", file=sys.stderr)  # noqa: T201 - no room is loaded yet
             return 3
         os.execv(python, [str(python), str(HERE / "main.py"), *sys.argv[1:]])  # noqa: S606 - the same program again
     return main(sys.argv[1:])

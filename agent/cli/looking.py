@@ -63,7 +63,8 @@ def tasks(
         listed = [_listed(state, row, short=state.terminal) for row in rows]
         tables.show(state, watching.HEADINGS, listed, right=(3, 4), cut=(2, 6))
     else:
-        state.say("no tasks" if status is None else f"no {status} tasks")
+        none = "no tasks" if status is None else f"no {status} tasks"
+        state.say(none if state.has_tasks() else f"{none}: {state.where_none()}")
     return 0
 
 

@@ -183,6 +183,10 @@ def cleanup(
     state: State = context.obj
     if days is not None and days < 0:
         raise UsageError(f"--days is {days:g}; it must be 0 or more")
+    if not state.has_tasks():
+        state.say(f"nothing to remove: {state.where_none()}")
+        state.data([])
+        return 0
     wiring = Wiring(state.settings)
     try:
         more: dict[str, Any] = {}
@@ -218,6 +222,8 @@ def backup(
     from agent.run.backup import backup as back_up
 
     state: State = context.obj
+    if not state.has_tasks():
+        raise UsageError(f"there is nothing to copy: {state.where_none()}")
     made = back_up(state.looking, folder)
     state.say(
         f"{made.folder}: {made.completed} ended and {made.running} open task(s), {made.rows}, {made.size:,} bytes"

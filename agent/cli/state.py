@@ -62,7 +62,14 @@ class State:
     def require_tasks(self, prefix: str) -> None:
         """UsageError where no task can be called so, since there is none."""
         if not self.has_tasks():
-            raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.looking.base_dir} has no tasks.db")
+            raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.where_none()}")
+
+    def where_none(self) -> str:
+        """Where a ledger was looked for and is none: perhaps in the wrong folder."""
+        said = f"{self.looking.base_dir} has no tasks.db"
+        if self.config is None and not Path("config.yaml").exists():
+            said += f"; there is no config.yaml in {Path.cwd()}: call from the folder of yours, or give --config"
+        return said
 
     # --- output -----------------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SMALLEST = 4096
 """What is assumed when nothing is known (seed 001, section 5)."""
+UNKNOWN = f"the default, {SMALLEST}"
+"""What says so where nobody does."""
 
 FAMILIES = {
     "openai": ("OPENAI_MAX_TOKENS", "CHATGPT_MAX_TOKENS"),
@@ -67,7 +69,7 @@ def configured_window(settings: Settings, provider: str | None = None, model: st
     if not tokens:
         tokens, source = _first(variables, [DEFAULT])
     if not tokens:
-        tokens, source = SMALLEST, f"the default, {SMALLEST}"
+        tokens, source = SMALLEST, UNKNOWN
     cap, _ = _first(variables, [CAP])
     return (cap, CAP) if 0 < cap < tokens else (tokens, source)
 

@@ -175,6 +175,13 @@ def decode(data: bytes, name: str, line: int = 1) -> str:
         ) from None
 
 
+def _hint(error: yaml.MarkedYAMLError) -> str:
+    """What is meant most often."""
+    if "mapping values are not allowed" in str(error.problem):
+        return "; put a value that has a colon in it in quotes"
+    return "; indent with spaces" if "'\\t'" in str(error.problem) else ""
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str, name: str) -> Front:
     """The front matter of a head that `split` found.  Kept by its exact text: a poll reads the same heads again."""
@@ -186,7 +193,7 @@ def parse(text: str, name: str) -> Front:
         inside = error.context_mark is not None and "block" not in str(error.context)  # what was begun and not ended
         mark = error.context_mark if inside else error.problem_mark or error.context_mark
         line = mark.line + 2 if mark else 1
-        raise IssueUnreadable(f"{name}:{line}: the front matter is not YAML: {error.problem}") from error
+        raise IssueUnreadable(f"{name}:{line}: the front matter is not YAML: {error.problem}{_hint(error)}") from error
     except yaml.YAMLError as error:
         raise IssueUnreadable(f"{name}: the front matter is not YAML: {_first_line(error)}") from error
     except RecursionError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -96,7 +97,7 @@ class LocalForge:
             created_at=head.value("created_at") or saved,
             updated_at=saved,
             cursor=cursor_of(comments),
-            problems=tuple(problems),
+            problems=(*_misspelt(head, relative), *problems),
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
@@ -334,6 +335,20 @@ def _issue(key: TaskKey, head: front.Front) -> IssueText:
     base = (head.value("base") or "").strip() or None
     labels = head.items("labels")
     return IssueText(key, texts["title"], "", texts["author"], labels, state, base)
+
+
+KEYS = frozenset(("title", "labels", "author", "state", "repo", "base", "created_at"))
+"""Keys of an issue's front matter."""
+
+
+def _misspelt(head: front.Front, name: str) -> list[str]:
+    """Keys that nobody knows and that look like one of ours, as sentences; other keys are a person's own business."""
+    near = [(key, get_close_matches(key, sorted(KEYS), 1, 0.7)) for key in head.nodes if key not in KEYS]
+    return [
+        f"{name}: `{key}` is no key of an issue and was passed over; `{found[0]}` is one"
+        for key, found in near
+        if found
+    ]
 
 
 def _relative(key: TaskKey, suffix: str = ".md") -> str:

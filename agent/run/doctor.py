@@ -267,6 +267,8 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
             applied = _applied(connection, sqlite)
             count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
     except sqlite.Error as error:
+        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in db.BROKEN:  # not opened, not read, locked
+            advice = f"look at owner and mode of {path} and of its folder, and at the disk; leave the file where it is"
         yield Check(name, FAIL, f"{path}: {error}", advice)
         return
     if said != ["ok"]:
@@ -374,6 +376,7 @@ def processes() -> Iterator[Check]:
 
 def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
     """The model's server, the model, its true window, and how tokens are counted."""
+    from agent.config.window import UNKNOWN
     from agent.context import MessageStore
     from agent.llm import make_client
     from agent.tokens import counter_for
@@ -397,6 +400,10 @@ def model(settings: Settings, provider: str | None, name: str | None) -> Iterato
     if loaded is not None and configured and loaded < min(configured):
         more = f"the server has less loaded than is configured ({min(configured):,}); the smaller is used"
         yield Check("window", WARN, f"{said}; {more}", f"load the model with a larger window, or set {_key(client)}")
+    elif [source for source, _ in limits.sources] == [UNKNOWN]:
+        yield Check(
+            "window", WARN, f"{said}; nobody says how large it is", f"set {_key(client)} to what the model takes"
+        )
     elif not check.ok or loaded is None:
         unknown = "not asked" if not check.ok else "the server does not tell what is loaded"
         yield Check("window", OK, f"{said} ({unknown})")

@@ -2,7 +2,7 @@
 
 Restored are: the conversation up to and including SEQ, with the compactions and summaries that had been made by then,
 so that the same projection gives the same view; the tool calls whose results stand in it, with their kept outputs; and
-the work tree at the newest commit that the other task had *published* by then (to the second in which SEQ was written).
+the work tree at the newest commit that the other task had *published* by then (its receipt is not younger than SEQ).
 Not restored: what had not been committed and published, what commands had left outside the tree, running processes.
 The model is told so in one message more.  The new task has its own uuid, branch, comments and pull request.
 
@@ -23,14 +23,16 @@ import orjson
 
 from agent import clock, disk
 from agent.context import projection
+from agent.context.effects import NAME as EFFECTS
 from agent.context.survey import Cut, Survey
 from agent.context.totals import Totals
 from agent.errors import UsageError
 from agent.gitcmd import git
 from agent.run import points
 from agent.run.folders import folder_of
-from agent.store.jsonl import records
+from agent.store.jsonl import backwards, records
 from agent.work import gitdir
+from agent.work.publish import PUSH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,16 +93,12 @@ def _time_of(folder: Path, uuid: str, seq: int) -> str:
 
 
 def _published(folder: Path, state: gitdir.State, at: str) -> str | None:
-    """The newest published commit that was made by then, else where the task began."""
-    if state.pushed is None or state.start is None:
-        return state.start or state.base_commit
-    listed = git("log", "--format=%H %ct", f"{state.start}..{state.pushed}", "--", git_dir=folder / "git", check=False)
-    latest = int(clock.parse(at).timestamp())
-    for line in listed.output.decode().splitlines():
-        commit, _, made = line.partition(" ")
-        if int(made) <= latest:
-            return commit
-    return state.start
+    """The commit whose push was noted last by then, else where the task began."""
+    for _, record in backwards(folder / EFFECTS):
+        is_push = record.get("state") == "receipt" and str(record.get("name")).startswith(PUSH)
+        if is_push and str(record.get("timestamp")) <= at:  # one form of time, which sorts as it is written
+            return str(record["receipt"]["commit"])
+    return state.start or state.base_commit
 
 
 def begin_from(settings: Settings, point: PastPoint, folder: Path) -> None:

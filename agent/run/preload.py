@@ -47,20 +47,20 @@ jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the me
 # worker's lies in `run/worker.py`, and the compiler is 0.9 MiB.
 multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
 
-_begin = multiprocessing.spawn._main  # type: ignore[attr-defined]  # noqa: SLF001
+_begin = multiprocessing.spawn._main  # noqa: SLF001
 
 
-def begin(descriptor: int, sentinel: int) -> int:
+def begin(fd: int, parent_sentinel: int) -> int:
     """The life of a process that was forked, as its exit code.  A daemon that is killed before it has said what is to
     be done has begun nothing, and its log needs no trace of that."""
     try:
-        code: int = _begin(descriptor, sentinel)
+        code: int = _begin(fd, parent_sentinel)
     except (EOFError, pickle.UnpicklingError):
         return 1
     return code
 
 
-multiprocessing.spawn._main = begin  # type: ignore[attr-defined]  # noqa: SLF001
+multiprocessing.spawn._main = begin  # noqa: SLF001
 
 gc.collect()
 gc.freeze()

@@ -40,7 +40,7 @@ from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.window import make_window
 from agent.work.mirror import Mirror
-from agent.work.publish import Publisher
+from agent.work.publish import OWN, Publisher
 from agent.work.setup import prepare
 from agent.work.workspace import Workspace
 
@@ -131,6 +131,12 @@ class TaskRun:
             isolated=self.sandbox.kind != "none",
         )
         self.workspace.reports.extend([*self.issue.problems, *([self.begin.about] if self.begin.about else [])])
+        head = self.mirror.default_branch() if self.begin.base is None else None
+        if head is not None and head.startswith(OWN):
+            self.workspace.reports.append(
+                f"the repository's HEAD is {head}, a branch of this program, and the work began there: check another "
+                f"branch out in it, or name one as `base` in the issue"
+            )
         self.reports = self.workspace.reports
         self.workspace.open()
         self.home = self._set_up()

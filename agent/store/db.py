@@ -41,6 +41,9 @@ _CANTOPEN = 14
 _PROTOCOL = 15
 _NOTADB = 26
 
+BROKEN = (_CORRUPT, _NOTADB)
+"""Primary codes of SQLite that are about what is in the file, not about whether it can be reached."""
+
 SAFE_SINCE = (3, 51, 3)
 BACKPORTS = ((3, 50, 7), (3, 44, 6))
 
@@ -236,7 +239,7 @@ class Database:
         code = _code(error)
         if code in (_FULL, _READONLY, _IOERR, _CANTOPEN):
             return DiskError(f"cannot write {self.where}: {error}; check free space, owner and mode of its folder")
-        if code in (_CORRUPT, _NOTADB):
+        if code in BROKEN:
             return SurroundingsError(
                 f"{self.where} is damaged or no SQLite database ({error}), or its disk cannot be read: look at `dmesg` "
                 f"first. If the disk is well, move the file and its -wal and -shm away, the tasks' folders are "

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 OWN = "makimono/"
+PUSH = "push:"
+"""What the name of a push among the effects begins with; the commit follows."""
+
 CROSSED = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries while another push of the same branch is under way."""
 
@@ -134,7 +137,7 @@ class Publisher:
             self._push(head, lease)
             return {"commit": head, "branch": branch}
 
-        name = f"push:{head}"
+        name = f"{PUSH}{head}"
         if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
             do()  # it was pushed, and somebody removed the branch (`moved.py` noticed)
         self.effects.once(name, look_up, do, branch=branch, commit=head)
@@ -184,10 +187,21 @@ class Publisher:
         except GitError as error:
             if not _REJECTED.search(error.stderr):
                 raise
+            if advice := refusals.passing(error.stderr):
+                where = f"{self.remote.url} does not take branch {self.workspace.branch!r}"
+                raise RemoteRefused(
+                    f"{where}: {advice}. It says: {_said(error.stderr)}", stderr=error.stderr
+                ) from error
             raise self._rejected(commit, error.stderr) from error
 
     def _rejected(self, commit: str, stderr: str) -> PushRejected:
         code, advice = refusals.why(stderr)
-        reason = "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))
-        where = f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept here)"
-        return PushRejected(f"{where}: {advice}. It says: {reason}", code=code)
+        where = (
+            f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept in the task's folder)"
+        )
+        return PushRejected(f"{where}: {advice}. It says: {_said(stderr)}", code=code)
+
+
+def _said(stderr: str) -> str:
+    """Git's own words, without its hints."""
+    return "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))

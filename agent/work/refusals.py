@@ -49,6 +49,23 @@ _KNOWN = (
 )
 
 
+_PASSING = (
+    (
+        r"branch is currently checked out",
+        "a person has the branch checked out there: check out another one (`git switch -`)",
+    ),
+    (
+        r"unable to create temporary object directory|insufficient permission for adding an object",
+        "this user may not write there: give it the right to",
+    ),
+)
+
+
+def passing(stderr: str) -> str:
+    """What a person can do, where that alone lets the same push through; "" else."""
+    return next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
+
+
 def why(stderr: str) -> tuple[str, str]:
     """(code, what to do) of a refusal; OTHER for words that nobody knows."""
     for pattern, code, advice in _KNOWN:

@@ -54,8 +54,12 @@ def test_a_configuration_that_is_wrong_is_2_and_says_where(tmp_path, text, said)
     assert not (tmp_path / "contexts").exists()
 
 
-def test_without_a_configuration_there_are_defaults(tmp_path):
-    assert ended(start("tasks", cwd=tmp_path), 0).stdout == "no tasks\n"
+def test_without_a_configuration_there_are_defaults_and_it_is_said(tmp_path):
+    said = f"no tasks: {tmp_path}/contexts has no tasks.db; there is no config.yaml in {tmp_path}: call from the folder"
+    assert ended(start("tasks", cwd=tmp_path), 0).stdout.startswith(said)
+    assert "nothing to remove: " in ended(start("cleanup", cwd=tmp_path), 0).stdout
+    assert "there is nothing to copy" in ended(start("backup", "there", cwd=tmp_path), 2).stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- usage --------------------------------------------------------------------------------------------------
@@ -115,7 +119,7 @@ def test_an_error_with_json_is_an_object_too(home):
 
 
 def test_looking_makes_nothing(tmp_path):
-    assert ended(start("tasks", cwd=tmp_path), 0).stdout == "no tasks\n"
+    assert ended(start("tasks", cwd=tmp_path), 0).stdout.startswith("no tasks: ")
     assert "no tasks.db" in ended(start("show", "ab", cwd=tmp_path), 2).stderr
     assert "makimono" in ended(start("--version", cwd=tmp_path), 0).stdout
     assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from flow_home import Held, do, finish, git, until, write
+from flow_home import FlowHome, Held, do, finish, git, until, write
 from forge_home import HOMES, TASK
 from forges.git_http import write_logins
 
@@ -178,3 +178,35 @@ def test_a_repository_that_cannot_be_reached_is_waited_for(one):
     one.home.repo.with_name("elsewhere").rename(one.home.repo)
     one.home.flow.once()
     published(one, asked_before)
+
+
+def test_a_branch_that_a_reviewer_has_checked_out_is_waited_for_and_new_work_says_where_it_began(tmp_path):
+    """The most natural way to look at a result, where the repository is a work tree of one's own."""
+    home = FlowHome(tmp_path, {"Two files": [write("a.txt", "one\n"), finish("Write a", "Done.")]})
+    try:
+        git("clone", "-q", str(home.repos["default"]), str(tmp_path / "mine"), cwd=tmp_path)
+        home.config.write_text(home.config.read_text().replace("repos/default.git", "mine"))
+        home.issue(1, "Two files")
+        home.once()
+        branch = home.row(1)["branch"]
+        git("checkout", "-q", branch, cwd=tmp_path / "mine")
+        home.plays["Two files"] = [write("b.txt", "two\n"), finish("Write b", "Done.")]
+        home.comment(1, "@makimono please, b too.")
+        home.once(code=1)
+        row = home.row(1)
+        assert (row["status"], row["outcome"], row["error_code"]) == ("queued", "publishing", "git_access")
+        assert "check out another one" in home.progress(1)[-1]
+        asked = len(home.server.journal)
+        git("checkout", "-q", "main", cwd=tmp_path / "mine")
+        home.once()
+        assert home.row(1)["status"] == "completed"
+        assert len(home.server.journal) == asked
+        assert git("show", f"{branch}:b.txt", cwd=tmp_path / "mine") == "two\n"
+
+        git("checkout", "-q", branch, cwd=tmp_path / "mine")
+        home.plays["Something else"] = [write("c.txt", "c\n"), finish("Write c", "Done.")]
+        home.issue(2, "Something else")
+        home.once()
+        assert f"the repository's HEAD is {branch}" in home.said(2)[0]
+    finally:
+        home.close()

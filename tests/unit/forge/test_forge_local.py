@@ -189,6 +189,13 @@ def test_repo_and_base_come_from_the_front_matter(forge, root):
         forge.repository(key_of(forge, 1, "gone"), issue)
 
 
+def test_a_key_that_looks_like_one_of_ours_is_told_and_others_are_a_persons_own(forge):
+    write(forge, 1, ISSUE.replace("state:", "bsae: release/2\nreviewed_by: carol\nstate:"))
+    issue = forge.read(key_of(forge, 1))
+    assert issue.base is None
+    assert issue.problems == ("issues/1.md: `bsae` is no key of an issue and was passed over; `base` is one",)
+
+
 def test_the_body_may_be_empty_or_ten_megabytes(forge):
     write(forge, 1, ISSUE.replace("body\n", ""))
     write(forge, 2, ISSUE + "x" * (10 << 20))

@@ -404,3 +404,17 @@ def test_filters_keep_text_in_its_place():
     assert rendering.code("a`b") == "``a`b``"
     assert rendering.code("`") == "`` ` ``"
     assert rendering.block("x\n````\n") == "`````\nx\n````\n`````"
+
+
+def test_the_heading_says_what_kept_the_work_from_being_done():
+    def first_line(given):
+        outcome = Outcome(End.FINISHED, "Summary.", "T")
+        text = prompts.render("final", outcome=outcome, report=given, failed=True, uuid=UUID, facts=FACTS)
+        return text.splitlines()[0], text
+
+    assert first_line(report(verdict=red(2)))[0] == "**Not done: what the model handed in did not pass.**"
+    assert "do not go together" in first_line(report(conflicts=("a.py",)))[0]
+    line, text = first_line(report(pull=None, rejected="the host says no"))
+    assert line == "**Not done: it could not be published.**"
+    assert "it is done anew" in text
+    assert "goes on from this branch" not in text

@@ -158,6 +158,14 @@ def test_damaged_rows_are_a_failure_with_a_way_out(home, damage):
     assert "backup" in found.advice
 
 
+def test_rows_that_cannot_be_opened_are_left_where_they_are(home):
+    (home.settings.base_dir / "tasks.db").mkdir(parents=True)
+    found = look(home)["tasks.db"]
+    assert found.state == FAIL
+    assert "look at owner and mode" in found.advice
+    assert "leave the file where it is" in found.advice
+
+
 def test_rows_of_a_newer_version_are_a_failure(home):
     home.both()
     with contextlib.closing(sqlite3.connect(home.settings.base_dir / "tasks.db")) as db:
@@ -211,6 +219,13 @@ def test_a_server_that_is_not_there_fails_and_the_window_is_explained_all_the_sa
     assert "ollama serve" in found["model"].advice
     assert "8,192" in found["window"].found
     assert "not asked" in found["window"].found
+
+
+def test_a_window_that_nobody_names_is_a_warning(home):
+    with Script(Reply({}), routes={("GET", "/v1/models"): Reply({"data": [{"id": "m"}]})}) as server:
+        configure(home, llm=f"{{provider: openai, openai: {{base_url: '{server.url}', model: m}}}}")
+        found = look(home)["window"]
+    assert (found.state, found.advice) == (WARN, "set llm.openai.context_length to what the model takes")
 
 
 @pytest.mark.parametrize("source", ["github", "gitlab"])

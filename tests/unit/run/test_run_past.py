@@ -1,11 +1,13 @@
 """A new task that begins at a past point sees what the other one saw there, to the byte."""
 
 import json
+from datetime import timedelta
 
 import orjson
 import pytest
 from run_home import UUID
 
+from agent import clock
 from agent.context import TaskContextManager
 from agent.context.totals import Totals
 from agent.errors import UsageError
@@ -176,6 +178,23 @@ def published(parent):
     (parent.folder / "git" / "makimono.json").write_text(json.dumps(known))
     assert gitdir.read_state(parent.folder / "git") is not None
     return parent
+
+
+def test_the_tree_is_at_the_commit_whose_push_was_noted_last_by_then(here, published):
+    times = {record["seq"]: record["timestamp"] for record, _ in points.messages(published.folder)}
+    first, *_, last = (record["seq"] for record, ends in points.messages(published.folder) if ends)
+
+    def noted(number, name, commit, moment):
+        receipt = {"seq": number, "name": f"{name}:{commit}", "state": "receipt", "receipt": {"commit": commit}}
+        return json.dumps({**receipt, "timestamp": moment}) + "\n"
+
+    lines = noted(1, "push", "a" * 40, times[first]) + noted(2, "pull", "b" * 40, times[first])
+    later = clock.stamp(clock.parse(times[last]) + timedelta(microseconds=1))
+    (published.folder / "effects.jsonl").write_text(lines + noted(3, "push", "c" * 40, later))
+    assert found(here, first).commit == "a" * 40
+    assert found(here, last).commit == "a" * 40
+    (published.folder / "effects.jsonl").write_text(noted(1, "push", "a" * 40, later))
+    assert found(here, last).commit is None, "where the task began"
 
 
 def test_a_wrong_number_names_the_nearest_right_ones_which_show_lists(here, published):

@@ -315,6 +315,17 @@ def test_each_refusal_of_a_push_has_its_code_and_what_to_do(words, code, advice,
     assert workspace.head() == made
 
 
+def test_a_branch_that_a_person_has_checked_out_is_published_once_another_one_is(source, make_workspace):
+    workspace = make_workspace(source)
+    made = change(workspace)
+    source.git("checkout", "-q", "-b", workspace.branch)
+    with pytest.raises(RemoteRefused, match="check out another one"):
+        publisher(workspace).push()
+    source.git("checkout", "-q", "main")
+    source.git("branch", "-q", "-D", workspace.branch)
+    assert publisher(workspace).push() == made
+
+
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 def test_a_push_of_the_same_branch_that_is_under_way_is_waited_for(whose, source, make_workspace):
     """The attempt before was cut off while the other side still went on."""
