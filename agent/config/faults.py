@@ -26,7 +26,10 @@ LONGEST = 60
 
 def explain(error: ValidationError, merged: Merged) -> ConfigError:
     """The ConfigError for everything that pydantic found."""
-    lines = [_line(one, merged) for one in error.errors(include_url=False)]
+    found = error.errors(include_url=False)
+    # Of a list whose entry is wrong pydantic says too that it is none of the other things it might have been.
+    inner = {one["loc"][:-1] for one in found}
+    lines = [_line(one, merged) for one in found if one["loc"] not in inner]
     return ConfigError("\n".join(dict.fromkeys(lines)))
 
 

@@ -104,8 +104,10 @@ def allowed(field: FieldInfo) -> str:
 
 
 def _words(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
-    if section_in(annotation) is not None:
-        return "a mapping, or a list of them" if get_origin(annotation) is tuple else "a mapping"
+    section = section_in(annotation)
+    if section is not None:
+        text = f"a mapping of {', '.join(section.model_fields)}"
+        return f"{text}, or a list of them" if get_origin(annotation) is tuple else text
     metadata = [*_inner_metadata(annotation), *metadata]
     for mark in reversed(metadata):
         if isinstance(mark, OneOf):

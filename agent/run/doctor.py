@@ -137,7 +137,7 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
 def _loaded(settings: Settings) -> Check:
     files = sorted({origin for origin in settings.origins.values() if origin.endswith((".yaml", ".yml"))})
     count = sum(1 for origin in settings.origins.values() if origin != "default")
-    where = ", ".join(files) if files else "no file, the defaults"
+    where = ", ".join(files) if files else "no file sets anything, the defaults"
     return Check("configuration", OK, f"{where} in {settings.root}; {count} value(s) are set")
 
 

@@ -188,6 +188,7 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("limits: {wall_seconds: .inf}\n", ["limits.wall_seconds: found inf"]),
         ("limits: 5\n", ["limits: found int (not shown); allowed is a mapping"]),
         ("limits: []\n", ["limits: found a list; allowed is a mapping"]),
+        ("verify: make test\n", ["verify: found text (not shown); allowed is a mapping of command, timeout"]),
         ("context_storage: {compression_threshold: 7}\n", ["found 7; allowed is a number above 0 to 1"]),
         (
             "context_storage: {durability: turns}\n",
@@ -498,3 +499,11 @@ def test_a_path_with_a_control_character_is_refused_at_every_key(key, sections):
 def test_a_path_may_have_any_other_sign(tmp_path):
     base_dir = str(tmp_path / "日本 \u00a0 'é' 🎌")
     assert str(settings_of({"context_storage": {"base_dir": base_dir}}).base_dir) == base_dir
+
+
+def test_a_list_with_a_wrong_entry_is_one_complaint(tmp_path):
+    (tmp_path / "config.yaml").write_text("task_sources: [lokal]\n")
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "config.yaml", environ={})
+    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).endswith("did you mean local?")
