@@ -119,7 +119,7 @@ class ForgeHome:
 
     def own(self, key, kind):
         """Own comments of an issue with a marker of this kind (progress, final), oldest first."""
-        marked = re.compile(rf":{kind}(-\d+)? -->")
+        marked = re.compile(rf":{kind}(-[\d-]+)? -->")
         return [body for author, body in self.place.comments(key) if author == self.account and marked.search(body)]
 
     def pulls(self):

@@ -48,7 +48,9 @@ class ContextStorage(Section):
     """Where and how a task's mind is kept, and when it is compacted."""
 
     enabled: bool = Field(
-        default=True, description="Keep each task's folder; false: a temporary folder, removed at the task's end."
+        default=True,
+        description="Keep each task's folder; false: a temporary folder, removed when its worker ends, so that a task "
+        "that pauses or waits begins anew.",
     )
     base_dir: RootPath = Field(
         default=Path("contexts"),

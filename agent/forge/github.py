@@ -30,6 +30,7 @@ from agent.forge.github_talk import Talk, number_of
 from agent.forge.github_wire import GitHubWire
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
+from agent.forge.odd import understood
 from agent.forge.talk import Cursor
 from agent.forge.task import Task
 from agent.values import TaskKey
@@ -60,6 +61,7 @@ _MEANINGS = {
 }
 
 
+@understood
 class GitHubForge:
     """One section `github` of the settings: a host, an account, and the projects that it serves."""
 
@@ -350,7 +352,7 @@ class GitHubForge:
         for attempt in (1, 2):
             project = self.places.of(key)
             item = self._of_issue(key, "GET", f"{project.path}/issues/{number}")
-            found = str(item.get("repository_url") or "").rpartition("/repos/")[2]
+            found = str(item["repository_url"]).rpartition("/repos/")[2]
             if found.casefold() == project.full_name.casefold():
                 return project, item
             if attempt == 1:

@@ -15,6 +15,7 @@ from agent.errors import ForgeRefused, IssueUnreadable
 from agent.forge.github_asking import last_actor
 from agent.forge.github_auth import AppToken
 from agent.forge.github_places import login
+from agent.forge.odd import understood
 from agent.forge.task import Task
 from agent.values import TaskKey
 
@@ -29,6 +30,7 @@ LOOK_UPS = 50  # issues per look whose label's author is looked up; the rest wai
 SETTLED = timedelta(minutes=1)  # an issue that changed later may change again in the same second, unseen
 
 
+@understood
 class GitHubTaskGetter:
     """One look at everything that the section covers."""
 

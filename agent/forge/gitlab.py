@@ -31,6 +31,7 @@ from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
+from agent.forge.odd import understood
 from agent.forge.talk import Cursor
 from agent.forge.task import Task
 from agent.values import TaskKey
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 GIT_USER = "oauth2"
 
 
+@understood
 class GitLabForge:
     """One section `gitlab` of the settings: a host, an account, and the projects that it serves.
 

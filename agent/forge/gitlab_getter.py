@@ -17,6 +17,7 @@ from agent.forge.gitlab_asking import who_asked
 from agent.forge.gitlab_places import DEVELOPER, username
 from agent.forge.gitlab_wire import QUICK
 from agent.forge.limiter import KEPT_SECONDS
+from agent.forge.odd import understood
 from agent.forge.task import Task
 from agent.values import TaskKey
 
@@ -31,6 +32,7 @@ LOOK_UPS = 50  # issues per look whose asker is looked up; the rest waits for th
 KINDS = {"issues": "issue", "merge_requests": "merge_request"}
 
 
+@understood
 class GitLabTaskGetter:
     """One look at everything that the section covers."""
 

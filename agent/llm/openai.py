@@ -187,7 +187,7 @@ class OpenAIClient(ChatClient):
     def _listed(self) -> list[Json]:
         answer = self.fetch("GET", f"{self.api}/models")
         data = answer.get("data") if isinstance(answer, dict) else None
-        return [entry for entry in data or () if isinstance(entry, dict)]
+        return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
 
 
 def whole(value: Any) -> int | None:

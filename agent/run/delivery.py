@@ -282,7 +282,8 @@ class Delivery:
                 return opened[0]
             pull = self.forge.find_pull(self.key, head)
         if pull is None:  # a person removed it; it is not made a second time
-            raise PushRejected(f"the pull request of {head} is gone; reopen it or start the task again")
+            said = f"the pull request of {head} was removed while the task ran, and is not opened again. The branch is "
+            raise PushRejected(f"{said}pushed: set the label again to have another one", code="pull_closed")
         if pull.state != "open":
             said = f"{pull.url} was closed while the task ran, and is not opened again. The branch {head} is pushed: "
             raise PushRejected(f"{said}reopen it, or set the label again to have another one", code="pull_closed")

@@ -57,6 +57,9 @@ is updated, or shared by too many tasks, must not fail each task of that night."
 OUTSIDE = (ForgeError, GitKilled, *SERVER, RemoteAway, RemoteRefused, RepositoryMissing)
 """What may be over in a while."""
 
+TRIES = "tries"
+"""The effect that counts them: attempts that a drain, an answer or a pause ended are none."""
+
 MARK = "publishing"
 ANEW = "anew"
 """What the row says then, and once the work of such a row was lost and is done again."""
@@ -98,7 +101,17 @@ def may_wait(context: TaskContextManager, error: MakimonoError, outcome: Outcome
         return kept is None or clock.now() - kept.since < timedelta(hours=PUBLISHING_HOURS)
     if isinstance(error, RemoteRefused | RepositoryMissing) and context.get_message_store().last_seq == 0:
         return False
-    return context.attempt < ATTEMPTS
+    if context.attempt >= ATTEMPTS and not context.resumed:  # a folder that is always a new one counts nothing
+        return False
+    return _tries(context) + 1 < ATTEMPTS
+
+
+def _tries(context: TaskContextManager) -> int:
+    """How often in a row the task was given back, with no answer of the model between."""
+    known = context.get_effect_store().receipt(TRIES)
+    if not known or known["answers"] != context.get_message_store().totals().llm_calls:
+        return 0
+    return int(known["tries"])
 
 
 def is_over(context: TaskContextManager) -> bool:
@@ -144,21 +157,25 @@ def give_back(
 ) -> Status:
     """Back to the queue, with the reason in the row, unless that holds a decided end, which stays; the next try is
     later each time.  The row's status now: what a person asked meanwhile is done instead (`Ledger.release`)."""
-    seconds = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (context.attempt - 1))
+    tries = _tries(context)
+    answers = context.get_message_store().totals().llm_calls
+    context.get_effect_store().done(TRIES, {"tries": tries + 1, "answers": answers})
+    seconds = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**tries)
     if isinstance(error, RateLimited):
         seconds = max(seconds, error.retry_after or 0.0)
     until = clock.now() + timedelta(seconds=seconds)
     why = run.redact(str(error)) if run is not None else str(error)
+    said = why if why.endswith((".", "!", "?")) else f"{why}."
     if outcome is not None:
         effects = context.get_effect_store()
         if unpublished(effects) is None:
             effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
         if ledger.requested(context.uuid) is None:
             _say(
-                run, MARK, f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC, without asking the model again."
+                run, MARK, f"{said} It is tried again after {until:%Y-%m-%d %H:%M} UTC, without asking the model again."
             )
     elif isinstance(error, SERVER) and ledger.requested(context.uuid) is None:
-        _say(run, "drained", f"{why} It is tried again after {until:%Y-%m-%d %H:%M} UTC.")
+        _say(run, "drained", f"{said} It is tried again after {until:%Y-%m-%d %H:%M} UTC.")
     context.set_columns(outcome=MARK if outcome else None, error_code=error.code, error_message=why)
     context.beat()
     return ledger.release(context.uuid, context.attempt, until)

@@ -6,6 +6,7 @@ Every text passes the redactor, loses anything that looks like a marker, and is 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from agent.errors import ForgeError
 from agent.prompts import render
@@ -31,7 +32,9 @@ def tell_pause(run: TaskRun, outcome: Outcome) -> None:
 
     _edit(run, run.progress.words(str(outcome.end)))
     if outcome.end is End.ASKED:  # who paused it knows
-        _post(run, f"question-{run.context.get_tool_store().count_tool_calls()}", words)
+        # Of this folder: a task whose folder was lost asks anew, and what it asked before has been answered.
+        folder = crc32(run.context.fence.encode())
+        _post(run, f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}", words)
     run.label("paused")
 
 

@@ -86,7 +86,8 @@ def process_task(
         if claim is not None:
             groups.end_tree(settings.base_dir, uuid)
         wiring.close()
-        if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone
+        # Where the task's files lie elsewhere and are gone.  What it had written here before `enabled` was false stays.
+        if not settings.context_storage.enabled and not (folder / "messages.jsonl").exists():
             shutil.rmtree(folder, ignore_errors=True)
         disk.unlock(lock)
 

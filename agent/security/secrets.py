@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.security.added import LONGEST_LINE, added
-from agent.security.redact import needles
+from agent.security.redact import SHORTEST, needles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -74,7 +74,11 @@ class _Search:
     """What a piece of text holds, as words for a person."""
 
     def __init__(self, declared: Iterable[str]) -> None:
-        self.needles = [needle.encode("utf-8", "surrogatepass") for needle in needles(declared)]
+        secrets = tuple(declared)
+        self.needles = [needle.encode("utf-8", "surrogatepass") for needle in needles(secrets)]
+        # A file that another program wrote in UTF-16 has them too.
+        wide = [one.strip() for one in secrets if len(one.strip()) >= SHORTEST]
+        self.needles += [one.encode(name, "surrogatepass") for one in wide for name in ("utf-16-le", "utf-16-be")]
         self.overlap = min(LONGEST_LINE // 2, max([OVERLAP, *map(len, self.needles)]))
 
     def suspects(self, block: bytes) -> bool:

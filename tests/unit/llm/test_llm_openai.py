@@ -390,6 +390,13 @@ def test_a_server_that_says_what_it_is_is_not_asked_what_it_does_not_know(talk, 
     assert [one.path for one in server.journal] == asked
 
 
+@pytest.mark.parametrize("data", [5, True, "models", {"id": "m"}, None])
+def test_a_list_of_models_that_is_none_is_an_empty_one(talk, data):
+    client, _, _ = talk(says("openai", "x"), routes={("GET", "/v1/models"): Reply({"data": data})})
+    assert client.loaded_window() is None
+    assert client.models() == []
+
+
 def test_a_model_that_the_server_lacks_is_told_with_those_it_has(talk):
     client, _, _ = talk(says("openai", "x"), routes={("GET", "/v1/models"): Reply({"data": [{"id": "other"}]})})
     check = client.check()

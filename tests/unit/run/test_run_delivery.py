@@ -8,7 +8,6 @@ from old_git import old_git  # noqa: F401 - a fixture
 from run_home import UUID
 
 from agent.context import TaskContextManager
-from agent.errors import PushRejected
 from agent.run.handler import judged
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end
@@ -163,8 +162,10 @@ def test_a_secret_in_the_title_does_not_reach_the_history(run):
 def test_a_pull_request_that_a_person_removed_is_not_made_again(run):
     one = with_a_draft(run)
     (one.place.folder / "tracker" / "pulls" / "1.md").unlink()
-    with pytest.raises(PushRejected, match="is gone"):
-        one.delivery.deliver(DONE)
+    report = one.delivery.deliver(DONE)
+    assert report.code == "pull_closed"
+    assert "was removed while the task ran" in report.rejected
+    assert not report.ready
     assert pulls(one) == []
 
 

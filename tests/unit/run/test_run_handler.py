@@ -534,6 +534,18 @@ def test_a_task_that_waits_for_an_answer_does_what_was_asked_of_it_meanwhile(wor
     assert json.loads((here.settings.base_dir / "completed" / row.uuid / "end.json").read_text())["status"] == "stopped"
 
 
+def test_a_task_whose_folder_was_lost_while_it_waited_for_an_answer_asks_what_it_wants_to_know_then(work):
+    here, handler, task = work(ASK)
+    assert handler.handle(task).end is End.ASKED
+    shutil.rmtree(here.settings.base_dir / "running" / (UUID % 1))
+    here.ledger.request(UUID % 1, "resume")
+    claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
+    here.script.replies = [says("openai", "", [call("ask_user", {"question": "Which currency?"})])]
+    assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.ASKED
+    assert "Red or blue?" in said(here)
+    assert "Which currency?" in said(here)
+
+
 @pytest.mark.parametrize(("word", "status"), [("stop", Status.STOPPED), ("pause", Status.PAUSED)])
 def test_a_task_that_waits_to_be_published_does_what_was_asked_of_it_meanwhile(work, word, status):
     place = {}

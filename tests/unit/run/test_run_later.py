@@ -74,14 +74,46 @@ def test_what_may_be_over_in_a_while_is_waited_for_while_the_model_works(claimed
     assert context.attempt == 1
 
 
-def test_while_the_model_works_it_is_waited_for_a_number_of_times(claimed):
-    _, context = claimed(attempt=later.ATTEMPTS)
+def given_back_again(here, context):
+    """Back to the queue, and claimed: the context of the next attempt."""
+    later.give_back(context, here.ledger, ForgeUnreachable("away"), None, None)
+    context.close()
+    here.ledger.offer(context.uuid)
+    claim = here.ledger.claim(context.uuid, here.wiring.owner, 60)
+    return TaskContextManager(here.key(1), claim.uuid, here.settings, attempt=claim.attempt, database=here.wiring.db)
+
+
+def test_while_the_model_works_it_is_waited_for_a_number_of_times_in_a_row(claimed):
+    here, context = claimed(begun=True)
+    for _ in range(1, later.ATTEMPTS):
+        assert later.may_wait(context, ForgeUnreachable("away"), None)
+        context = given_back_again(here, context)
     assert not later.may_wait(context, ForgeUnreachable("away"), None)
     assert later.may_wait(context, ForgeUnreachable("away"), DONE)  # and for days when only publishing is left
+    context.get_message_store().add_message("user", "Go on.")
+    context.get_message_store().add_message("assistant", "I do.", usage={"prompt_tokens": 1, "completion_tokens": 1})
+    assert later.may_wait(context, ForgeUnreachable("away"), None), "it got on meanwhile"
+    context.close()
+
+
+def test_attempts_that_a_drain_or_an_answer_ended_are_no_tries(claimed):
+    here, context = claimed(attempt=later.ATTEMPTS + 2, begun=True)
+    context.resumed = True
+    before = clock.now()
+    assert later.may_wait(context, ForgeUnreachable("away"), None)
+    later.give_back(context, here.ledger, ForgeUnreachable("away"), None, None)
+    assert (clock.parse(here.ledger.get(UUID % 1).not_before) - before).total_seconds() < 90
+
+
+def test_a_task_whose_folder_is_always_new_is_not_tried_for_ever(claimed):
+    _, context = claimed(attempt=later.ATTEMPTS)
+    assert not later.may_wait(context, ForgeUnreachable("away"), None)
 
 
 def test_the_row_says_why_it_waits_until_when_and_that_only_publishing_is_left(claimed):
-    here, context = claimed(attempt=3)
+    here, context = claimed(begun=True)
+    for _ in range(2):
+        context = given_back_again(here, context)
     before = clock.now()
     later.give_back(context, here.ledger, ForgeAccessRefused("401 Bad credentials"), DONE, None)
     row = here.ledger.get(UUID % 1)
@@ -94,6 +126,7 @@ def test_the_row_says_why_it_waits_until_when_and_that_only_publishing_is_left(c
     assert claim.attempt == 4
     row = here.ledger.get(UUID % 1)
     assert (row.outcome, row.error_code, row.error_message) == ("publishing", None, None)
+    context.close()
 
 
 def test_while_the_model_works_the_row_says_why_and_keeps_no_outcome(claimed):

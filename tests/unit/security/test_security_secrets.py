@@ -67,6 +67,13 @@ def test_a_declared_secret_is_found_plain_and_encoded():
     assert scan([diff("+hunter2")], [secret]) == []
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_a_declared_secret_in_a_file_of_utf_16_is_found(encoding):
+    text = diff("+key = MARK").partition(b"MARK")
+    wide = "x = hunter2-hunter2".encode(encoding).replace(b"\n", b"")
+    assert scan([text[0] + wide + text[2]], ["hunter2-hunter2"]) == ["SE-01 a declared secret in src/app.py, line 1"]
+
+
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_chunks_may_be_cut_anywhere(size):
     data = diff(" a", f"+ghp_{TAIL}", path="a/ä b.txt")
