@@ -105,9 +105,11 @@ def make_dir(path: Path, mode: int = 0o700) -> Path:
 
 
 def claim_dir(path: Path, mode: int) -> Path:
-    """`make_dir`; a directory of ours that holds nothing yet, as a fresh clone has it, gets `mode` too."""
+    """`make_dir`; a directory of ours that holds nothing yet, as a fresh clone has it, gets `mode` too.  One that its
+    owner may not write was made so on purpose and stays."""
     make_dir(path, mode)
-    if is_unused(path) and path.stat().st_uid == os.geteuid():
+    status = path.stat()
+    if status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR and is_unused(path):
         with suppress(OSError):  # a file system without modes
             path.chmod(mode)
     return path

@@ -247,3 +247,12 @@ def test_a_new_folder_gets_its_mode_whatever_the_umask(tmp_path):
         assert disk.make_dir(tmp_path / "a", 0o711).stat().st_mode & 0o777 == 0o711
     finally:
         os.umask(old)
+
+
+def test_an_empty_folder_gets_the_mode_unless_its_owner_made_it_read_only(tmp_path):
+    for name, before, after in (("fresh", 0o755, 0o711), ("on-purpose", 0o555, 0o555)):
+        folder = tmp_path / name
+        folder.mkdir()
+        folder.chmod(before)
+        disk.claim_dir(folder, 0o711)
+        assert folder.stat().st_mode & 0o777 == after
