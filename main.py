@@ -16,9 +16,10 @@ def start() -> int:
         from agent.cli.app import main
     except ModuleNotFoundError as error:
         python = VENV / "bin" / "python"
-        if (error.name or "").startswith("agent") or Path(sys.prefix) == VENV or not os.access(python, os.X_OK):
+        runs = os.access(python, os.X_OK)
+        if (error.name or "").startswith("agent") or Path(sys.prefix) == VENV or not runs:
             advice = "run scripts/setup first"
-            if VENV.is_dir():
+            if VENV.is_dir() and not runs:
                 advice = f"this user cannot run {python}: run scripts/setup as this user, in a clone that is yours"
             print(f"makimono: {error}; {advice}", file=sys.stderr)  # noqa: T201 - no room is loaded yet
             return 3

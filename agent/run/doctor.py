@@ -267,7 +267,7 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
             applied = _applied(connection, sqlite)
             count = connection.execute("SELECT COUNT(*) FROM tasks").fetchone()[0] if applied else 0
     except sqlite.Error as error:
-        if (getattr(error, "sqlite_errorcode", 0) & 0xFF) not in db.BROKEN:  # not opened, not read, locked
+        if not db.is_broken(error):  # not opened, not read, locked
             advice = f"look at owner and mode of {path} and of its folder, and at the disk; leave the file where it is"
         yield Check(name, FAIL, f"{path}: {error}", advice)
         return

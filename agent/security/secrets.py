@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.security.added import LONGEST_LINE, added
-from agent.security.redact import SHORTEST, needles
+from agent.security.redact import needles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -70,15 +70,15 @@ def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
     return _limited(f"{what} in {where}" for where, piece in pieces for what in search(piece))
 
 
+ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
+"""In which a file may have a secret; other programs write the wide ones."""
+
+
 class _Search:
     """What a piece of text holds, as words for a person."""
 
     def __init__(self, declared: Iterable[str]) -> None:
-        secrets = tuple(declared)
-        self.needles = [needle.encode("utf-8", "surrogatepass") for needle in needles(secrets)]
-        # A file that another program wrote in UTF-16 has them too.
-        wide = [one.strip() for one in secrets if len(one.strip()) >= SHORTEST]
-        self.needles += [one.encode(name, "surrogatepass") for one in wide for name in ("utf-16-le", "utf-16-be")]
+        self.needles = [one.encode(name, "surrogatepass") for one in needles(declared) for name in ENCODINGS]
         self.overlap = min(LONGEST_LINE // 2, max([OVERLAP, *map(len, self.needles)]))
 
     def suspects(self, block: bytes) -> bool:

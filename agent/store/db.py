@@ -41,9 +41,6 @@ _CANTOPEN = 14
 _PROTOCOL = 15
 _NOTADB = 26
 
-BROKEN = (_CORRUPT, _NOTADB)
-"""Primary codes of SQLite that are about what is in the file, not about whether it can be reached."""
-
 SAFE_SINCE = (3, 51, 3)
 BACKPORTS = ((3, 50, 7), (3, 44, 6))
 
@@ -239,7 +236,7 @@ class Database:
         code = _code(error)
         if code in (_FULL, _READONLY, _IOERR, _CANTOPEN):
             return DiskError(f"cannot write {self.where}: {error}; check free space, owner and mode of its folder")
-        if code in BROKEN:
+        if is_broken(error):
             return SurroundingsError(
                 f"{self.where} is damaged or no SQLite database ({error}), or its disk cannot be read: look at `dmesg` "
                 f"first. If the disk is well, move the file and its -wal and -shm away, the tasks' folders are "
@@ -252,6 +249,11 @@ class Database:
     def _same_process(self) -> None:
         if self._pid != os.getpid():
             raise LedgerError(f"{self.where} was opened before the fork; open it in the process that uses it")
+
+
+def is_broken(error: Exception) -> bool:
+    """Whether SQLite's error is about what is in the file, not about whether it can be reached."""
+    return _code(error) in (_CORRUPT, _NOTADB)
 
 
 def _code(error: Exception) -> int:

@@ -276,3 +276,22 @@ def test_run_once_works_an_issue_off_and_the_commands_show_it(tmp_path):
     assert "Done." in ended(start("show", row["uuid"][:8], cwd=tmp_path), 0).stdout
     assert ended(start("cleanup", "--days", "0", cwd=tmp_path), 0).stdout.startswith("removed")
     assert ended(start("tasks", cwd=tmp_path), 0).stdout == "no tasks\n"
+
+
+@pytest.mark.parametrize(("runs", "said"), [(True, "; run scripts/setup first"), (False, "this user cannot run")])
+def test_an_environment_that_lacks_packages_or_cannot_be_run_is_3_and_says_which(tmp_path, runs, said):
+    """A .venv without packages, and one whose Python leads nowhere, as another user's does."""
+    (tmp_path / "agent").symlink_to(ROOT / "agent")
+    main = tmp_path / "main.py"
+    main.write_bytes((ROOT / "main.py").read_bytes())
+    python = tmp_path / ".venv" / "bin" / "python"
+    if runs:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / ".venv")], check=True)
+        command = [str(python)]
+    else:
+        python.parent.mkdir(parents=True)
+        python.symlink_to("nowhere")
+        command = [sys.executable, "-I", "-S"]
+    done = subprocess.run([*command, str(main), "tasks"], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert said in ended(done, 3).stderr
+    assert done.stderr.count("\n") == 1

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from flow_home import FlowHome, Held, do, finish, finished, git, write
+from flow_home import Held, do, finish, finished, git, write
 
 FIX = [
     do("update_plan", items=[{"text": "fix", "status": "done"}]),
@@ -18,16 +18,8 @@ FIX = [
 
 
 @pytest.fixture
-def homes(tmp_path):
-    made = []
-
-    def home(plays, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        return made[-1]
-
-    yield home
-    for one in made:
-        one.close()
+def homes(home):
+    return home
 
 
 def digest(folder):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from flow_home import FlowHome, Held, do, finish, finished, git, until, write
+from flow_home import Held, do, finish, finished, git, until, write
 
 FIX = [
     do("edit_file", path="calc.py", old_text="sum(round(p) for p in prices)", new_text="round(sum(prices))"),
@@ -17,17 +17,9 @@ ISSUE = "# Totals are off\n\nRound the sum, not each price.\n"
 
 
 @pytest.fixture
-def homes(tmp_path):
-    made = []
-
-    def home(plays, **more):
-        made.append(FlowHome(tmp_path, plays, **more))
-        (tmp_path / "issue.md").write_text(ISSUE)
-        return made[-1]
-
-    yield home
-    for one in made:
-        one.close()
+def homes(home, tmp_path):
+    (tmp_path / "issue.md").write_text(ISSUE)
+    return home
 
 
 def checkout(home, name="mine"):
