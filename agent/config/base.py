@@ -10,6 +10,29 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, model_validator
 
 PROVIDERS = ("openai", "ollama", "lmstudio", "anthropic", "replay")
+DIALECTS = (
+    "openai",
+    "azure",
+    "github",
+    "openrouter",
+    "deepseek",
+    "mistral",
+    "groq",
+    "gemini",
+    "kimi",
+    "dashscope",
+    "anthropic",
+    "compatible",
+    "vllm",
+    "sglang",
+    "tgi",
+    "llamacpp",
+    "lmstudio",
+    "ollama",
+    "litellm",
+    "replay",
+)
+"""The rows of `llm/dialects`, in its order; `llm.<provider>.dialect` is one of them."""
 SOURCES = ("local", "github", "gitlab")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agent.config.base import PROVIDERS, Section
+from agent.config.base import DIALECTS, PROVIDERS, Section
 from agent.config.kinds import Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
 from agent.errors import ConfigError
 
@@ -42,6 +42,11 @@ class Provider(Section):
     )
     base_url: ServerUrl = Field(default="", description="Address of the server; `endpoint` is the same key.")
     api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
+    dialect: Annotated[Text, OneOf(DIALECTS)] | None = Field(
+        default=None,
+        description="What kind of server it is, where the program does not recognise it; empty: by its address and by"
+        " what it says of itself (docs/wire.md).",
+    )
     timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
     idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
     price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")

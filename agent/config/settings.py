@@ -32,7 +32,7 @@ class ProviderSettings:
 
     `context_length` is the configured window in tokens (`window.configured_window`), never None.  `timeout` and
     `idle_timeout` are seconds, `price` is per million tokens.  `base_url` is as written, "" for `replay`.
-    `messages` is the recorded messages.jsonl of `replay`.
+    `dialect` is "" where none is configured.  `messages` is the recorded messages.jsonl of `replay`.
     """
 
     name: str
@@ -43,6 +43,7 @@ class ProviderSettings:
     api_key: SecretStr | None = None
     timeout: float = 1800
     idle_timeout: float = 120
+    dialect: str = ""
     price: models.Price | None = None
     messages: Path | None = None
 
@@ -193,6 +194,7 @@ class Settings(Section):
             api_key=section.api_key,
             timeout=section.timeout,
             idle_timeout=section.idle_timeout,
+            dialect=section.dialect or "",
             price=section.price,
         )
 

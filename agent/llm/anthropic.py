@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from agent.llm import urls, wire_anthropic
 from agent.llm.client import ChatClient
+from agent.llm.dialects import DIALECTS
 from agent.llm.tidy import system_text
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class AnthropicClient(ChatClient):
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
+    own_dialect = DIALECTS["anthropic"]
 
     @property
     def api(self) -> str:

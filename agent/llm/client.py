@@ -25,6 +25,7 @@ from agent.config.window import configured_window
 from agent.errors import AnswerUnreadable, ContextError, ContextOverflow, HistoryRefused, ModelError, RequestRefused
 from agent.llm import urls
 from agent.llm.base import Check
+from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
 from agent.llm.retry import insist
 from agent.llm.spans import Lines
 from agent.llm.transport import Transport
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agent.llm.base import Announce
+    from agent.llm.dialects import Dialect
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
@@ -58,6 +60,7 @@ class ChatClient(ABC):
 
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
+    own_dialect: ClassVar[Dialect] = COMPATIBLE  # where neither configuration nor address names another
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class ChatClient(ABC):
         self.provider = provider or self.name
         self.keys = self.settings.provider_of(self.provider)
         self.model = model or self.keys.model
+        self.dialect = DIALECTS.get(self.keys.dialect) or by_host(urls.host(self.base_url)) or self.own_dialect
         self.message_store = message_store
         self.context_dir = Path(context_dir)
         self.tools: Sequence[Json] = tuple(tools)
@@ -120,6 +124,11 @@ class ChatClient(ABC):
         """Headers of one request beside `headers()`."""
         del summary
         return {}
+
+    def recognise(self, dialect: Dialect | None) -> None:
+        """Take what the server says of itself: a dialect that neither the configuration nor the address has named."""
+        if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
+            self.dialect = dialect
 
     def amend(self, error: RequestRefused | HistoryRefused) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 from agent.errors import ModelError
 from agent.llm import urls
 from agent.llm.client import same_model
+from agent.llm.dialects import DIALECTS
 from agent.llm.openai import OpenAIClient, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agent.llm.dialects import Dialect
     from agent.values import Json
 
 
@@ -23,7 +25,7 @@ class LMStudioClient(OpenAIClient):
 
     name = "lmstudio"
     default_url = "http://localhost:1234"
-    official: ClassVar[tuple[str, ...]] = ()
+    own_dialect: ClassVar[Dialect] = DIALECTS["lmstudio"]
 
     @property
     def api(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from agent.errors import ModelError
 from agent.llm import urls, wire_ollama, wire_openai
 from agent.llm.client import ChatClient
+from agent.llm.dialects import DIALECTS
 from agent.llm.openai import whole
 from agent.llm.silent import SilentCuts
 
@@ -28,6 +29,7 @@ class OllamaClient(ChatClient):
 
     name = "ollama"
     default_url = "http://localhost:11434"
+    own_dialect = DIALECTS["ollama"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
 from agent.errors import HistoryRefused, ModelError, RequestRefused
 from agent.llm import urls, wire_openai
 from agent.llm.client import ChatClient, same_model
+from agent.llm.dialects import by_owner
 from agent.llm.silent import SilentCuts
 from agent.llm.spans import sized
 from agent.llm.tidy import tidied
@@ -39,14 +40,11 @@ class OpenAIClient(ChatClient):
 
     name = "openai"
     default_url = "https://api.openai.com/v1"
-    official: ClassVar[tuple[str, ...]] = ("api.openai.com", ".openai.azure.com")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        host = urls.host(self.base_url)
-        self.local = not any(host == known or host.endswith(known) for known in self.official)
-        self.limit_key = "max_tokens" if self.local else "max_completion_tokens"
-        self.asks_usage = True
+        self.limit_key = self.dialect.limit_key
+        self.asks_usage = "stream_options" not in self.dialect.refused
         self._swapped = False
         self._written: wire_openai.Written | None = None
         self._asked_window = False
@@ -86,9 +84,9 @@ class OpenAIClient(ChatClient):
         wire_openai.check_tools(self.tools)
         header = wire_openai.header(self.parameters(output), self.offered)
         before, self._written = self._written, None  # until all of it is written
-        if self.alternate or self.no_null or shape.empty or (self.local and not shape.tidy):
+        if self.alternate or self.no_null or shape.empty or (self.dialect.roles.no_neighbours and not shape.tidy):
             out.write(header)
-            messages = tidied(spans, shape, merge=self.local, alternate=self.alternate)
+            messages = tidied(spans, shape, merge=self.dialect.roles.no_neighbours, alternate=self.alternate)
             if self.no_null:
                 messages = (message | {"content": message["content"] or ""} for message in messages)
             wire_openai.join(out, (orjson.dumps(message) for message in messages))
@@ -140,9 +138,10 @@ class OpenAIClient(ChatClient):
     def loaded_window(self) -> int | None:
         """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model, else what Ollama has allocated; a
         server that is known by its owner is not asked what it does not know.  OpenAI itself does not tell."""
-        if not self._asked_window and self.local:
+        if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True
             owner, stated = self._stated()
+            self.recognise(by_owner(owner))
             if owner in KNOWN_OWNERS:
                 self._window = stated
             else:

@@ -50,8 +50,8 @@ def root(base_url: str) -> str:
 
 
 def host(base_url: str) -> str:
-    """The host name, lower case."""
-    return (urlsplit(clean(base_url)).hostname or "").lower()
+    """The host name, lower case; "" without an address."""
+    return (urlsplit(clean(base_url)).hostname or "").lower() if base_url else ""
 
 
 @lru_cache(KEPT)

@@ -1,0 +1,139 @@
+"""What can differ between servers of models: the type of one row of the table of dialects.
+
+Values only.  The rows are in `hosted.py` and `local.py`, recognition is in `__init__.py`; docs/wire.md lists the source
+of each rule.  A client reads its row as `self.dialect`, which becomes another one when the server says who it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from agent.errors import (
+    AccessRefused,
+    ContextOverflow,
+    ModelError,
+    ModelNotFound,
+    ModelUnreachable,
+    QuotaExhausted,
+    RateLimited,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class When(Enum):
+    """When a field of an answer is sent back with its message.
+
+    LOOP: only for answers after the last message of a user, that is within the tool calls that are under way.  ASKED:
+    only when the server has refused a request because the field was missing.
+    """
+
+    ALWAYS = "always"
+    LOOP = "loop"
+    ASKED = "asked"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Rules for the order of messages.  The strictest server has every flag set."""
+
+    one_system: bool = False  # one system message at most, and first
+    user_first: bool = False  # the first message after the system's is a user's
+    no_neighbours: bool = False  # two messages of one side in a row are refused
+    no_user_after_tool: bool = False  # a user message directly behind a tool message is refused
+    no_empty_assistant: bool = False  # an assistant message needs text or calls
+    text_beside_calls: bool = False  # content null beside calls is refused; it must be text
+
+
+STOPS: Mapping[str, str] = {
+    "stop": "stop",
+    "eos": "stop",
+    "end_turn": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+}
+"""The reasons of an end that every server of OpenAI's wire may give → ours."""
+
+CODES: Mapping[str, type[ModelError]] = {
+    "insufficient_quota": QuotaExhausted,
+    "credit_balance_exhausted": QuotaExhausted,
+    "organization_spend_limit_exceeded": QuotaExhausted,
+    "project_spend_limit_exceeded": QuotaExhausted,
+    "organization_usage_limit_exceeded": QuotaExhausted,
+    "billing_hard_limit_reached": QuotaExhausted,
+    "billing_error": QuotaExhausted,
+    "context_length_exceeded": ContextOverflow,
+    "exceed_context_size_error": ContextOverflow,
+    "request_too_large": ContextOverflow,
+    "rate_limit_exceeded": RateLimited,
+    "rate_limit_error": RateLimited,
+    "slow_down": RateLimited,
+    "model_not_found": ModelNotFound,
+    "invalid_api_key": AccessRefused,
+    "authentication_error": AccessRefused,
+    "permission_error": AccessRefused,
+    "overloaded_error": ModelUnreachable,
+    "server_is_overloaded": ModelUnreachable,
+}
+"""`code` or `type` of an error body, lower case → the error; a dialect's own entries go before these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One kind of server.  Every default is OpenAI's wire as most servers take it."""
+
+    name: str  # the value of `llm.<provider>.dialect`
+    title: str  # for a person
+
+    # --- how it is recognised ------------------------------------------------------------------------------
+    hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names
+    owners: tuple[str, ...] = ()  # `owned_by` in the list of models
+    marks: tuple[str, ...] = ()  # names of response headers that only this server sends, lower case
+
+    # --- where and with what -------------------------------------------------------------------------------
+    base_path: str = ""  # the path below which the calls are, where the address has none; "": `/v1`
+    key_header: str = ""  # the header of the API key; "": that of the wire
+    local: bool = False  # runs on the user's own machines: chat templates, slow start, its own window
+
+    # --- parameters ----------------------------------------------------------------------------------------
+    limit_key: str = "max_tokens"
+    refused: frozenset[str] = frozenset()  # parameters that are never sent
+    usage: str = "stream_options"  # "always": comes without being asked for; "never": is not reported in a stream
+
+    # --- messages ------------------------------------------------------------------------------------------
+    send_back: Mapping[str, When] = field(default_factory=dict)  # field of an answer's message → when; else never
+    send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same for fields of one tool call
+    id_form: str = ""  # a pattern that each tool call id must match as a whole; "": any that is legal
+    roles: Roles = Roles()
+    images: str = "image_url"  # how a picture is sent: image_url, source (Anthropic), images (Ollama); "": not at all
+
+    # --- answers and errors --------------------------------------------------------------------------------
+    stops: Mapping[str, str] = field(default_factory=dict)  # beside STOPS
+    codes: Mapping[str, type[ModelError]] = field(default_factory=dict)  # beside CODES
+    overflow: tuple[str, ...] = ()  # wordings of "the prompt is too long", with groups `limit` and `requested`
+
+    # --- the window ----------------------------------------------------------------------------------------
+    tells_window: bool = True  # whether asking for the window can help
+
+    def stop(self, reason: str) -> str:
+        """Our reason for the server's; "" for one that is not known."""
+        return self.stops.get(reason) or STOPS.get(reason, "")
+
+    def error(self, *words: str) -> type[ModelError] | None:
+        """The error class of the first of these codes or types that is known."""
+        for table in (self.codes, CODES):
+            for word in words:
+                if (found := table.get(word.lower())) is not None:
+                    return found
+        return None
+
+
+LOCAL_ROLES = Roles(one_system=True, user_first=True, no_neighbours=True, no_empty_assistant=True)
+"""What the strictest chat templates want; a server that takes more loses nothing by it."""

@@ -1,0 +1,118 @@
+"""Dialects of services: recognised by their host.  The sources of the rules are in docs/wire.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.errors import AnswerUnreadable, ContextOverflow
+from agent.llm.dialects.base import LOCAL_ROLES, Dialect, When
+
+NINE = r"[A-Za-z0-9]{9}"
+"""Ids of Mistral: nine letters and digits."""
+
+OPENAI = Dialect(
+    "openai",
+    "OpenAI",
+    hosts=("api.openai.com", "*.api.openai.com"),
+    limit_key="max_completion_tokens",
+    tells_window=False,
+)
+AZURE = Dialect(
+    "azure",
+    "Azure OpenAI",
+    hosts=(
+        "*.openai.azure.com",
+        "*.cognitiveservices.azure.com",
+        "*.services.ai.azure.com",
+        "*.openai.azure.us",
+        "*.openai.azure.cn",
+    ),
+    base_path="/openai/v1",
+    key_header="api-key",
+    limit_key="max_completion_tokens",
+    tells_window=False,
+)
+GITHUB = Dialect(
+    "github",
+    "GitHub Models",
+    roles=LOCAL_ROLES,
+    hosts=("models.github.ai", "models.inference.ai.azure.com"),
+    base_path="/inference",
+    codes={"tokens_limit_reached": ContextOverflow},
+)
+OPENROUTER = Dialect(
+    "openrouter",
+    "OpenRouter",
+    roles=LOCAL_ROLES,
+    hosts=("openrouter.ai", "*.openrouter.ai"),
+    base_path="/api/v1",
+    send_back={"reasoning_details": When.ALWAYS, "reasoning": When.ASKED, "reasoning_content": When.ASKED},
+)
+DEEPSEEK = Dialect(
+    "deepseek",
+    "DeepSeek",
+    roles=LOCAL_ROLES,
+    hosts=("api.deepseek.com", "*.deepseek.com"),
+    owners=("deepseek",),
+    send_back={"reasoning_content": When.ALWAYS, "thinking_blocks": When.ALWAYS},
+    stops={"insufficient_system_resource": "error"},
+    usage="always",
+    images="",
+)
+MISTRAL = Dialect(
+    "mistral",
+    "Mistral",
+    hosts=("api.mistral.ai", "*.mistral.ai"),
+    owners=("mistralai",),
+    refused=frozenset({"stream_options"}),
+    usage="always",
+    id_form=NINE,
+    roles=replace(LOCAL_ROLES, no_user_after_tool=True),
+    stops={"model_length": "length", "error": "error"},
+)
+GROQ = Dialect(
+    "groq",
+    "Groq",
+    roles=LOCAL_ROLES,
+    hosts=("api.groq.com",),
+    base_path="/openai/v1",
+    limit_key="max_completion_tokens",
+    codes={"tool_use_failed": AnswerUnreadable, "output_parse_failed": AnswerUnreadable},
+)
+GEMINI = Dialect(
+    "gemini",
+    "Gemini",
+    roles=LOCAL_ROLES,
+    hosts=("generativelanguage.googleapis.com", "aiplatform.googleapis.com", "*-aiplatform.googleapis.com"),
+    owners=("google",),
+    base_path="/v1beta/openai",
+    send_back_in_calls={"extra_content": When.ALWAYS},
+)
+KIMI = Dialect(
+    "kimi",
+    "Kimi",
+    hosts=("api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"),
+    owners=("moonshot", "moonshotai"),
+    send_back={"reasoning_content": When.ALWAYS, "thinking_blocks": When.ALWAYS},
+    roles=LOCAL_ROLES,
+)
+DASHSCOPE = Dialect(
+    "dashscope",
+    "DashScope",
+    roles=LOCAL_ROLES,
+    hosts=("dashscope.aliyuncs.com", "dashscope-*.aliyuncs.com", "*.dashscope.aliyuncs.com"),
+    base_path="/compatible-mode/v1",
+    send_back={"reasoning_content": When.ASKED},
+)
+ANTHROPIC = Dialect(
+    "anthropic",
+    "Anthropic",
+    hosts=("api.anthropic.com",),
+    key_header="x-api-key",
+    usage="always",
+    send_back={"thinking_blocks": When.ALWAYS},
+    images="source",
+    tells_window=False,
+)
+
+HOSTED = (OPENAI, AZURE, GITHUB, OPENROUTER, DEEPSEEK, MISTRAL, GROQ, GEMINI, KIMI, DASHSCOPE, ANTHROPIC)

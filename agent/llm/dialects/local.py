@@ -1,0 +1,84 @@
+"""Dialects of programs that people run themselves: recognised by what they say of themselves.  The sources of the rules
+are in docs/wire.md."""
+
+from __future__ import annotations
+
+from agent.llm.dialects.base import LOCAL_ROLES, Dialect, When
+
+COMPATIBLE = Dialect(
+    "compatible",
+    "a server of OpenAI's wire",
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={
+        "reasoning_content": When.ASKED,
+        "reasoning": When.ASKED,
+        "reasoning_details": When.ALWAYS,
+        "thinking_blocks": When.ALWAYS,
+    },
+    send_back_in_calls={"extra_content": When.ALWAYS},
+)
+"""Nobody knows more: an address that is not known, before or after it was asked who it is."""
+
+VLLM = Dialect(
+    "vllm",
+    "vLLM",
+    owners=("vllm",),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"reasoning_content": When.LOOP, "reasoning": When.LOOP},
+)
+SGLANG = Dialect(
+    "sglang",
+    "SGLang",
+    owners=("sglang",),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"reasoning_content": When.LOOP},
+    stops={"abort": "error"},
+)
+TGI = Dialect(
+    "tgi",
+    "Text Generation Inference",
+    local=True,
+    roles=LOCAL_ROLES,
+    stops={"eos_token": "stop", "stop_sequence": "stop"},
+)
+LLAMACPP = Dialect(
+    "llamacpp",
+    "llama.cpp",
+    owners=("llamacpp",),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"reasoning_content": When.LOOP},
+)
+LMSTUDIO = Dialect(
+    "lmstudio",
+    "LM Studio",
+    owners=("organization_owner",),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"reasoning_content": When.ASKED, "reasoning": When.ASKED},
+)
+OLLAMA = Dialect(
+    "ollama",
+    "Ollama",
+    hosts=("ollama.com",),
+    owners=("library",),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"thinking": When.LOOP, "reasoning": When.LOOP},
+    images="images",
+)
+LITELLM = Dialect(
+    "litellm",
+    "LiteLLM",
+    marks=("x-litellm-version", "x-litellm-call-id", "x-litellm-model-id"),
+    local=True,
+    roles=LOCAL_ROLES,
+    send_back={"reasoning_content": When.ALWAYS, "thinking_blocks": When.ALWAYS},
+    send_back_in_calls={"extra_content": When.ALWAYS, "provider_specific_fields": When.ALWAYS},
+)
+REPLAY = Dialect("replay", "a recorded conversation", owners=("replay",), local=True, roles=LOCAL_ROLES)
+
+LOCAL = (COMPATIBLE, VLLM, SGLANG, TGI, LLAMACPP, LMSTUDIO, OLLAMA, LITELLM, REPLAY)
