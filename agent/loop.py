@@ -164,7 +164,8 @@ class Loop:
         if "invalid" in call:  # `values.Answer`: the arguments were no JSON object
             return self.refuse(call, render("invalid", name=call["name"], found=call["invalid"]))
         self.events.emit("tool_started", tool=call["name"])
-        return self.record(call, self.tools.run(call["name"], call["arguments"]))
+        result = self.tools.run(call["name"], call["arguments"])
+        return self.record({**call, "arguments": self.tools.mended(call["name"], call["arguments"])}, result)
 
     def refuse(self, call: Json, why: str) -> ToolResult:
         """Answer a call that must not be run."""

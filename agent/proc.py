@@ -33,6 +33,7 @@ EXECUTING_SECONDS = 0.5
 """How long the search for them waits for processes that are just being executed."""
 
 CHUNK = 1 << 16
+PIPE = 1 << 20  # what a pipe holds at most without a privilege (pipe(7))
 _WAITED: set[int] = set()
 _STARTING = threading.Lock()
 
@@ -180,6 +181,7 @@ def _pump(
         step.check()
         now = time.monotonic()
         if now >= deadline or (stop is not None and stop()):
+            _take_rest(pipes, output, kept, spooled)
             return True
         if ended_at is None and now >= look_at:  # an end is seen by the pipe, unless a grandchild holds it
             look_at = now + TICK
@@ -189,12 +191,8 @@ def _pump(
         wait = min(TICK, deadline - now) if ended_at is None else 0.02
         for descriptor, _ in pipes.poll(math.ceil(wait * 1000)):
             if descriptor == output:
-                chunk = os.read(output, CHUNK)
-                if not chunk:
+                if not _take(output, kept, spooled):
                     return _wait_after_close(child, deadline, stop)
-                if spooled is not None:
-                    spooled.feed(chunk)
-                kept.feed(chunk)
             elif child.stdin is not None:
                 try:
                     pending = pending[os.write(descriptor, pending[:CHUNK]) :]
@@ -203,6 +201,22 @@ def _pump(
                 if not pending:
                     pipes.unregister(descriptor)
                     child.stdin.close()
+
+
+def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
+    """Move one chunk; False at the end of the pipe."""
+    chunk = os.read(output, CHUNK)
+    if spooled is not None:
+        spooled.feed(chunk)
+    kept.feed(chunk)
+    return bool(chunk)
+
+
+def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | None) -> None:
+    """Move what was printed before the command is ended: at most the largest pipe, so that a flood cannot go on."""
+    for _ in range(PIPE // CHUNK):
+        if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
+            return
 
 
 def _wait_after_close(child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool] | None) -> bool:

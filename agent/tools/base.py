@@ -52,7 +52,8 @@ class Product:
 
     `spool` is a file with the whole output as raw bytes when `text` may lack something (`dropped` bytes between its
     head and tail); the toolbox takes it over.  `head` stands before the text and is never cut.  A `paged` text keeps
-    to the page by itself and says how to go on; its lines are not shortened.
+    to the page by itself and says how to go on; its lines are not shortened.  A text that says what it is in `hidden`
+    is stored whole, and only these words are shown.
     """
 
     text: str
@@ -62,6 +63,7 @@ class Product:
     dropped: int = 0
     outcome: Outcome | None = None
     paged: bool = False
+    hidden: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Arguments of a tool call against its schema, with errors that a model can act on.
 
 Each names the argument, what was found and what is allowed.  Only what loses nothing is mended: null for an optional
-argument, "50" for 50, "true" for true.
+argument, "50" for 50, "true" for true, a list or an object as a JSON text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
     from agent.values import Json
+
+
+_CONTAINERS: dict[object, type] = {"array": list, "object": dict}
 
 
 def fitted(value: Any, depth: int = 0) -> Any:
@@ -41,25 +44,46 @@ def _is_whole(value: Any) -> bool:
 
 
 def mended(arguments: Json, schema: Json) -> Json:
-    """The arguments with lossless repairs."""
+    """The arguments with lossless repairs, also inside lists and objects."""
     properties = schema.get("properties", {})
     required = schema.get("required", ())
     result = {}
     for name, value in arguments.items():
-        kind = properties.get(name, {}).get("type")
-        if value is None and name in properties and name not in required and kind not in (None, "null"):
+        wanted = properties.get(name, {})
+        if value is None and name in properties and name not in required and wanted.get("type") not in (None, "null"):
             continue
-        if kind == "integer" and _is_whole(value):
-            result[name] = int(value)
-        elif kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
-            result[name] = value.lower() == "true"
-        else:
-            result[name] = value
+        result[name] = _repaired(value, wanted)
     return result
+
+
+def _repaired(value: Any, schema: Json) -> Any:
+    kind = schema.get("type")
+    if kind == "integer" and _is_whole(value):
+        return int(value)
+    if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if kind in _CONTAINERS and isinstance(value, str):
+        value = _written_out(value, _CONTAINERS[kind])
+    if kind == "array" and isinstance(value, list):
+        return [_repaired(one, schema.get("items", {})) for one in value]
+    if kind == "object" and isinstance(value, dict):
+        return mended(value, schema)
+    return value
+
+
+def _written_out(text: str, kind: type) -> Any:
+    """The list or object that `text` is as JSON; `text` itself when it is anything else."""
+    try:
+        value = json.loads(text)
+        return fitted(value) if isinstance(value, kind) else text
+    except (ValueError, RecursionError, ToolError):
+        return text
 
 
 def checked(tool: str, arguments: object, schema: Json, validator: Validator) -> Json:
     """The arguments, mended and valid; ToolError that lists everything that is wrong."""
+    if isinstance(arguments, str):
+        arguments = _written_out(arguments, dict)
     if not isinstance(arguments, dict):
         raise ToolError(f"{tool}: the arguments must be an object with {_takes(schema)}; found {_shown(arguments)}")
     mine = mended(fitted(arguments), schema)

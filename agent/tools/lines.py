@@ -87,6 +87,36 @@ def split(chunks: Iterable[str], *, keep: int, end: str = "\n") -> Iterator[Line
         yield close()
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a line: `number` of the line, the `text`, how many characters of the line lie `before` it, and whether
+    the line `ends` with it."""
+
+    number: int
+    text: str
+    before: int = 0
+    ends: bool = True
+
+
+def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -> Iterator[Piece]:
+    """The lines of a text that comes in chunks, in order; a line over `size` + `overlap` characters in pieces.
+
+    A piece begins with the last `overlap` characters of the one before it, so that a match of at most so many
+    characters lies whole in one of them."""
+    held, number, before = "", 1, 0
+    for chunk in chunks:
+        first, *rest = chunk.split(end)
+        held += first
+        while len(held) > size + overlap:
+            yield Piece(number, held[:size], before, ends=False)
+            held, before = held[size - overlap :], before + size - overlap
+        for part in rest:
+            yield Piece(number, held.removesuffix("\r") if end == "\n" else held, before)
+            held, number, before = part, number + 1, 0
+    if held:
+        yield Piece(number, held.removesuffix("\r") if end == "\n" else held, before)
+
+
 def decoded(blocks: Iterable[bytes], form: Form | None) -> Iterator[str]:
     r"""The text of a file's bytes after its mark; bytes that do not fit come as `\xNN`."""
     decoder = codecs.getincrementaldecoder(form.codec if form else "utf-8")("backslashreplace")

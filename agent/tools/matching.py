@@ -2,7 +2,8 @@
 
 Pure of processes: `searching` runs it here for patterns that cannot backtrack, and in a child of its own (`python -m`
 style, `main`) for all others, because Python's `re` cannot be interrupted and a pattern like `(a+)+$` never ends.
-Lines longer than a megabyte are searched in pieces.
+A line of over four million characters is searched in pieces that overlap by 65,536: a longer match may be missed there,
+which the result says.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from agent.tools.tree import Tree, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-PIECE = 1 << 20
+PIECE = 1 << 22  # characters of a long line that are searched at once
+OVERLAP = 1 << 16
 SHOWN = 300  # characters of a matching line
 MEMORY = 1 << 30
 _LONGEST = 1000
@@ -49,15 +51,26 @@ def compiled(pattern: str) -> re.Pattern[str]:
         ) from error
 
 
-def around(text: str, start: int, end: int) -> str:
-    """A line shortened around the match."""
-    if len(text) <= SHOWN:
+def around(piece: lines.Piece, start: int, end: int) -> str:
+    """A line shortened around the match in one of its pieces."""
+    text, before = piece.text, piece.before
+    if len(text) <= SHOWN and piece.ends and not before:
         return text
     left = max(0, min(start - SHOWN // 3, len(text) - SHOWN))
     right = min(len(text), max(left + SHOWN, min(end, left + 2 * SHOWN)))
-    before = f"[…{left:,} characters…] " if left else ""
-    after = f" […{len(text) - right:,} characters…]" if right < len(text) else ""
-    return f"{before}{text[left:right]}{after}"
+    head = f"[…{left + before:,} characters…] " if left + before else ""
+    more = "" if piece.ends else "more than "
+    tail = f" […{more}{len(text) - right:,} characters…]" if right < len(text) or more else ""
+    return f"{head}{text[left:right]}{tail}"
+
+
+def match_in(expression: re.Pattern[str], piece: lines.Piece) -> re.Match[str] | None:
+    """The first match in a piece; `^` and `$` match only at the ends of the line, not at those of the piece."""
+    start = 1 if piece.before else 0
+    match = expression.search(piece.text, start)
+    if match is None or piece.ends or match.end() < len(piece.text):
+        return match
+    return expression.search(f"{piece.text}\0", start)
 
 
 def search(
@@ -68,7 +81,7 @@ def search(
     fits = matcher(glob) if glob else None
     deadline = clock.monotonic() + seconds
     left_out: list[str] = []
-    binary = found = 0
+    binary = found = long_lines = 0
     late = f"stopped after {seconds:g} s: give a narrower path or glob"
     start = tree.relative(path)
     if tree.is_folder(path):
@@ -83,27 +96,33 @@ def search(
             return late
         try:
             with tree.open(name, known=True) as descriptor:
-                text = _lines_of(descriptor)
-                if text is None:
+                parts = _pieces_of(descriptor)
+                if parts is None:
                     binary += 1
                     continue
-                for number, line in enumerate(text, 1):
-                    if number % 4096 == 0 and clock.monotonic() > deadline:
+                seen = 0  # the line that was shown last, or that is known to be long
+                for count, piece in enumerate(parts, 1):
+                    if (count % 4096 == 0 or not piece.ends) and clock.monotonic() > deadline:
                         return late
-                    piece, match = line.head, expression.search(line.head)
-                    if match is None and line.missing:
-                        piece, match = line.tail, expression.search(line.tail)
+                    if not piece.ends and not piece.before:
+                        long_lines += 1
+                    if piece.number == seen:
+                        continue
+                    match = match_in(expression, piece)
                     if match is None:
                         continue
                     if found == limit:
                         return f"only the first {limit} matches: give a narrower pattern, path or glob"
-                    found += 1
-                    emit(f"{name_of(name)}:{number}: {around(piece, match.start(), match.end())}")
+                    found, seen = found + 1, piece.number
+                    emit(f"{name_of(name)}:{piece.number}: {around(piece, match.start(), match.end())}")
         except ToolError:
             if name == start:
                 raise
             left_out.append(name)
     notes = [f"{binary} binary file{'s' if binary > 1 else ''} skipped"] if binary else []
+    if long_lines:
+        said = "1 line was" if long_lines == 1 else f"{long_lines:,} lines were"
+        notes.append(f"{said} searched in pieces: a match of over {OVERLAP:,} characters may be missing")
     if left_out:
         notes.append(
             f"not searched: {', '.join(name_of(one) for one in left_out[:5])}{' …' if len(left_out) > 5 else ''}"
@@ -111,7 +130,7 @@ def search(
     return "; ".join(notes)
 
 
-def _lines_of(descriptor: int) -> Iterable[lines.Line] | None:
+def _pieces_of(descriptor: int) -> Iterable[lines.Piece] | None:
     """The lines of a file, None for a binary one.  A small file, as most are, is read and decoded at once."""
     block = os.pread(descriptor, SAMPLE, 0)
     if len(block) == SAMPLE:
@@ -119,7 +138,7 @@ def _lines_of(descriptor: int) -> Iterable[lines.Line] | None:
         if kind is not None:
             return None
         chunks = lines.decoded(blocks(descriptor, len(form.bom) if form else 0), form)
-        return lines.split(chunks, keep=PIECE, end=line_end(descriptor, form))
+        return lines.pieces(chunks, size=PIECE, overlap=OVERLAP, end=line_end(descriptor, form))
     if kinds.binary_kind(block) is not None:
         return None
     form = detect(block)
@@ -128,7 +147,7 @@ def _lines_of(descriptor: int) -> Iterable[lines.Line] | None:
     every = text.split(end)
     if not every[-1]:
         every.pop()
-    return (lines.Line(line.removesuffix("\r")) for line in every)
+    return (lines.Piece(number, line.removesuffix("\r")) for number, line in enumerate(every, 1))
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agent.errors import SandboxUnavailable, ToolError
 from agent.tools.base import Place, Product, schema, whole
 from agent.tools.kinds import binary_kind
-from agent.tools.text import decodes, lenient
+from agent.tools.text import is_mostly_binary, lenient
 
 if TYPE_CHECKING:
     from agent.values import Finished, Json
@@ -29,21 +29,23 @@ _MEANING = {
 
 
 def overwritten(text: str) -> str:
-    """Lines as a terminal would leave them: what stands before a lone carriage return (progress bars) is gone, and
-    names that end with a NUL (`-print0`, `-z`) stand one a line."""
-    text = text.replace("\0", "\n")
+    r"""Lines as a terminal would leave them: the text before a lone carriage return (progress bars) is gone.  Names
+    that end with a NUL (`-print0`, `-z`) stand one a line; in a text that has lines a NUL is shown as `\x00`."""
+    if "\0" in text:
+        text = text.replace("\0", "\\x00" if "\n" in text.strip("\n") else "\n")
     if "\r" not in text:
         return text
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 def readable(output: bytes) -> str:
-    """Output as text; of binary output its kind and size."""
-    sample = output[: 1 << 12]
-    kind = binary_kind(sample)
-    if kind is not None and not decodes(sample, "utf-8", partial=True):
-        return f"(binary output, {kind}; it is not shown: write it to a file)"
+    r"""Output as text, with odd bytes as `\xNN`."""
     return overwritten(lenient(output)).rstrip("\n")
+
+
+def unreadable(output: bytes) -> str:
+    """The kind of an output that is mostly binary, "" for text, even for text with some odd bytes in it."""
+    return (binary_kind(output[: 1 << 12]) or "data") if is_mostly_binary(output) else ""
 
 
 def ending(done: Finished, timeout: float) -> str:
@@ -101,11 +103,12 @@ class RunCommand:
             raise ToolError(f"commands cannot be run on this machine: {error}. {_WITHOUT}") from error
         except OSError as error:
             raise ToolError(f"the command could not be started: {error.strerror or error}") from error
-        text = readable(done.output)
+        text, kind = readable(done.output), unreadable(done.output)
         return Product(
             text if text.strip() else "(no output)",
             status="error" if done.timed_out else "success",
             head=f"[{ending(done, timeout)}]",
             spool=spool,
             dropped=done.dropped,
+            hidden=f"binary output, {kind}" if kind else "",
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ToolError
+from agent.tools.tree import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,6 @@ class State:
         """`{"plan": [...], "files_read": [...], "files_changed": [...]}`, files in the order of their last use."""
         return {
             "plan": [dict(item) for item in self.plan],
-            "files_read": list(self._read),
-            "files_changed": list(self._changed),
+            "files_read": [name_of(name) for name in self._read],
+            "files_changed": [name_of(name) for name in self._changed],
         }

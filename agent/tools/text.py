@@ -152,6 +152,15 @@ def lenient(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+_ODD = re.compile("[\udc80-\udcff\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+def is_mostly_binary(data: bytes) -> bool:
+    """Whether more than half of `data` is neither text in UTF-8 nor white space nor an escape sequence's beginning."""
+    told = data.decode("utf-8", "surrogateescape")
+    return len(_ODD.findall(told)) * 2 > len(told)
+
+
 def size_of(text: str) -> int:
     """Bytes of `text` in UTF-8, which caps count: Japanese costs about a token a character, English a quarter."""
     return len(text.encode("utf-8", "backslashreplace"))

@@ -12,7 +12,8 @@ from agent import clock
 from agent.errors import DiskError, ToolError
 from agent.tools import cap
 from agent.tools.base import TOOLS, Place, Product, Run, Tool
-from agent.tools.check import checked
+from agent.tools.check import checked, mended
+from agent.tools.kinds import size_text
 from agent.tools.lines import decoded, shorten
 from agent.tools.outputs import Outputs, Whole, blocks, masked
 from agent.tools.planning import AFTER_THE_END, ending
@@ -40,6 +41,14 @@ LEAST = 1000
 def room_of(window: int) -> int:
     """Bytes of one result for a window of that many tokens: about an eighth of it, at most CAP."""
     return min(CAP, max(LEAST, window * 3 // 8))
+
+
+def hidden(what: str, whole: Whole) -> str:
+    r"""The words that stand for a text which the model would not read."""
+    return (
+        f"({what}; it is not shown. As text, with odd bytes as \\xNN, it has {size_text(whole.size)}: "
+        f'read_output("{whole.name}") shows it)'
+    )
 
 
 class Toolbox:
@@ -113,9 +122,14 @@ class Toolbox:
             text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
             result = ToolResult(fit(text), status="error", error=fit(text))
         if isinstance(arguments, dict):
-            self._state.note(name, arguments, result.status)
+            self._state.note(name, self.mended(name, arguments), result.status)
         duration = int((clock.monotonic() - started) * 1000)
         return ToolResult(result.content, result.status, duration, result.output, result.error, result.outcome)
+
+    def mended(self, name: str, arguments: Any) -> Any:
+        """The arguments as the tool takes them, for the record; those of an unknown tool, or odd ones, as they are."""
+        tool = self.tools.get(name)
+        return arguments if tool is None or not isinstance(arguments, dict) else mended(arguments, tool.parameters)
 
     def plan(self) -> list[dict[str, str]]:
         """The plan as the model last gave it: `{"text", "status"}` items."""
@@ -168,7 +182,12 @@ class Toolbox:
         finally:
             if product.dropped and product.spool is not None:
                 product.spool.unlink(missing_ok=True)
-        body, output = self._capped(text, room, whole, paged=product.paged)
+        output: str | None
+        if product.hidden:
+            whole = whole or self.outputs.keep([text])
+            body, output = hidden(product.hidden, whole), whole.name
+        else:
+            body, output = self._capped(text, room, whole, paged=product.paged)
         content = "\n".join(part for part in (head, body) if part)
         error = head[:500] if product.status == "error" else None
         return ToolResult(fit(content), product.status, output=output, error=error, outcome=product.outcome)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import unicodedata
 from contextlib import contextmanager, suppress
@@ -69,6 +70,24 @@ def name_of(path: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
 
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_SIGNS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+def unquoted(path: str) -> str:
+    r"""A name as git prints it when it has unusual signs, `"caf\303\251.txt"`, without quotes and escapes
+    (`core.quotePath` in git-config(1)); any other text as it is."""
+    if "\\" not in path or not _QUOTED.fullmatch(path):
+        return path
+
+    def sign(match: re.Match[bytes]) -> bytes:
+        code = match.group(1)
+        return bytes([int(code, 8)]) if len(code) == 3 else _SIGNS.get(code, code)
+
+    return os.fsdecode(_ESCAPE.sub(sign, os.fsencode(path[1:-1])))
+
+
 def kind_of(mode: int) -> str:
     """What a file mode says, for people."""
     kinds = (
@@ -91,7 +110,7 @@ class Tree:
     def relative(self, path: str) -> str:
         """`path` as the model wrote it, relative to the root ("" for the root itself); ToolError when refused."""
         shown = fit(path)
-        if "\0" in path or path != shown:
+        if path != shown or "\0" in (path := unquoted(path)):
             raise ToolError(f"path {shown!r} has a character that no file name can have")
         for prefix in (INSIDE, str(self.root)):
             if path == prefix or path.startswith(prefix + "/"):
@@ -108,7 +127,38 @@ class Tree:
             raise ToolError(
                 f"path {shown!r}: .git belongs to the program; use git commands (log, diff, blame) in run_command"
             )
-        return "/".join(parts)
+        return self._as_stored("/".join(parts))
+
+    def _as_stored(self, relative: str) -> str:
+        r"""`relative`, with each part that is written as `name_of` shows it (`caf\xe9.txt`) as the tree has it.
+
+        A part that exists as it is written, or that matches nothing, stays as it is.
+        """
+        if "\\" not in relative:
+            return relative
+        found = ""
+        for part in relative.split("/"):
+            path = f"{found}/{part}" if found else part
+            if "\\" in part and not self._is_there(path):
+                with suppress(OSError):
+                    shown = ((name_of(entry.path.rpartition("/")[2]), entry.path) for entry in self._entries(found))
+                    path = next((stored for name, stored in shown if name == part), path)
+            found = path
+        return found
+
+    def _is_there(self, relative: str) -> bool:
+        folder, _, name = relative.rpartition("/")
+        try:
+            parent = self._open(folder, _DIRECTORY)
+        except OSError:
+            return False
+        try:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+        except OSError:
+            return False
+        finally:
+            os.close(parent)
+        return True
 
     @contextmanager
     def _root(self) -> Iterator[int]:

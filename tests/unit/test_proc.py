@@ -44,6 +44,19 @@ def test_long_output_keeps_head_and_tail_and_says_how_much_is_missing(tmp_path):
     assert (tmp_path / "whole").stat().st_mode & 0o777 == 0o600
 
 
+def test_what_was_printed_before_a_stop_is_kept_and_a_flood_does_not_hold_it(tmp_path):
+    seen = tmp_path / "begun"
+
+    def stop():  # only when all of it lies in the pipe
+        while not seen.exists():
+            time.sleep(0.01)
+        return True
+
+    done = run(f"seq 1 5000; touch {seen}; sleep 60", stop=stop, cap=1 << 20)
+    assert (done.timed_out, done.output.endswith(b"\n5000\n")) == (True, True)
+    assert run("exec cat /dev/zero", stop=lambda: True, cap=1000).timed_out
+
+
 def test_the_whole_group_is_killed_at_the_time_out_and_what_was_said_is_kept():
     done = run("echo said; sleep 77.5 & sleep 77.5", timeout=0.5)
     assert done.timed_out

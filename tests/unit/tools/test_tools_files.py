@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 
 from agent.tools.glob import matcher
+from agent.tools.matching import OVERLAP, PIECE
 
 
 def content(box, name, **arguments):
@@ -255,6 +256,28 @@ def test_names_that_are_not_utf8_and_names_with_line_ends_are_shown_escaped(box,
     assert r"two\nlines" in text
 
 
+def test_a_file_is_opened_by_the_name_that_is_shown_or_that_git_prints(box, tree):
+    folder = os.fsencode(tree) + b"/d\xe9p"
+    os.mkdir(folder)
+    with open(folder + b"/caf\xe9.txt", "w") as file:
+        file.write("needle\n")
+    (tree / "été.txt").write_text("summer\n")
+    (tree / r"back\x41slash").write_text("literal\n")
+    listed = content(box, "list_files")
+    assert r"d\xe9p/caf\xe9.txt" in listed
+    assert "needle" in content(box, "read_file", path=r"d\xe9p/caf\xe9.txt")
+    assert "needle" in content(box, "read_file", path=r'"d\351p/caf\351.txt"')
+    assert "summer" in content(box, "read_file", path=r'"\303\251t\303\251.txt"')
+    assert "literal" in content(box, "read_file", path=r"back\x41slash")
+    assert r"d\xe9p/caf\xe9.txt:1: needle" in content(box, "search_text", pattern="needle", path=r"d\xe9p")
+    box.run("edit_file", {"path": r"d\xe9p/caf\xe9.txt", "old_text": "needle", "new_text": "thread"})
+    with open(folder + b"/caf\xe9.txt") as file:
+        assert file.read() == "thread\n"
+    assert box.state()["files_changed"] == [r"d\xe9p/caf\xe9.txt"]
+    for path in (r'"..\057x"', r'"\056git/config"', r'"a\000b"'):
+        assert box.run("read_file", {"path": path}).status == "error"
+
+
 @pytest.mark.parametrize(
     ("pattern", "path", "fits"),
     [
@@ -317,6 +340,28 @@ def test_a_long_line_is_shortened_around_the_match(box, tree):
     assert "needle" in text
     assert len(text) < 500
     assert "[…59,900 characters…]" in text
+
+
+@pytest.mark.parametrize(("half", "left", "said"), [(1_800_000, 1_799_900, False), (5_000_000, 4_999_900, True)])
+def test_the_whole_of_a_line_of_megabytes_is_searched(box, tree, half, left, said):
+    line = "x" * half + "needle" + "y" * half
+    (tree / "bundle.js").write_text(f"short\n{line}\nlast needle\n")
+    text = content(box, "search_text", pattern="needle", path="bundle.js")
+    assert text.startswith("[2 matching lines")
+    assert f"bundle.js:2: […{left:,} characters…]" in text
+    assert "bundle.js:3: last needle" in text
+    assert ("1 line was searched in pieces" in text) is said
+    for pattern in ("^needle", "needle$", "^y", "x$"):
+        assert "bundle.js:2" not in content(box, "search_text", pattern=pattern)
+    for pattern in ("^xxx", "yyy$", "xn", r"\Bneedle"):
+        assert "bundle.js:2" in content(box, "search_text", pattern=pattern)
+
+
+@pytest.mark.parametrize("at", [0, PIECE - 4, PIECE, PIECE + OVERLAP - 3, 2 * PIECE])
+def test_a_match_at_any_seam_of_a_long_line_is_found_once(box, tree, at):
+    text = "x" * at + "needle"
+    (tree / "a.js").write_text(text + "x" * (2 * PIECE + 100 - len(text)) + "\n")
+    assert content(box, "search_text", pattern="needle").startswith("[1 matching line in")
 
 
 def test_a_pattern_that_never_ends_is_ended(make_box, tree):

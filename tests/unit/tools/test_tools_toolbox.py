@@ -263,12 +263,39 @@ def test_odd_bytes_escapes_and_progress_bars_are_made_readable(box):
     assert box.run("run_command", {"command": command}).content == "[exit code 0]\nred\n100%\nx\\xffy\n".rstrip("\n")
 
 
-def test_binary_output_is_not_shown_and_nul_ends_names(box):
-    png = r"printf '\211PNG\r\n\032\n\0\0\0\377'"
-    assert box.run("run_command", {"command": png}).content == (
-        "[exit code 0]\n(binary output, PNG image; it is not shown: write it to a file)"
-    )
+def test_binary_output_is_stored_and_not_shown_and_nul_ends_names(box):
+    png = r"printf '\211PNG\r\n\032\n\0\0\0\377\377\377'"
+    result = box.run("run_command", {"command": png})
+    assert "(binary output, PNG image; it is not shown." in result.content
+    assert result.output == "outputs/0001.txt"
+    assert r"\x89PNG" in box.run("read_output", {"name": result.output}).content
     assert box.run("run_command", {"command": r"printf 'a b\0ü\0'"}).content == "[exit code 0]\na b\nü"
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        (r"start\0\377\nFAILED test_a\n", "start\\x00\\xff\nFAILED test_a"),
+        (r"\377\377\nFAILED test_a\n", "\\xff\\xff\nFAILED test_a"),
+        (r"\037\213\nFAILED test_a of this suite\n", "FAILED test_a"),
+        (r"\211PNG\r\n\032\nFAILED test_a of this suite\n", "FAILED test_a"),
+    ],
+)
+def test_text_with_some_odd_bytes_is_text(box, printed, shown):
+    assert shown in box.run("run_command", {"command": f"printf '{printed}'; exit 1"}).content
+
+
+def test_lists_and_objects_that_come_as_json_text_are_taken_and_recorded_as_such(box):
+    items = '[{"text": "look", "status": "done"}, "{\\"text\\": \\"mend\\", \\"status\\": \\"pending\\"}"]'
+    result = box.run("update_plan", {"items": items})
+    assert result.content == "[plan noted: 1 of 2 done]"
+    assert box.plan() == [{"text": "look", "status": "done"}, {"text": "mend", "status": "pending"}]
+    assert box.mended("update_plan", {"items": items}) == {"items": box.plan()}
+    for wrong in ('{"text": "look"}', "[1, 2", '["x"]', "[" * 100_000):
+        assert box.run("update_plan", {"items": wrong}).status == "error"
+    assert box.plan()[0]["text"] == "look"
+    # A text stays a text, whatever it looks like.
+    assert box.run("write_file", {"path": "a.json", "content": "[1]"}).status == "success"
 
 
 def test_without_a_sandbox_the_result_says_what_to_do(make_box):
