@@ -4,7 +4,7 @@ A task is a loop of turns.  A turn asks the model once and does what it answered
 before the next step begins, so a process that dies anywhere goes on here, from the files.  `run/handler.py` calls
 `Loop.run` with the parts that `run/wiring.py` built, and publishes what came of it.
 
-    control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ compress
+    control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ checkpoint ▶ compress
 
 Nothing here knows a provider's JSON, a forge, a sandbox or SQL.  Design: section 5; seed 002: sections 5.1 and 6.
 """
@@ -62,7 +62,8 @@ class Loop:
     """The parts of one task.  `limits` answers with an outcome when turns, tokens, money or time are used up;
     `news` yields what people wrote since the last look, asking anew whatever the time with True, and moves its cursor
     after the last of it was appended;
-    `beat` writes heartbeat and counters, one UPDATE."""
+    `beat` writes heartbeat and counters, one UPDATE; `checkpoint` publishes what is worth showing before the end.  Both
+    raise Fenced when another attempt owns the task."""
 
     context: TaskContextManager
     model: ModelClient
@@ -74,6 +75,7 @@ class Loop:
     news: Callable[[bool], Iterable[str]]
     beat: Callable[[], None]
     events: Events
+    checkpoint: Callable[[], None] = lambda: None
     hints: int = field(default=0, init=False)
 
     def run(self) -> Outcome:
@@ -98,9 +100,11 @@ class Loop:
         outcome = self.act(text, calls)
         self.beat()
         if outcome is not None and outcome.end in DONE and self.limits() is None and self.hear(last=True):
-            return None  # somebody said something while the model came to its end
-        if outcome is None and self.window.past_the_mark():
-            self.window.make_room()
+            outcome = None  # somebody said something while the model came to its end
+        if outcome is None:
+            self.checkpoint()
+            if self.window.past_the_mark():
+                self.window.make_room()
         return outcome
 
     def hear(self, *, last: bool = False) -> bool:

@@ -183,6 +183,10 @@ class TaskContextManager:
         self._beaten = True
         return requested
 
+    def check_held(self) -> None:
+        """Fenced unless the row runs in the attempt of this process.  For the moment before an outside effect."""
+        self._row.check()
+
     def counters(self) -> Json:
         """The row's counters as the stores have them, `cost` from the provider's price."""
         totals = self.totals()

@@ -111,6 +111,12 @@ class TaskRow:
         requested = row["requested"]
         return str(requested) if requested else None
 
+    def check(self) -> None:
+        """Fenced unless the row runs in the attempt that is held.  Only reads."""
+        found = self.get()
+        if found is None or (found["status"], found["attempt"]) != (Status.RUNNING, self.attempt):
+            raise self._fenced(found)
+
     def status(self, status: str, error_message: str | None, error_code: str | None) -> None:
         """Set the status alone; a closed one gets `completed_at`."""
         known = Status(status)
@@ -174,10 +180,12 @@ class TaskRow:
         rows = self._run(query, attempt=self.attempt, **params)
         if rows:
             return rows[0]
-        found = self.get()
+        raise self._fenced(self.get())
+
+    def _fenced(self, found: Json | None) -> Fenced:
         if found is None:
-            raise Fenced(f"task {self.uuid} has no row in {self.database.where} any more; stop working on it")
-        raise Fenced(
+            return Fenced(f"task {self.uuid} has no row in {self.database.where} any more; stop working on it")
+        return Fenced(
             f"task {self.uuid} is {found['status']}, attempt {found['attempt']}; this process holds attempt "
             f"{self.attempt} and must stop working on it"
         )

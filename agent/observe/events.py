@@ -1,7 +1,8 @@
-"""Events: what the rooms announce and others react to (log, metrics, progress comment, dashboard).
+"""Events: what the rooms announce and others watch (log, metrics, dashboard, notes for the progress comment).
 
 The names are fixed: a name that is not in `EVENTS` is a bug and raises.  A listener is a callable
-`(name, fields)`; it runs in the caller's thread, in the order of registration, and may fail alone.
+`(name, fields)`; it runs in the caller's thread, in the order of registration, and may fail alone.  So a listener only
+watches: what must happen, or must stop the work when it fails, is a call of its own.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
 from agent.run import groups, later
 from agent.run.closing import tell_untold
 from agent.run.kept_thread import KeptThread
-from agent.run.producer import Poller, fetch_and_enqueue_tasks
+from agent.run.producer import Poller
 from agent.run.reconcile import reconcile
 from agent.run.supervisor import Supervisor
 from agent.run.wiring import Wiring
@@ -118,11 +118,11 @@ class Daemon:
 
     def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
         """One poll, then everything that is due.  3 when a source could not be asked and nothing else failed."""
-        unasked: list[str] = []
-        self.events.on(lambda name, fields: unasked.append(str(fields)) if name == "poll_failed" else None)
+        asked = True
         if self.role != "worker":
-            fetch_and_enqueue_tasks(self.settings, wiring.ledger, wiring.forges, self.events)
-        asked = not unasked
+            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events)
+            poller.poll(everything=True)
+            asked = not poller.unasked
         supervisor.sweep()
         self._tell(wiring)
         if self.role == "producer":

@@ -15,11 +15,11 @@ from agent import disk
 from agent.errors import (
     ForgeError,
     ForgeRefused,
+    GitError,
     PolicyViolation,
     PushRejected,
-    RemoteAway,
-    RemoteRefused,
     SandboxUnavailable,
+    WorkError,
 )
 from agent.forge.marks import without_markers
 from agent.prompts import render
@@ -104,7 +104,8 @@ class Report:
 class Delivery:
     """The parts of one task's publishing.  `run` executes a command in the sandbox; `facts` are what the texts say of
     the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
-    `pushes` False hands the change over as a patch (a fork's pull request)."""
+    `pushes` False hands the change over as a patch (a fork's pull request).  `hold` is called before each outside step
+    and raises Fenced when another attempt owns the task."""
 
     settings: Settings
     key: TaskKey
@@ -118,18 +119,20 @@ class Delivery:
     run: Callable[[str, float], Finished]
     facts: Callable[[], dict[str, object]]
     redact: Redact
+    hold: Callable[[], None] = lambda: None
     publishing: bool = True
     pushes: bool = True
     author: tuple[str, str] = field(default=("makimono", "makimono@localhost"))
     shown: str | None = field(default=None, init=False)  # the commit that the pull request has, as far as we know
 
     def checkpoint(self, title: str) -> Report:
-        """Commit what changed; push it and open the draft pull request.  Findings and refusals are reported, not
-        raised: the run goes on and the end tells."""
-        report = self._commit(title)
+        """Commit what changed; push it and open the draft pull request.  Findings, and refusals of the repository and
+        the forge, are reported, not raised: the run goes on and the end tells."""
+        report = Report(self.workspace.branch)
         try:
+            report = self._commit(title)
             return self._publish(report, title, ready=False) if report.changed else report
-        except (ForgeError, RemoteAway, RemoteRefused) as error:
+        except (ForgeError, GitError, WorkError) as error:
             self.events.emit("push_refused", findings=[str(error)])
             return replace(report, rejected=str(error))
 
@@ -207,6 +210,7 @@ class Delivery:
             return replace(report, findings=violation.findings or (str(violation),))
         if not (self.publishing and self.pushes):
             return report
+        self.hold()
         try:
             self.publisher.push()
         except PushRejected as rejected:
@@ -230,6 +234,7 @@ class Delivery:
             private=is_private(self.settings, self.key.instance),
             **self.facts(),
         )
+        self.hold()
         try:
             pull = self._pull(self._fit(title), body, draft=not ready)
         except PushRejected as rejected:

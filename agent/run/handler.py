@@ -150,6 +150,8 @@ class TaskHandler:
         away, the poller does it (`showing.py`).  A stop that was asked meanwhile ends the task; that is told too."""
         until = clock.now() + AGAIN if tell is not None and self.publishing else None
         status = context.paused(reason, message, tell_at=until)
+        if self.run is not None:
+            self.run.resting = True
         if status is Status.STOPPED:
             announce(self.wiring.events, context.uuid, status, context.attempt, "")
             return

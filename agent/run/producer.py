@@ -45,12 +45,14 @@ class Place:
 
 
 class Poller:
-    """Looks at every forge.  A forge that fails does not stop the others; its error is an event."""
+    """Looks at every forge.  A forge that fails does not stop the others; its error is an event.  `unasked`: places
+    that could not be asked in the newest `poll`."""
 
     def __init__(self, settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> None:
         self.settings = settings
         self.ledger = ledger
         self.events = events
+        self.unasked: list[str] = []
         self.places = [
             Place(forge, Pace.of(settings, forge), Attention(settings, ledger, forge, events)) for forge in forges
         ]
@@ -58,6 +60,7 @@ class Poller:
     def poll(self, *, everything: bool = False) -> list[str]:
         """One look at what is due (or at `everything`); returns the uuids that are new in the ledger."""
         new: list[str] = []
+        self.unasked = []
         for place in self.places:
             if everything or place.pace.is_due():
                 new += self._look(place, None if everything else AT_ONCE)
@@ -86,6 +89,7 @@ class Poller:
             stirred, started = place.attention.look()
             new += started
         except ForgeError as error:
+            self.unasked.append(f"{forge.source} {forge.instance}")
             self.events.emit("poll_failed", **where, error=str(error))
             wait = error.retry_after if isinstance(error, ForgeLimited) else None
             place.pace.looked(happened=bool(new), pause=wait or 0.0)

@@ -1,6 +1,8 @@
 """The one progress comment of a task: posted at the start, edited in place, never more often than a person reads.
 
-It listens to the loop's events; when it fails, the run goes on (`observe/events.py`).
+As a listener it only takes notes of the loop's events.  The comment is edited between two turns (`checkpoint.py`) and
+before a long wait for the model's server (`Waiting`).  When the forge refuses an edit, the run goes on; when another
+attempt owns the task, nothing is edited and Fenced is raised.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
+from agent.errors import ForgeError
 from agent.prompts import render
 from agent.run.claims import PROGRESS, signed
 from agent.run.comments import post_once
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from agent.context import EffectStore, TaskContextManager
     from agent.forge.base import Forge
-    from agent.run.delivery import Delivery
+    from agent.observe.events import Events
     from agent.run.hearing import Hearing
     from agent.tools import Toolbox
     from agent.values import TaskKey
@@ -26,13 +29,12 @@ if TYPE_CHECKING:
 EDIT_SECONDS = 10.0
 WAIT_SECONDS = 3.0
 REASON = 300
-CHECKPOINT_TOOL = "update_plan"
 ORDERED = (End.PAUSED, End.STOPPED)
 """States that a person may have ordered in a comment, who is named then."""
 
 
 class Run(Protocol):
-    """What is shown of a run (`task_run.TaskRun`).  `tools` and `delivery` are there once it has come so far."""
+    """What is shown of a run (`task_run.TaskRun`).  `tools` is there once it has come so far."""
 
     publishing: bool
     key: TaskKey
@@ -40,9 +42,13 @@ class Run(Protocol):
     forge: Forge
     effects: EffectStore
     context: TaskContextManager
+    events: Events
     hearing: Hearing
     tools: Toolbox
-    delivery: Delivery
+
+    def hold(self) -> None:
+        """Fenced when another attempt owns the task."""
+        ...
 
     def facts(self) -> dict[str, Any]:
         """What the texts for people say about the run, however far it came."""
@@ -54,13 +60,12 @@ class Run(Protocol):
 
 
 class Progress:
-    """Progress of one run.  `start` posts or finds the comment, calling it hears an event, `close` writes the end."""
+    """Progress of one run.  `start` posts or finds the comment; a call notes an event, `show` edits the comment."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.comment: str | None = None
         self.edited_at = -EDIT_SECONDS
-        self.steps_done = 0
         self.last = ""
         self.text = ""
         self.waiting = False
@@ -73,6 +78,7 @@ class Progress:
         def words() -> str:
             nonlocal known
             known = True
+            run.hold()
             return self.words("started")
 
         self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
@@ -86,27 +92,25 @@ class Progress:
         return self.run.effects.receipt(PROGRESS) is not None
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Hear an event of the loop; edit when something is new and the last edit is old enough."""
+        """Note what an event of the loop says of the last action."""
         if name == "tool_finished":
             self.last = f"{fields['tool']}: {fields['status']}"
-            if fields["tool"] == CHECKPOINT_TOOL:
-                self._checkpoint()
         elif name == "model_wait":
-            self._wait(fields)
+            seconds = float(fields.get("seconds") or 0.0)
+            self.last = f"waiting {seconds:.0f} s for the model's server: {str(fields.get('why', ''))[:REASON]}"
+            self.waiting = True
         elif name == "answer_received":
             self.last, self.waiting = "" if self.waiting else self.last, False
-        elif name != "turn_started":
-            return
-        if clock.monotonic() - self.edited_at >= EDIT_SECONDS:
-            self.edit("working")
 
-    def _wait(self, fields: Mapping[str, Any]) -> None:
-        """A wait is shown at once when it is long: nothing else happens before its end."""
-        seconds = float(fields.get("seconds") or 0.0)
-        self.last = f"waiting {seconds:.0f} s for the model's server: {str(fields.get('why', ''))[:REASON]}"
-        self.waiting = True
-        if seconds >= WAIT_SECONDS:
+    def show(self, *, now: bool = False) -> None:
+        """Edit the comment when the last edit is old enough, or `now`.  A forge that refuses is an event.  Fenced."""
+        if not now and clock.monotonic() - self.edited_at < EDIT_SECONDS:
+            return
+        try:
             self.edit("working")
+        except ForgeError as error:
+            self.edited_at = clock.monotonic()
+            self.run.events.emit("effect_failed", effect="progress", error=str(error))
 
     def edit(self, state: str, **values: Any) -> None:
         """Write the comment anew if it says something else than before."""
@@ -118,23 +122,13 @@ class Progress:
             self.comment = str(receipt["id"])
         if self.comment is None or words == self.text or not self.run.publishing:
             return
+        self.run.hold()
         self.edited_at = clock.monotonic()
         self.text = words
         self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words))
 
     def _signed(self, words: str) -> str:
         return signed(words, self.run.uuid, self.started_by)
-
-    def _checkpoint(self) -> None:
-        """A step of the plan is done: show what there is, as a draft."""
-        plan = self.run.tools.plan()
-        done = sum(1 for item in plan if item["status"] == "done")
-        if done > self.steps_done:
-            self.steps_done = done
-            newest = [item["text"] for item in plan if item["status"] == "done"][-1]
-            report = self.run.delivery.checkpoint(newest)
-            if report.pull is not None:
-                self.run.context.set_columns(branch=report.branch, url=report.pull.url)
 
     def words(self, state: str, **values: Any) -> str:
         """What the comment says in this state, however far the run came."""
@@ -145,3 +139,18 @@ class Progress:
         return run.say(
             render("progress", state=state, uuid=run.uuid, plan=plan, last=self.last, facts=run.facts(), **values)
         )
+
+
+class Waiting:
+    """The events of the model's client.  Shows a wait on the issue before it begins, since the run does nothing else
+    until it ends."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self.run = run
+        self.progress = progress
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Announce; then edit the comment if that was a long wait."""
+        self.run.events.emit(name, **fields)
+        if name == "model_wait":
+            self.progress.show(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

@@ -20,6 +20,7 @@ from agent.loop import Loop
 from agent.prompts import render
 from agent.run import briefing, claims, groups, solo
 from agent.run.answering import answer
+from agent.run.checkpoint import Checkpoint
 from agent.run.comments import fit
 from agent.run.control import TaskControl
 from agent.run.delivery import Delivery
@@ -27,7 +28,7 @@ from agent.run.hearing import Hearing, since, spoken
 from agent.run.limits import TaskLimits, Used
 from agent.run.parent import read_parent
 from agent.run.past import read_point
-from agent.run.progress import Progress
+from agent.run.progress import Progress, Waiting
 from agent.run.quota import FolderQuota
 from agent.run.start import start_of
 from agent.sandbox import make_sandbox
@@ -88,6 +89,7 @@ class TaskRun:
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
         self.held = ExitStack()  # what is given back when the run is over: connections, a thread
+        self.resting = False  # this attempt has paused the row: it still shows that on the issue
 
     # --- what touches the outside -----------------------------------------------------------------------------
 
@@ -163,6 +165,7 @@ class TaskRun:
             run=self.check,
             facts=self.facts,
             redact=self.redact,
+            hold=self.hold,
             publishing=self.publishing,
             pushes=self.begin.pushes,
         )
@@ -222,6 +225,7 @@ class TaskRun:
     def _refused(self, row: Row, comment: Comment) -> None:
         """Tell a person that an order says nothing to a task that is being worked on."""
         if self.publishing:
+            self.hold()
             answer(self.wiring.ledger, self.forge, self.events, self.redact, row, comment, "running")
 
     def _must_stop(self) -> bool:
@@ -269,7 +273,7 @@ class TaskRun:
             self.context.context_dir,
             tools=self.tools.schemas(),
             control=self.control,
-            events=self.events,
+            events=Waiting(self, self.progress),
         )
         self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
@@ -301,11 +305,12 @@ class TaskRun:
             self.repetition.restore(self.context.get_tool_store().recent())
             if self.point is not None and store.last_seq == self.point.seq:
                 store.add_message("user", render("past_point", commit=self.point.commit or ""), kind="nudge")
+        self.progress.show()
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
     def loop(self) -> Loop:
-        """The loop with its parts; the progress comment and checkpoints listen to its events."""
+        """The loop with its parts; the progress comment takes notes of its events."""
         self.events.on(self.progress)
         return Loop(
             context=self.context,
@@ -318,6 +323,7 @@ class TaskRun:
             news=self.news,
             beat=self.beat,
             events=self.events,
+            checkpoint=Checkpoint(self),
         )
 
     def news(self, last: bool = False) -> Iterator[str]:
@@ -348,6 +354,12 @@ class TaskRun:
         trees.reap_orphans()
         self.context.beat()
 
+    def hold(self) -> None:
+        """Fenced when another attempt owns the task: called before each outside effect."""
+        step.check()
+        if not self.resting:
+            self.context.check_held()
+
     def used(self) -> Used:
         """Turns, tokens and money so far, from the stores."""
         totals = self.context.totals()
@@ -376,6 +388,7 @@ class TaskRun:
     def label(self, state: LabelState) -> None:
         """Move the issue's label, unless nothing may be published."""
         if self.publishing:
+            self.hold()
             self.forge.move_label(self.key, state)
 
     def say(self, text: str) -> str:

@@ -64,5 +64,6 @@ def _edit(run: TaskRun, words: str) -> None:
 
 
 def _post(run: TaskRun, name: str, words: Callable[[], str]) -> None:
+    run.hold()
     post_once(run.forge, run.key, run.uuid, name, words, run.effects)
     run.events.emit("effect_done", effect=name)

@@ -8,7 +8,7 @@ from run_home import UUID
 from agent import clock
 from agent.context import TaskContextManager
 from agent.run.handler import judged
-from agent.run.progress import EDIT_SECONDS, WAIT_SECONDS
+from agent.run.progress import EDIT_SECONDS, WAIT_SECONDS, Waiting
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end, tell_pause
 from agent.values import End, Outcome
@@ -70,11 +70,14 @@ def test_edits_come_at_the_pace_of_a_reader(run):
         one = run()
         one.progress.start()
         one.progress("tool_finished", {"tool": "read_file", "status": "success"})
+        assert "read_file" not in comments(one)[0]  # a listener takes notes, and edits nothing
+        one.progress.show()
         assert "Last: read_file: success" in comments(one)[0]
         one.progress("tool_finished", {"tool": "edit_file", "status": "error"})
+        one.progress.show()
         assert "edit_file" not in comments(one)[0]
         time.move(EDIT_SECONDS)
-        one.progress("turn_started", {})
+        one.progress.show()
         assert "Last: edit_file: error" in comments(one)[0]
         assert len(comments(one)) == 1
 
@@ -83,14 +86,18 @@ def test_a_long_wait_for_the_model_is_shown_at_once_and_gone_afterwards(run):
     with clock.use(clock.FakeClock()) as time:
         one = run()
         one.progress.start()
+        one.events.on(one.progress)
+        client = Waiting(one, one.progress)
         one.progress("tool_finished", {"tool": "read_file", "status": "success"})
-        one.progress("model_wait", {"seconds": 0.5, "why": "a hiccup"})
+        one.progress.show()
+        client.emit("model_wait", seconds=0.5, why="a hiccup")
         assert "waiting" not in comments(one)[0]
-        one.progress("model_wait", {"seconds": WAIT_SECONDS, "why": "503 Service Unavailable " + "x" * 5000})
+        client.emit("model_wait", seconds=WAIT_SECONDS, why="503 Service Unavailable " + "x" * 5000)
         assert "waiting 3 s for the model's server: 503 Service Unavailable" in comments(one)[0]
         assert len(comments(one)[0]) < 1000
         time.move(EDIT_SECONDS)
-        one.progress("answer_received", {})
+        client.emit("answer_received")
+        one.progress.show()
         assert "waiting" not in comments(one)[0]
 
 
