@@ -42,7 +42,9 @@
         ├── RequestTooLarge      one request over a per-minute limit; waiting never helps
         ├── HistoryRefused       the message list is not legal for this wire
         ├── RequestRefused       any other 4xx
+        │   └── ToolsRefused     the model, or its server as it was started, has no tool calls
         └── AnswerUnreadable     200 without an answer in it (HTML, no choices, bad JSON)
+            └── CallUnreadable   the model wrote a call that its server cannot read
 
 Stops are not errors: "done", "limit reached", "asked a question", "told to stop" travel as `values.Outcome`.
 The first argument is the message for a person: it names what was found, what is allowed and what to do.
@@ -283,11 +285,14 @@ class ToolError(MakimonoError):
 class ModelError(MakimonoError):
     """The model's server refused or failed.
 
-    `tries` is how often the same request may be sent in all before this error stands (`llm/faults.py` sets it).
+    `tries` is how often the same request may be sent in all before this error stands; `codes` and `params` are the
+    codes and the parameters that the body names (`llm/faults.py` sets all three).
     """
 
     code = "model"
     tries = 1
+    codes: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
@@ -368,12 +373,28 @@ class HistoryRefused(ModelError):
 
 
 class RequestRefused(ModelError):
-    """Any other 4xx."""
+    """Any other 4xx.  `unexplained`: no code and no wording of it is known, so it may have been for the length."""
 
     code = "request_refused"
+
+    def __init__(self, message: str, *, status: int | None = None, unexplained: bool = False) -> None:
+        super().__init__(message, status=status)
+        self.unexplained = unexplained
+
+
+class ToolsRefused(RequestRefused):
+    """The model, or its server as it was started, has no tool calls."""
+
+    code = "tools_refused"
 
 
 class AnswerUnreadable(ModelError):
     """The status was good and there is no answer in the body."""
 
     code = "answer_unreadable"
+
+
+class CallUnreadable(AnswerUnreadable):
+    """The model wrote a call that its own server cannot read.  The same request may come out well."""
+
+    code = "call_unreadable"

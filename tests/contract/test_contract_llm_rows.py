@@ -79,6 +79,24 @@ def test_what_does_not_pass_is_given_up_after_some_tries(talk, wire, status):
     nothing_was_kept(store)
 
 
+UNREADABLE = [
+    (400, {"error": {"message": "x", "code": "tool_use_failed", "failed_generation": "{"}}),  # Groq, pydantic/pydantic-ai#2759
+    (500, {"error": "error parsing tool call: raw='{', err=unexpected end of JSON input"}),  # ollama/ollama#12064
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body"), UNREADABLE)
+def test_a_call_that_its_server_cannot_read_is_asked_for_again_a_few_times(talk, wire, status, body):
+    client, store, server = talk(wire, Reply(body, status), says(wire, "well"))
+    with clock.use(clock.FakeClock()):
+        assert client.get_response() == ("well", [])
+    assert len(server.asked) == 2
+    client, _, server = talk(wire, Reply(body, status))
+    with clock.use(clock.FakeClock()), pytest.raises(ModelError) as stopped:
+        client.get_response()
+    assert (stopped.value.code, len(server.asked)) == ("call_unreadable", 3)
+
+
 STOPS = [
     (400, error("temperature must be below 2", "invalid_request_error"), "request_refused"),
     (401, error("Incorrect API key provided", code="invalid_api_key"), "access_refused"),
@@ -97,7 +115,6 @@ STOPS = [
     (429, error("Limit on requests per day (RPD): 200", "requests", "rate_limit_exceeded"), "rate_limited"),
     (400, error("maximum context length is 100 tokens", code="context_length_exceeded"), "context_overflow"),
     (500, error("Error rendering prompt with jinja template: No user query found in messages."), "history_refused"),
-    (500, error("Failed to parse tool call arguments as JSON"), "history_refused"),
     (400, error("An assistant message with 'tool_calls' must be followed by tool messages"), "history_refused"),
 ]
 

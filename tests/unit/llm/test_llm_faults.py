@@ -8,6 +8,7 @@ from agent import clock
 from agent.errors import (
     AccessRefused,
     AnswerUnreadable,
+    CallUnreadable,
     ContextOverflow,
     HistoryRefused,
     ModelNotFound,
@@ -16,6 +17,7 @@ from agent.errors import (
     RateLimited,
     RequestRefused,
     RequestTooLarge,
+    ToolsRefused,
 )
 from agent.llm.faults import LONGEST_WAIT, fault
 from agent.llm.said import hear, read
@@ -50,10 +52,22 @@ OVERFLOWS = [
     (400, [{"error": {"code": 400, "message": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).", "status": "INVALID_ARGUMENT"}}], 1048576, 1200000),
     (400, {"code": "Client specified an invalid argument", "error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."}, 131072, 537812),
     (400, openai("Please reduce the length of the messages or completion."), None, None),
-    (400, {"object": "error", "message": "Prompt contains 40960 tokens, too large for model with 32768 maximum context length", "type": "invalid_request_error"}, 32768, None),
+    (400, {"object": "error", "message": "Prompt contains 40960 tokens, too large for model with 32768 maximum context length", "type": "invalid_request_error"}, 32768, 40960),
     (400, openai("prompt token count of 150000 exceeds the limit of 128000", code="model_max_prompt_tokens_exceeded"), 128000, 150000),
     (400, openai("Invalid request: Your request exceeded model token limit: 131072 (requested: 150000)"), 131072, 150000),
     (400, openai("invalid params, context window exceeds limit (2013)"), None, None),
+    # vLLM ≥ 0.11: proxysoul/Empryo#52; behind LiteLLM the body stands as JSON inside the message of another one
+    (400, openai("You passed 98305 input tokens and requested 32768 output tokens. However, the model's context length is only 131072 tokens, resulting in a maximum input length of 98304 tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=98305)", kind="BadRequestError", param="input_tokens"), 131072, 98305),
+    (400, openai("litellm.BadRequestError: OpenAIException - " + json.dumps({"error": {"message": "You passed 2049 input tokens and requested 0 output tokens. However, the model's context length is only 2048 tokens", "type": "BadRequestError", "code": 400}})), 2048, 2049),
+    # DashScope: anomalyco/opencode PR#45834 · z.ai: zeroclaw-labs/zeroclaw#4124
+    (400, openai("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]", code="invalid_parameter_error"), 204800, None),
+    (400, {"error": {"code": "1261", "message": "Prompt exceeds max length"}}, None, None),
+    # Bedrock: continuedev/continue#9592 · Volcano: RooCodeInc/Roo-Code#2988 · SGLang: QwenLM/Qwen3#1321
+    (400, {"__type": "ValidationException", "message": "Input is too long for requested model."}, None, None),
+    (400, openai("Input length 72054 exceeds the maximum length 65536", code="InvalidParameter"), 65536, 72054),
+    (400, {"object": "error", "message": "The input (41234 tokens) is longer than the model's context length (32768 tokens).", "type": "BadRequestError"}, 32768, 41234),
+    (400, openai("Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 33000 tokens: 32000 tokens from the input messages and 1000 tokens for the completion."), 32768, 33000),
+    (402, {"error": {"message": "Prompt tokens limit exceeded: 36163 > 29652. To increase, visit https://openrouter.ai/settings/credits", "code": 402}}, 29652, 36163),
     (400, b"", None, None),
     (413, b"", None, None),
     (422, {"detail": [{"msg": "This model's maximum context length is 4096 tokens", "type": "value_error"}]}, 4096, None),
@@ -220,7 +234,6 @@ HISTORIES = [
     (400, {"error": "json: cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments of type api.ToolCallFunctionArguments"}),
     (400, {"error": {"message": "invalid message content type: <nil>", "type": "invalid_request_error", "param": None, "code": None}}),
     (400, {"error": {"message": "invalid tool call arguments"}}),
-    (500, {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101]", "type": "server_error"}}),
     (500, {"error": "no user query found in messages"}),
     (400, {"error": 'Error rendering prompt with jinja template: "No user query found in messages."'}),
     (400, {"error": 'Error rendering prompt with jinja template: "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."'}),
@@ -247,7 +260,7 @@ def test_a_list_that_is_not_legal_is_refused_and_not_retried(status, body):
         (404, {"error": 'model "qwen9" not found, try pulling it first'}, ModelNotFound),
         (404, b"404 page not found", ModelNotFound),
         (400, openai("No models loaded. Please load a model in the developer page or use the `lms load` command.", code="model_not_found", param="model"), ModelNotFound),
-        (400, {"error": '"gemma" does not support tools'}, RequestRefused),
+        (400, {"error": '"gemma" does not support tools'}, ToolsRefused),
         (402, {"error": {"message": "Insufficient credits", "code": 402}}, QuotaExhausted),
         (307, b"", RequestRefused),
     ],
@@ -263,6 +276,11 @@ def test_what_cannot_be_helped_by_asking_again_stops(status, body, kind):
     [
         (408, b""),
         (409, b""),
+        (425, b""),
+        (498, {"error": {"message": "Flex tier capacity exceeded", "code": "capacity_exceeded"}}),
+        (520, b""),
+        (524, b"error code: 524"),
+        (530, b"error code: 1033"),
         (499, {"error": "client closed request"}),
         (500, {"error": "llama runner process has terminated"}),
         (502, b"<html><head><title>502 Bad Gateway</title></head></html>"),
@@ -300,8 +318,96 @@ def test_output_that_the_server_cannot_read_is_sampled_again_a_few_times():
             }
         },
     )
-    assert type(error) is AnswerUnreadable
+    assert type(error) is CallUnreadable
     assert error.tries == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        # Groq: pydantic/pydantic-ai#2759, huggingface/smolagents#1119; the same inside a stream: anomalyco/opencode#1018
+        (400, {"error": {"message": "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.", "type": "invalid_request_error", "code": "tool_use_failed", "failed_generation": "<function=read_file{}"}}),
+        (None, {"error": {"message": "Please adjust your prompt.", "code": "tool_use_failed", "status_code": 400}}),
+        (400, {"error": {"message": "Parsing failed.", "type": "invalid_request_error", "code": "output_parse_failed"}}),
+        (400, {"error": {"message": "Something went wrong with the text", "failed_generation": "{"}}),
+        (400, openai("Provider returned error: " + json.dumps({"error": {"message": "nothing to see", "code": "tool_use_failed"}}), code=400)),
+        # llama.cpp: ggml-org/llama.cpp#23838, #24644, vxcontrol/pentagi#313.  What is sent as history holds whole JSON
+        # only, so arguments that cannot be parsed are the ones that the model has just written.
+        (500, {"error": {"code": 500, "message": "Failed to parse input at pos 1360: <tool_call>\n<function=write>", "type": "server_error"}}),
+        (500, {"error": {"code": 500, "message": "Failed to parse tool call arguments as JSON: [json.exception.parse_error.101]", "type": "server_error"}}),
+        (500, {"error": {"code": 500, "message": "Failed to parse tool call: <|python_tag|>", "type": "server_error"}}),
+        # Ollama: ollama/ollama#12064, #17638; with the words as the key: #11781
+        (500, {"error": "error parsing tool call: raw='{\"input\":\"x\"}]', err=invalid character ']' after top-level value"}),
+        (500, {"error parsing tool call": "invalid character 'c' looking for beginning of value"}),
+        (400, [{"error": {"code": 400, "message": "The model could not go on", "status": "MALFORMED_FUNCTION_CALL"}}]),
+        (424, {"__type": "ModelErrorException", "message": "The model has timed out or failed"}),
+    ],
+)  # fmt: skip
+def test_a_call_that_its_server_cannot_read_is_asked_for_again(status, body):
+    error = of(status, body) if status else fault(read(None, body), "x")
+    assert type(error) is CallUnreadable
+    assert error.tries == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": "registry.ollama.ai/library/gemma:2b does not support tools"}),  # ollama/ollama, server/routes.go
+        (400, openai('"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', kind="BadRequestError")),
+        (404, {"error": {"message": "No endpoints found that support tool use. To learn more about provider routing, visit: https://openrouter.ai/docs/provider-routing", "code": 404}}),
+        (500, {"error": {"code": 500, "message": "tools param requires --jinja flag", "type": "server_error"}}),
+        (400, openai("deepseek-reasoner does not support Function Calling")),
+        (400, openai("`tool calling` is not supported with this model")),
+        (400, openai("Tools are currently not supported for this model")),
+        (501, {"error": "function calling is not implemented"}),
+        (422, {"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"}]}),
+        (400, openai("Unrecognized request argument supplied", param="tools")),
+    ],
+)  # fmt: skip
+def test_a_server_without_tool_calls_is_known(status, body):
+    error = of(status, body)
+    assert type(error) is ToolsRefused
+    assert error.tries == 1
+
+
+def test_a_tool_whose_schema_is_refused_is_another_thing():
+    error = of(
+        400,
+        openai(
+            "Invalid schema for function 'edit': None is not of type 'object'", param="tools[0].function.parameters"
+        ),
+    )
+    assert type(error) is RequestRefused
+    assert error.params == ("tools.0.function.parameters",)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (403, {"error": {"message": "exceeded current quota, please check your plan", "type": "exceeded_current_quota_error"}}, QuotaExhausted, "add credit"),  # MoonshotAI/Kimi-K2#5
+        (429, {"error": {"message": "Your account is suspended due to insufficient balance, please recharge", "type": "exceeded_current_quota_error"}}, QuotaExhausted, "add credit"),  # MoonshotAI/kimi-code PR#1857
+        (429, {"error": {"code": "1113", "message": "余额不足或无可用资源包,请充值。"}}, QuotaExhausted, "add credit"),  # continuedev/continue#10297
+        (429, {"error": {"message": "The engine is currently overloaded, please try again later", "type": "engine_overloaded_error"}}, ModelUnreachable, "overloaded"),  # MoonshotAI/kimi-code#2152
+        (429, {"error": {"message": "Provider returned error", "code": 429, "metadata": {"raw": '{"error":{"message":"x","code":"insufficient_quota"}}'}}}, QuotaExhausted, "add credit"),
+        (403, {"code": "Throttling.AllocationQuota", "message": "Allocated quota exceeded, please increase your quota limit."}, RateLimited, "quota"),
+        (403, openai("Country, region, or territory not supported", code="unsupported_country_region_territory", kind="request_forbidden"), AccessRefused, "another provider"),
+        (400, [{"error": {"code": 400, "message": "User location is not supported for the API use.", "status": "FAILED_PRECONDITION"}}], AccessRefused, "another provider"),  # google-gemini/gemini-cli#24641
+        (400, [{"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT", "details": [{"reason": "API_KEY_INVALID"}]}}], AccessRefused, "api_key"),
+        (403, {"error": {"code": 403, "message": "Your chosen model requires moderation and your input was flagged", "metadata": {"reasons": ["x"]}}}, RequestRefused, "filter"),
+        (400, {"error": {"message": "gone", "code": "model_decommissioned"}}, ModelNotFound, "Check model"),
+        (410, {"error": "this model was retired"}, ModelNotFound, "Check model"),
+        (405, b"", RequestRefused, "base_url"),
+        (407, b"", RequestRefused, "proxy"),
+        (501, b"", RequestRefused, "base_url"),
+        (400, {"error": {"message": "max_tokens=140000 cannot be greater than max_model_len=max_total_tokens=131072.", "type": "BadRequestError"}}, RequestRefused, "max_tokens"),
+        (422, {"detail": [{"loc": ["body", "top_k"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"}]}, RequestRefused, "top_k: Extra inputs are not permitted. It names `top_k`"),  # gpustack/gpustack#429
+        (418, {"error": "no coffee"}, RequestRefused, "openai at http://localhost/v1 answered 418: no coffee. Check model"),
+    ],
+)  # fmt: skip
+def test_what_it_is_stands_in_the_code_first_and_what_to_do_in_the_message(status, body, kind, words):
+    error = of(status, body)
+    assert type(error) is kind
+    assert words in str(error)
 
 
 @pytest.mark.parametrize(
