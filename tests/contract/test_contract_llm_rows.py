@@ -87,7 +87,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize(("status", "body"), UNREADABLE)
 def test_a_call_that_its_server_cannot_read_is_asked_for_again_a_few_times(talk, wire, status, body):
-    client, store, server = talk(wire, Reply(body, status), says(wire, "well"))
+    client, _, server = talk(wire, Reply(body, status), says(wire, "well"))
     with clock.use(clock.FakeClock()):
         assert client.get_response() == ("well", [])
     assert len(server.asked) == 2

@@ -9,14 +9,14 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from agent.llm.dialects.base import CODES, STOPS, Dialect, Roles, When
+from agent.llm.dialects.base import STOPS, Dialect, Roles, When
 from agent.llm.dialects.hosted import HOSTED
 from agent.llm.dialects.local import COMPATIBLE, LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["CODES", "COMPATIBLE", "DIALECTS", "STOPS", "Dialect", "Roles", "When", "by_headers", "by_host", "by_owner"]
+__all__ = ["COMPATIBLE", "DIALECTS", "STOPS", "Dialect", "Roles", "When", "by_headers", "by_host", "by_owner"]
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*HOSTED, *LOCAL)}
 

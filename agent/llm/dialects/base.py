@@ -10,16 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from agent.errors import (
-    AccessRefused,
-    ContextOverflow,
-    ModelError,
-    ModelNotFound,
-    ModelUnreachable,
-    QuotaExhausted,
-    RateLimited,
-)
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -61,29 +51,6 @@ STOPS: Mapping[str, str] = {
 }
 """The reasons of an end that every server of OpenAI's wire may give → ours."""
 
-CODES: Mapping[str, type[ModelError]] = {
-    "insufficient_quota": QuotaExhausted,
-    "credit_balance_exhausted": QuotaExhausted,
-    "organization_spend_limit_exceeded": QuotaExhausted,
-    "project_spend_limit_exceeded": QuotaExhausted,
-    "organization_usage_limit_exceeded": QuotaExhausted,
-    "billing_hard_limit_reached": QuotaExhausted,
-    "billing_error": QuotaExhausted,
-    "context_length_exceeded": ContextOverflow,
-    "exceed_context_size_error": ContextOverflow,
-    "request_too_large": ContextOverflow,
-    "rate_limit_exceeded": RateLimited,
-    "rate_limit_error": RateLimited,
-    "slow_down": RateLimited,
-    "model_not_found": ModelNotFound,
-    "invalid_api_key": AccessRefused,
-    "authentication_error": AccessRefused,
-    "permission_error": AccessRefused,
-    "overloaded_error": ModelUnreachable,
-    "server_is_overloaded": ModelUnreachable,
-}
-"""`code` or `type` of an error body, lower case → the error; a dialect's own entries go before these."""
-
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -114,10 +81,8 @@ class Dialect:
     roles: Roles = Roles()
     images: str = "image_url"  # how a picture is sent: image_url, source (Anthropic), images (Ollama); "": not at all
 
-    # --- answers and errors --------------------------------------------------------------------------------
+    # --- answers -------------------------------------------------------------------------------------------
     stops: Mapping[str, str] = field(default_factory=dict)  # beside STOPS
-    codes: Mapping[str, type[ModelError]] = field(default_factory=dict)  # beside CODES
-    overflow: tuple[str, ...] = ()  # wordings of "the prompt is too long", with groups `limit` and `requested`
 
     # --- the window ----------------------------------------------------------------------------------------
     tells_window: bool = True  # whether asking for the window can help
@@ -125,14 +90,6 @@ class Dialect:
     def stop(self, reason: str) -> str:
         """Our reason for the server's; "" for one that is not known."""
         return self.stops.get(reason) or STOPS.get(reason, "")
-
-    def error(self, *words: str) -> type[ModelError] | None:
-        """The error class of the first of these codes or types that is known."""
-        for table in (self.codes, CODES):
-            for word in words:
-                if (found := table.get(word.lower())) is not None:
-                    return found
-        return None
 
 
 LOCAL_ROLES = Roles(one_system=True, user_first=True, no_neighbours=True, no_empty_assistant=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.errors import AnswerUnreadable, ContextOverflow
 from agent.llm.dialects.base import LOCAL_ROLES, Dialect, When
 
 NINE = r"[A-Za-z0-9]{9}"
@@ -38,7 +37,6 @@ GITHUB = Dialect(
     roles=LOCAL_ROLES,
     hosts=("models.github.ai", "models.inference.ai.azure.com"),
     base_path="/inference",
-    codes={"tokens_limit_reached": ContextOverflow},
 )
 OPENROUTER = Dialect(
     "openrouter",
@@ -77,7 +75,6 @@ GROQ = Dialect(
     hosts=("api.groq.com",),
     base_path="/openai/v1",
     limit_key="max_completion_tokens",
-    codes={"tool_use_failed": AnswerUnreadable, "output_parse_failed": AnswerUnreadable},
 )
 GEMINI = Dialect(
     "gemini",
