@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.errors import ContextOverflow
 from agent.llm.base import Interrupted
 from agent.prompts import render
-from agent.tools import AFTER_THE_END
+from agent.tools import AFTER_THE_END, END
 from agent.values import End, Outcome, ToolResult
 
 if TYPE_CHECKING:
@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 DONE = (End.FINISHED, End.ANSWERED)
 
+WHOLE = ("stop", "tool_calls")
+"""Finish reasons of an answer that the model itself brought to its end; any other one, known or not, is no good end."""
+
 PATIENCE = 3
-"""How many empty or cut answers in a row are answered with a hint before the run ends."""
+"""How many answers in a row without a call that can be run end the run; each one before gets a hint."""
 
 
 class Window(Protocol):
@@ -80,6 +83,7 @@ class Loop:
 
     def run(self) -> Outcome:
         """Take turns until one of them ends the run."""
+        self.hints = self.hints_so_far()
         outcome = None if self.hear() else self.already_ended()
         while outcome is None:
             outcome = self.turn()
@@ -101,6 +105,7 @@ class Loop:
         self.beat()
         if outcome is not None and outcome.end in DONE and self.limits() is None and self.hear(last=True):
             outcome = None  # somebody said something while the model came to its end
+            self.hints = 0
         if outcome is None:
             self.checkpoint()
             if self.window.past_the_mark():
@@ -129,20 +134,21 @@ class Loop:
 
     def act(self, text: str, calls: Sequence[Json]) -> Outcome | None:
         """Run the calls of an answer in order, append every result, and judge the whole."""
-        cut = self.model.last is not None and self.model.last.finish_reason == "length"
+        reason = self.model.last.finish_reason if self.model.last is not None else "stop"
         if not calls:
-            return self.without_calls(text, cut=cut)
+            return self.without_calls(text, reason)
         results: list[ToolResult] = []
         for call in calls:
             over = AFTER_THE_END if any(result.outcome for result in results) else ""
-            why = render("length") if cut else over
+            why = not_to_be_run(call["name"], reason) or over
             results.append(self.refuse(call, why) if why else self.call(call))
-        self.hints = self.hints + 1 if cut else 0
         ends = [result.outcome for result in results if result.outcome is not None]
         if ends:
             return ends[-1]
+        broken = any(not_to_be_run(call["name"], reason) for call in calls)
+        self.hints = self.hints + 1 if broken else 0
         if self.hints >= PATIENCE:
-            return Outcome(End.FAILED, code="answer_cut", summary=render("gave_up", why="answer_cut"))
+            return gave_up(reason)
         advice = self.repetition.see(calls, results)
         if advice == "stop":
             return Outcome(End.REPEATING, code="repeating", summary=render("gave_up", why="repeating"))
@@ -151,17 +157,23 @@ class Loop:
             self.say(render("nudge"), kind="nudge")
         return None
 
-    def without_calls(self, text: str, *, cut: bool) -> Outcome | None:
-        """A plain answer ends the run; an empty or cut one gets a hint, a few times."""
-        if text.strip() and not cut:
-            return Outcome(End.ANSWERED, summary=text)
+    def without_calls(self, text: str, reason: str) -> Outcome | None:
+        """An answer without a call gets a hint, a few times: only `finish` ends a task well.
+
+        A model that goes on answering in words alone ends the run as ANSWERED, which is no `finish`: it counts as the
+        answer to a question only where nothing was changed.  Where no tool ever ran, it is no answer either.
+        """
         self.hints += 1
-        if self.hints >= PATIENCE:
-            why = "answer_cut" if cut else "no_answer"
-            return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why))
-        self.events.emit("nudge", why="cut" if cut else "empty")
-        self.say(render("length") if cut else render("empty"), kind="nudge")
-        return None
+        words = bool(text.strip()) and reason in WHOLE
+        if self.hints < PATIENCE:
+            self.events.emit("nudge", why="no_call" if words else NUDGES.get(reason, "broken_off"))
+            self.say(render("no_call") if words else hint(reason), kind="nudge")
+            return None
+        if not words:
+            return gave_up(reason)
+        if not self.tools.has_run:
+            return Outcome(End.FAILED, code="no_tool_calls", summary=render("gave_up", why="no_tool_calls", text=text))
+        return Outcome(End.ANSWERED, summary=text)
 
     def call(self, call: Json) -> ToolResult:
         """Run one call; record it, then append its result."""
@@ -199,5 +211,45 @@ class Loop:
         if last["role"] == "tool":  # `finish` may be the newest call; an interrupted one has no `tool_seq`
             return self.tools.restored_outcome() if last.get("tool_seq") else None
         if last["role"] == "assistant" and not last.get("tool_calls"):
-            return self.without_calls(last.get("content") or "", cut=last.get("finish_reason") == "length")
+            return self.without_calls(last.get("content") or "", last.get("finish_reason") or "stop")
         return None
+
+    def hints_so_far(self) -> int:
+        """How many hints in a row the model had before its newest answer, from the files: a new process counts on."""
+        hints = 0
+        for record in self.context.get_message_store().backwards():
+            if record["role"] == "assistant":
+                if record.get("tool_calls"):
+                    break
+            elif record.get("kind") == "nudge":
+                hints += 1
+            else:
+                break
+        return hints
+
+
+NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
+"""Why a hint was given, for the event, by finish reason."""
+
+
+def hint(reason: str) -> str:
+    """The word to a model whose answer ended for `reason` and holds nothing that can be used."""
+    if reason == "length":
+        return render("length")
+    return render("empty") if reason in WHOLE else render("broken_off", reason=reason)
+
+
+def not_to_be_run(tool: str, reason: str) -> str:
+    """Why a call of an answer that ended for `reason` is not run, "" when it is.
+
+    The arguments of a call are whole, but what the model wanted to say behind it is missing: it may go on, not end.
+    """
+    if reason == "length" or (tool == END and reason not in WHOLE):
+        return hint(reason)
+    return ""
+
+
+def gave_up(reason: str) -> Outcome:
+    """The end after too many answers in a row that ended for `reason` and could not be used."""
+    why = {"length": "answer_cut", **dict.fromkeys(WHOLE, "no_answer")}.get(reason, "answer_broken_off")
+    return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why, reason=reason))

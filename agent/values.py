@@ -78,7 +78,7 @@ class End(StrEnum):
     """How the loop ended.  None of them is an error."""
 
     FINISHED = "finished"  # the model called `finish`
-    ANSWERED = "answered"  # a plain answer without a call
+    ANSWERED = "answered"  # words without a call, again after two hints
     ASKED = "asked"  # `ask_user`: the task waits for a person
     PAUSED = "paused"
     STOPPED = "stopped"  # a person said stop

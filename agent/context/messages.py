@@ -239,6 +239,10 @@ class MessageStore:
             if record["seq"] >= start_seq:
                 yield record
 
+    def backwards(self) -> Iterator[Json]:
+        """The records, newest first, one in memory at a time."""
+        return self._file.backwards()
+
     def open_calls(self) -> list[Json]:
         """`{"id", "name"}` of the calls that have no result yet, oldest first."""
         return [{"id": call["id"], "name": call["name"]} for call in self._survey.calls.values()]

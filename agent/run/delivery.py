@@ -23,12 +23,13 @@ from agent.errors import (
 )
 from agent.forge.marks import without_markers
 from agent.prompts import render
+from agent.run.gate import decide, is_checked
+from agent.run.report import Report
 from agent.run.solo import is_private, keep_pull
 from agent.security.paths import notable
 from agent.security.sanitise import output
 from agent.security.terminal import plain
 from agent.security.visible import hidden
-from agent.values import End
 from agent.work.moved import catch_up
 from agent.work.verify import Verdict, touched_tests, verify
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge, IssueText, PullRef
     from agent.observe.events import Events
     from agent.values import Effects, Finished, Outcome, Redact, TaskKey
-    from agent.work.changes import DiffStat
     from agent.work.publish import Publisher
     from agent.work.workspace import Workspace
 
@@ -50,54 +50,6 @@ _NEVER_TAKEN = (413, 422)
 
 PATCH_LIMIT = 50_000
 """Bytes of a patch that people are shown in a comment; a longer one is in the task's folder alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What came of a delivery, for the pull request, the comment and the row.
-
-    `first`: the branch is pushed and is the first of a repository that was empty, so that there is nothing onto which a
-    pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left."""
-
-    branch: str
-    changed: bool = False
-    commit: str | None = None
-    pull: PullRef | None = None
-    stat: DiffStat | None = None
-    verdict: Verdict | None = None
-    findings: tuple[str, ...] = ()
-    rejected: str = ""
-    code: str = ""
-    base: str = ""
-    base_gone: bool = False
-    landed: bool = False
-    first: bool = False
-    conflicts: tuple[str, ...] = ()
-    patch: str = ""
-    patch_file: str = ""
-    touched_tests: tuple[str, ...] = ()
-    look: tuple[str, ...] = ()
-
-    @property
-    def problem(self) -> tuple[str, str]:
-        """(code, sentence) of what keeps it from being ready; ("", "") for nothing."""
-        if self.findings:
-            return "policy", f"not published: {'; '.join(self.findings[:3])}"
-        if self.rejected:
-            return self.code or "push_rejected", self.rejected
-        if self.conflicts:
-            return (
-                "conflict",
-                f"{self.base} has moved on, and the change conflicts with it in {', '.join(self.conflicts)}",
-            )
-        if self.verdict is not None and not self.verdict.ok:
-            return "verify_failed", str(self.verdict)
-        return "", ""
-
-    @property
-    def ready(self) -> bool:
-        """Whether a person may take it as finished: pushed, nothing found, and verified where a command is set."""
-        return self.pull is not None and self.problem == ("", "")
 
 
 @dataclass
@@ -146,14 +98,13 @@ class Delivery:
             report = self._catch_up(report)
             if report.rejected or not report.changed:
                 return report
-        finished = outcome.end in (End.FINISHED, End.ANSWERED)
         report = self._publish(report, title, ready=False, summary=outcome.summary)
-        if finished and self.settings.verify.command:
+        if is_checked(outcome) and self.settings.verify.command:
             report = replace(report, verdict=self._verify(self.settings.verify.command))
         if not self.pushes and not report.findings:
             report = self._hand_over(report)
         if report.pull is not None:
-            report = self._publish(report, title, ready=finished and report.ready, summary=outcome.summary)
+            report = self._publish(report, title, ready=decide(outcome, report).ready, summary=outcome.summary)
             keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
         return report
 

@@ -19,6 +19,7 @@ from agent.observe import log
 from agent.run import later
 from agent.run.closing import LABELS
 from agent.run.ending import Ending
+from agent.run.gate import Decision, decide
 from agent.run.lease import Lease
 from agent.run.room import OUTCOME
 from agent.run.showing import AGAIN, announce, for_the_disk
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.forge import Task
-    from agent.run.delivery import Report
     from agent.run.wiring import Wiring
-
-DONE = (End.FINISHED, End.ANSWERED)
 
 
 class TaskHandler:
@@ -214,7 +212,7 @@ class TaskHandler:
         report = None if outcome.end is End.STOPPED else run.delivery.deliver(outcome)
         if report is not None and report.changed:
             context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
-        ending = put_in_words(run, outcome, report, *judged(outcome, report))
+        ending = put_in_words(run, outcome, report, decide(outcome, report))
         if self.publishing:
             ending.keep(context)
         return self._close(context, run, ending)
@@ -261,7 +259,7 @@ class TaskHandler:
         if self.run is not None and (kept is None or kept.final):  # else another host has the words
             try:
                 if self.publishing and kept is None:
-                    ending = put_in_words(self.run, outcome, None, Status.FAILED, code, message)
+                    ending = put_in_words(self.run, outcome, None, Decision(Status.FAILED, code, message))
                     ending.keep(context)
                 tell_end(self.run, ending)
                 self.run.label(LABELS[ending.status])
@@ -272,13 +270,3 @@ class TaskHandler:
 
     def _emit(self, name: str, context: TaskContextManager, **fields: object) -> None:
         self.wiring.events.emit(name, uuid=context.uuid, **fields)
-
-
-def judged(outcome: Outcome, report: Report | None) -> tuple[Status, str, str]:
-    """(status, code, message) of a run that is over: what the model says, and whether what came of it holds."""
-    if outcome.end is End.STOPPED:
-        return Status.STOPPED, "stopped", outcome.summary
-    if outcome.end not in DONE:
-        return Status.FAILED, outcome.code or str(outcome.end), outcome.summary
-    code, problem = report.problem if report is not None else ("", "")
-    return (Status.FAILED, code, problem) if code else (Status.COMPLETED, "", "")

@@ -18,7 +18,8 @@ from agent.values import End, Outcome, Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.run.delivery import Report
+    from agent.run.gate import Decision
+    from agent.run.report import Report
     from agent.run.task_run import TaskRun
 
 
@@ -28,7 +29,7 @@ def tell_pause(run: TaskRun, outcome: Outcome) -> None:
         return
 
     def words() -> str:
-        return run.say(render("final", outcome=outcome, report=None, failed=False, uuid=run.uuid, facts=run.facts()))
+        return run.say(render("final", outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=run.facts()))
 
     _edit(run, run.progress.words(str(outcome.end)))
     if outcome.end is End.ASKED:  # who paused it knows
@@ -38,15 +39,14 @@ def tell_pause(run: TaskRun, outcome: Outcome) -> None:
     run.label("paused")
 
 
-def put_in_words(
-    run: TaskRun, outcome: Outcome, report: Report | None, status: Status, code: str, message: str
-) -> Ending:
+def put_in_words(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> Ending:
     """The end with what people will read of it, however far the run came; secrets are masked."""
-    failed = status is Status.FAILED
+    failed = decision.status is Status.FAILED
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
-    final = render("final", outcome=outcome, report=report, failed=failed, uuid=run.uuid, facts=run.facts())
+    final = render("final", outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=run.facts())
     said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
-    return Ending(status, code, run.redact(message), said, run.progress.words(state), run.say(final))
+    message = run.redact(decision.message)
+    return Ending(decision.status, decision.code, message, said, run.progress.words(state), run.say(final))
 
 
 def tell_end(run: TaskRun, ending: Ending) -> None:

@@ -84,6 +84,9 @@ class Finish:
         return Product("", head="[finished]", outcome=ending("finish", arguments))
 
 
+END = Finish.name
+"""The only tool that ends a task well."""
+
 AFTER_THE_END = "not run: an earlier call of this answer had ended the run"
 """The result of a call that stands behind `finish` or `ask_user` in one answer."""
 

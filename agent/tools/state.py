@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 MOST = 50
+WORDS = ("update_plan", "ask_user", "finish")
+"""Tools that say something about the work, and neither look at it nor change it."""
 
 
 class State:
@@ -26,6 +28,7 @@ class State:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self.plan: list[dict[str, str]] = []
+        self.has_run = False
         self._read: dict[str, None] = {}
         self._changed: dict[str, None] = {}
 
@@ -33,6 +36,7 @@ class State:
         """Take one finished call in; failed ones and those of other tools leave no trace."""
         if status != "success":
             return
+        self.has_run = self.has_run or tool not in WORDS
         if tool == "update_plan":
             items = arguments.get("items")
             if isinstance(items, list):

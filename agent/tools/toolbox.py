@@ -135,6 +135,11 @@ class Toolbox:
         """The plan as the model last gave it: `{"text", "status"}` items."""
         return [dict(item) for item in self._state.plan]
 
+    @property
+    def has_run(self) -> bool:
+        """Whether a call has succeeded that looked at the work or changed it, restored ones included."""
+        return self._state.has_run
+
     def state(self) -> Json:
         """What a compaction carries over: `{"plan", "files_read", "files_changed"}`."""
         return self._state.to_dict()

@@ -179,7 +179,7 @@ def error(status, message="no", headers=None, **more):
     return Reply({"error": {"message": message, **more}}, status, headers or {})
 
 
-WELL = says("openai", "All is well.")
+WELL = says("openai", "", [call("finish", {"title": "Done", "summary": "All is well."})])
 THOUGHTS = [
     sse({"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "Let me think."}}]}),
     sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
@@ -244,7 +244,7 @@ def test_a_server_that_gets_well_is_waited_for(faulty, title, tries):
     assert faulty.faults.asked[title] == tries
     assert "All is well." in faulty.said(number)[0]
     answers = [one for one in faulty.lines(number, "messages.jsonl") if one["role"] == "assistant"]
-    assert [one["content"] for one in answers] == ["All is well."]
+    assert [one["tool_calls"][0]["function"]["name"] for one in answers] == ["finish"]
 
 
 @pytest.mark.parametrize(
@@ -281,10 +281,10 @@ def test_a_call_that_cannot_be_run_is_answered_with_what_is_wrong_and_the_task_g
     number = odd_minds.numbers[title]
     assert odd_minds.row(number)["status"] == "completed"
     assert "All is well." in odd_minds.said(number)[0]
-    (answer,) = [one for one in odd_minds.lines(number, "messages.jsonl") if one["role"] == "tool"]
+    answer, _ = [one for one in odd_minds.lines(number, "messages.jsonl") if one["role"] == "tool"]
     for word in words:
         assert word in answer["content"]
-    assert [one["status"] for one in odd_minds.lines(number, "tools.jsonl")] == ["error"]
+    assert [one["status"] for one in odd_minds.lines(number, "tools.jsonl")] == ["error", "success"]
     assert not list(odd_minds.contexts.glob("completed/*/workspace/half.txt"))
 
 

@@ -29,7 +29,9 @@ def together(tmp_path_factory):
         "Leaks a token": [write("deploy.sh", f"TOKEN={TOKEN}\n"), finish("Deploy")],
         "Leaks our key": [write("key.txt", "key: key-of-the-test\n"), finish("Key")],
         "Touches workflows": [write(".github/workflows/ci.yml", "on: push\n"), finish("CI")],
-        "Only a question": [("It is done with `sorted`.", [])],
+        "Only a question": [("It is done with `sorted`.", []), finish("Answered", "It is done with `sorted`.")],
+        "Stops in the middle": [write("half.txt"), *[("Now let me add the second half.", [])] * 3],
+        "Never begins": [("I'll start by looking at a.py", [])] * 3,
         "Nothing there yet": [write("main.py", "print('hello')\n"), finish("Begin")],
         "From a branch": [do("read_file", path="old.txt"), write("c.txt"), finish("On the old line")],
         "Trunk it is": [write("d.txt"), finish("On trunk")],
@@ -126,6 +128,26 @@ def test_a_question_is_answered_and_nothing_is_published(together):
     assert "It is done with `sorted`." in said
     assert "No file was changed." in said
     assert together.label(number) == "coding agent done"
+
+
+def test_a_change_without_finish_is_a_draft_with_the_reason(together):
+    number, row = of(together, "Stops in the middle")
+    assert (row["status"], row["error_code"]) == ("failed", "not_finished")
+    (pull,) = [one for one in together.pulls() if f"head: {row['branch']}" in one]
+    assert "draft: true" in pull
+    (said,) = together.said(number)
+    assert "stopped without saying that it is finished" in said
+    assert "Draft: " in said
+    assert together.label(number) == "coding agent failed"
+
+
+def test_words_alone_are_not_completed(together):
+    number, row = of(together, "Never begins")
+    assert (row["status"], row["error_code"]) == ("failed", "no_tool_calls")
+    (said,) = together.said(number)
+    assert "parser of tool calls" in said
+    assert "I'll start by looking at a.py" in said
+    assert together.label(number) == "coding agent failed"
 
 
 def test_an_empty_repository_gets_its_first_branch(together):

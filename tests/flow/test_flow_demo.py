@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from flow_home import Parts
+from flow_home import Parts, finish
 from llm_servers import Reply, Script, call
 
 from agent.errors import UsageError
@@ -132,7 +132,7 @@ def test_a_live_model_is_used_where_one_answers_and_the_environments_other_words
 
 def test_a_model_that_does_not_solve_it_is_a_failure(tmp_path):
     models = Reply({"object": "list", "data": [{"id": "some-talker"}]})
-    script = Script(Parts({"one cent": [("I do not know.", [])]}), routes={("GET", "/v1/models"): models})
+    script = Script(Parts({"one cent": [finish("Nothing", "I do not know.")]}), routes={("GET", "/v1/models"): models})
     try:
         done = demo(tmp_path, code=1, OPENAI_API_KEY="key-of-the-test", OPENAI_BASE_URL=f"{script.url}/v1")
     finally:

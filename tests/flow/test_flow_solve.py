@@ -143,7 +143,7 @@ def test_an_issue_of_the_tracker_with_another_repository_leaves_the_tracker_alon
 
 
 def test_an_answer_and_a_question_are_no_failures(homes):
-    home = homes({"Totals": [("It is 42.", [])], "Which": [do("ask_user", question="Which sum?")]})
+    home = homes({"Totals": [finish("Answered", "It is 42.")], "Which": [do("ask_user", question="Which sum?")]})
     assert "It is 42." in solve(home, "issue.md", "--repo", home.repos["default"]).stdout
     (home.folder / "ask.md").write_text("# Which one\n")
     done = solve(home, "ask.md", "--repo", home.repos["default"])

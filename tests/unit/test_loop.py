@@ -152,9 +152,56 @@ def test_a_finish_ends_the_run_with_its_title_and_summary(bench):
     assert [one["role"] for one in bench.messages()] == ["system", "user", "assistant", "tool"]
 
 
-def test_a_plain_answer_ends_the_run(bench):
-    outcome = bench.start(says("openai", "It works already.")).run()
-    assert (outcome.end, outcome.summary) == (End.ANSWERED, "It works already.")
+def nudges(bench):
+    return [one["content"] for one in bench.messages() if one.get("kind") == "nudge"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "end", "code"),
+    [
+        ([says("openai", "Let me first look at a.py.")], End.FAILED, "no_tool_calls"),
+        ([does("update_plan", items=[]), says("openai", "I will look at a.py.")], End.FAILED, "no_tool_calls"),
+        ([does("write_file", path="a", content="x"), says("openai", "Now the second half.")], End.ANSWERED, ""),
+        ([says("openai", "Half a sentence of", finish="content_filter")], End.FAILED, "answer_broken_off"),
+        ([says("openai", "It is done.", finish="some_new_reason")], End.FAILED, "answer_broken_off"),
+    ],
+)
+def test_text_without_a_call_gets_two_hints_and_is_never_a_finish(bench, steps, end, code):
+    outcome = bench.start(*steps).run()
+    assert (outcome.end, outcome.code) == (end, code)
+    assert len(nudges(bench)) == 2
+    assert len(bench.script.asked) == len(steps) + 2
+    last = bench.messages()[-1]["content"]
+    assert (last in outcome.summary) == (code != "answer_broken_off")
+
+
+def test_the_hint_after_a_text_says_how_to_end(bench):
+    outcome = bench.start(says("openai", "It works already."), does("finish", **FINISH)).run()
+    assert outcome.end is End.FINISHED
+    assert "call finish with the answer as its summary" in nudges(bench)[0]
+    assert [fields["why"] for fields in bench.named("nudge")] == ["no_call"]
+
+
+@pytest.mark.parametrize("reason", ["content_filter", "some_new_reason"])
+def test_a_finish_in_an_answer_that_was_broken_off_does_not_end_the_run(bench, reason):
+    cut = both(("write_file", {"path": "a.txt", "content": "x"}), ("finish", FINISH), finish=reason)
+    outcome = bench.start(cut, does("finish", **FINISH)).run()
+    assert outcome.end is End.FINISHED
+    assert (bench.folder / "tree" / "a.txt").exists()
+    assert f"broke it off ({reason})" in bench.results()[1]
+    assert [one["status"] for one in bench.calls()] == ["success", "error", "success"]
+
+
+def test_hints_are_counted_on_by_the_next_process(bench):
+    said = says("openai", "Let me first look at a.py.")
+    bench.start(said, limits={"turns": 2}).run()
+    bench.leave()
+    outcome = bench.start(said).run()
+    assert outcome.code == "no_tool_calls"
+    assert len(bench.script.asked) == 1
+    bench.leave()
+    assert (bench.start(said).run().code, bench.script.asked) == ("no_tool_calls", [])
+    assert len(nudges(bench)) == 2
 
 
 def test_an_unknown_tool_is_answered_with_the_known_ones(bench):
@@ -377,14 +424,13 @@ def test_a_comment_is_heard_before_the_next_turn(bench):
     assert [one["content"] for one in bench.messages() if one.get("kind") == "comment"] == ["Please in blue."]
 
 
-@pytest.mark.parametrize("end", [lambda: does("finish", **FINISH), lambda: says("openai", "It is done.")])
-def test_a_comment_that_comes_while_the_model_ends_is_heard_before_the_end(bench, end):
+def test_a_comment_that_comes_while_the_model_ends_is_heard_before_the_end(bench):
     def ending(_):
         bench.news.append("And greet Hanako.")
-        return end()
+        return does("finish", **FINISH)
 
-    loop = bench.start(ending, does("read_file", path="a.txt"), end())
-    assert loop.run().end in (End.FINISHED, End.ANSWERED)
+    loop = bench.start(ending, does("read_file", path="a.txt"), does("finish", **FINISH))
+    assert loop.run().end is End.FINISHED
     assert len(bench.script.asked) == 3
     assert "And greet Hanako." in [one["content"] for one in bench.messages() if one["role"] == "user"]
     assert bench.looks.count(True) == 2  # at both ends, whatever the time
@@ -433,8 +479,8 @@ def test_a_finish_that_was_recorded_is_not_asked_for_again(bench):
     assert bench.script.asked == []
 
 
-def test_a_plain_answer_that_was_recorded_still_ends_the_run(bench):
-    bench.start(says("openai", "All is well.")).run()
+def test_an_answer_that_ended_the_run_is_not_asked_for_again(bench):
+    bench.start(does("write_file", path="a", content="x"), says("openai", "All is well.")).run()
     bench.leave()
     outcome = bench.start(says("openai", "What else?")).run()
     assert (outcome.end, outcome.summary) == (End.ANSWERED, "All is well.")

@@ -12,7 +12,8 @@ import agent
 from agent import prompts
 from agent.forge.base import PullRef
 from agent.prompts import rendering
-from agent.run.delivery import Report
+from agent.run.gate import decide
+from agent.run.report import Report
 from agent.values import End, Outcome, TaskKey
 from agent.work.changes import DiffStat
 from agent.work.verify import Verdict
@@ -73,6 +74,8 @@ SAMPLES = {
     "nudge": {},
     "past_point": {"commit": "0123456789abcdef"},
     "length": {},
+    "no_call": {},
+    "broken_off": {"reason": "content_filter"},
     "invalid": {"name": "read_file", "found": '{"path": "a'},
     "empty": {},
     "gave_up": {"why": "repeating"},
@@ -217,7 +220,9 @@ def test_the_progress_comment_marks_estimates_and_needs_no_facts():
 
 
 def final(end, given, *, summary="Summary.", facts=FACTS, code=""):
-    return prompts.render("final", outcome=Outcome(end, summary, "T", code), report=given, uuid=UUID, facts=facts)
+    outcome = Outcome(end, summary, "T", code)
+    decision = decide(outcome, given)
+    return prompts.render("final", outcome=outcome, report=given, decision=decision, uuid=UUID, facts=facts)
 
 
 def test_the_final_comment_of_finished_work():
@@ -250,8 +255,7 @@ def test_everything_that_can_be_said_at_once_is_still_tidy():
 
 
 def test_work_that_did_not_pass_says_so_first():
-    outcome = Outcome(End.FINISHED, "Summary.", "T")
-    text = prompts.render("final", outcome=outcome, report=report(), failed=True, uuid=UUID, facts=FACTS)
+    text = final(End.FINISHED, report(verdict=red(2)))
     assert text.startswith("**Not done: what the model handed in did not pass.**\n\nSummary.")
 
 
@@ -259,6 +263,13 @@ def test_nothing_changed_is_an_answer():
     text = final(End.ANSWERED, report(changed=False, pull=None))
     assert text.startswith("Summary.\n\nNo file was changed.\n\nWrite `/retry` in a comment or set the label again")
     assert final(End.ANSWERED, None).startswith("Summary.\n\nNo file was changed.")
+
+
+def test_a_change_without_finish_is_a_draft_and_says_so_first():
+    text = final(End.ANSWERED, report(verdict=None), summary="Now the second half.")
+    assert text.startswith("**Not done: the model stopped without saying that it is finished.**")
+    assert "Its last words:\n\nNow the second half.\n\nDraft: " in text
+    assert "No check command" not in text
 
 
 def test_a_conflict_names_its_files_and_what_to_do():
@@ -408,8 +419,7 @@ def test_filters_keep_text_in_its_place():
 
 def test_the_heading_says_what_kept_the_work_from_being_done():
     def first_line(given):
-        outcome = Outcome(End.FINISHED, "Summary.", "T")
-        text = prompts.render("final", outcome=outcome, report=given, failed=True, uuid=UUID, facts=FACTS)
+        text = final(End.FINISHED, given)
         return text.splitlines()[0], text
 
     assert first_line(report(verdict=red(2)))[0] == "**Not done: what the model handed in did not pass.**"

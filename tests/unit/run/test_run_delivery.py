@@ -8,10 +8,10 @@ from old_git import old_git  # noqa: F401 - a fixture
 from run_home import UUID
 
 from agent.context import TaskContextManager
-from agent.run.handler import judged
+from agent.run.gate import decide
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end
-from agent.values import End, Outcome, Status
+from agent.values import End, Outcome
 
 DONE = Outcome(End.FINISHED, summary="It is done.", title="Mend it")
 
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_a_draft_and_the_end_makes_it_ready(run):
     assert "**Check**: not run yet." in pulls(one)[0]
     (one.workspace.tree / "c.txt").write_text("c\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     assert report.pull.id == early.pull.id
     (pull,) = pulls(one)
     assert "draft: false" in pull
@@ -91,7 +91,7 @@ def test_what_a_reader_would_not_see_or_expect_is_shown_in_the_pull_request(run)
     (one.workspace.tree / "AGENTS.md").write_text("Be kind.\n")
     (one.workspace.tree / "b.py").write_text("if access\u202e:\n    pass\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     (pull,) = pulls(one)
     assert "- `PA-05 Makefile is executed at install, build or test`\n" in pull
     assert "- `PA-06 AGENTS.md is read by agents as instructions`\n" in pull
@@ -121,7 +121,7 @@ def test_a_red_check_is_a_problem_and_tests_that_were_changed_are_named(run):
     (one.workspace.tree / "test_sum.py").write_text("assert True\n")
     report = one.delivery.deliver(DONE)
     assert report.problem[0] == "verify_failed"
-    assert not report.ready
+    assert not decide(DONE, report).ready
     (pull,) = pulls(one)
     assert "draft: true" in pull
     assert "exit code 3, **not passed**" in pull
@@ -140,7 +140,7 @@ def test_what_may_not_go_out_is_held_back_until_it_is_put_right(run):
     assert branches(one) == ["main"]
     leak.write_text("nothing\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     history = git(one.place.folder / "repo.git", "log", "-p", one.workspace.branch)
     assert "key-of-the-test" not in history
 
@@ -165,7 +165,7 @@ def test_a_pull_request_that_a_person_removed_is_not_made_again(run):
     report = one.delivery.deliver(DONE)
     assert report.code == "pull_closed"
     assert "was removed while the task ran" in report.rejected
-    assert not report.ready
+    assert not decide(DONE, report).ready
     assert pulls(one) == []
 
 
@@ -196,7 +196,7 @@ def test_a_base_that_moved_on_is_rebased_onto_and_the_check_runs_on_both(run):
     one.delivery.checkpoint("First step")
     on_main(one, "theirs.txt", "t\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     assert report.verdict.ok
     subjects = git(one.place.folder / "repo.git", "log", "--format=%s", one.workspace.branch).splitlines()
     assert subjects == ["First step", "Their theirs.txt", "First"]
@@ -210,7 +210,7 @@ def test_with_an_old_git_a_base_that_moved_on_is_a_note_and_no_failure(run):
     (one.workspace.tree / "b.txt").write_text("b\n")
     on_main(one, "theirs.txt", "t\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     assert "draft: false" in pulls(one)[0]
     assert "was not rebased onto it: git here is 2.35.1" in one.facts()["reports"][0]
 
@@ -230,7 +230,7 @@ def test_a_conflict_with_the_base_is_a_draft_that_names_the_files(run):
     on_main(one, "a.txt", "theirs\n")
     report = one.delivery.deliver(DONE)
     assert report.problem == ("conflict", "main has moved on, and the change conflicts with it in a.txt")
-    assert not report.ready
+    assert not decide(DONE, report).ready
     assert "draft: true" in pulls(one)[0]
     assert git(one.place.folder / "repo.git", "show", f"{one.workspace.branch}:a.txt") == "ours\n"
 
@@ -240,11 +240,11 @@ def test_a_conflict_is_said_in_the_last_comment_and_in_the_row(run):
     (one.workspace.tree / "a.txt").write_text("ours\n")
     on_main(one, "a.txt", "theirs\n")
     report = one.delivery.deliver(DONE)
-    tell_end(one, put_in_words(one, DONE, report, *judged(DONE, report)))
+    tell_end(one, put_in_words(one, DONE, report, decide(DONE, report)))
     (said,) = [text for text in comments(one) if ":final -->" in text]
     assert "`main` has moved on, and the change conflicts with it** in `a.txt`" in said
     assert "Merge `main` into it" in said
-    assert judged(DONE, report)[:2] == (Status.FAILED, "conflict")
+    assert decide(DONE, report).code == "conflict"
 
 
 def test_a_base_branch_that_is_gone_at_the_end_is_said_and_the_branch_is_there(run):
@@ -270,7 +270,7 @@ def test_commits_of_a_person_on_our_branch_are_kept(run):
     git(seed, "commit", "-q", "-m", "By hand")
     git(seed, "push", "-q", "origin", f"HEAD:{one.workspace.branch}")
     (one.workspace.tree / "c.txt").write_text("c\n")
-    assert one.delivery.deliver(DONE).ready
+    assert decide(DONE, one.delivery.deliver(DONE)).ready
     subjects = git(one.place.folder / "repo.git", "log", "--format=%s", one.workspace.branch).splitlines()
     assert subjects == ["Mend it", "By hand", "First step", "First"]
 
@@ -309,7 +309,7 @@ def test_a_branch_that_somebody_removed_is_pushed_again_though_nothing_new_was_d
     one = with_a_draft(run)
     git(one.place.folder / "repo.git", "branch", "-D", one.workspace.branch)
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     assert one.workspace.branch in branches(one)
     assert one.reports == [f"somebody had removed the branch {one.workspace.branch}"]
     assert len(pulls(one)) == 1
@@ -321,7 +321,7 @@ def test_what_was_done_after_a_person_merged_the_draft_goes_into_another_pull_re
     merge(one, how)
     (one.workspace.tree / "c.txt").write_text("c\n")
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     first, second = pulls(one)
     assert "state: merged" in first
     assert "draft: true" in first
@@ -339,7 +339,7 @@ def test_a_draft_that_was_merged_with_all_that_was_done_is_said(run, how):
     merge(one, how)
     report = one.delivery.deliver(DONE)
     assert (report.changed, report.landed, report.problem) == (False, True, ("", ""))
-    ending = put_in_words(one, DONE, report, *judged(DONE, report))
+    ending = put_in_words(one, DONE, report, decide(DONE, report))
     assert "All of it is on `main` already" in ending.final
     assert "No file was changed" not in ending.final
     assert len(pulls(one)) == 1
@@ -356,9 +356,9 @@ def test_a_draft_that_is_merged_while_the_check_runs_is_not_opened_again(run):
 
     one.delivery.run = meanwhile
     report = one.delivery.deliver(DONE)
-    assert report.ready
+    assert decide(DONE, report).ready
     assert len(pulls(one)) == 1
-    assert "Merged already: " in put_in_words(one, DONE, report, *judged(DONE, report)).final
+    assert "Merged already: " in put_in_words(one, DONE, report, decide(DONE, report)).final
 
 
 def test_a_draft_that_a_person_closed_stays_closed_and_that_is_said(run):

@@ -7,7 +7,7 @@ from run_home import UUID
 
 from agent import clock
 from agent.context import TaskContextManager
-from agent.run.handler import judged
+from agent.run.gate import decide
 from agent.run.progress import EDIT_SECONDS, WAIT_SECONDS, Waiting
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end, tell_pause
@@ -36,7 +36,7 @@ def tell(run, outcome):
     if outcome.end in (End.PAUSED, End.ASKED):
         tell_pause(run, outcome)
     else:
-        tell_end(run, put_in_words(run, outcome, None, *judged(outcome, None)))
+        tell_end(run, put_in_words(run, outcome, None, decide(outcome, None)))
 
 
 def comments(run):
