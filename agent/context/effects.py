@@ -39,6 +39,10 @@ class EffectStore:
         self.file = JsonlFile(self.path)
         self._receipts: dict[str, int] = {}  # name → offset of its newest receipt
         self._intended: set[str] = set()
+        self._load()
+
+    def _load(self) -> None:
+        self._receipts.clear()
         for offset, record in self.file.records():
             self._remember(record, offset)
 
@@ -59,6 +63,8 @@ class EffectStore:
 
     def receipt(self, name: str) -> Json | None:
         """The recorded receipt, None when the effect is not known to have happened."""
+        if self.file.refresh():
+            self._load()
         offset = self._receipts.get(name)
         record = self.file.at(offset) if offset is not None else None
         return record["receipt"] if record else None
@@ -81,6 +87,8 @@ class EffectStore:
         return sorted(self._intended - self._receipts.keys())
 
     def _append(self, fields: Json) -> None:
+        if self.file.refresh():
+            self._load()
         record = {"seq": self.file.next_id(), **fields, "timestamp": clock.stamp()}
         offset = self.file.append(record)
         self.file.sync(force=True)

@@ -25,13 +25,14 @@ from agent.store.ratios import TokenRatios
 from agent.values import Outcome, Status, TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from agent.config import Settings
     from agent.config.models import Price
     from agent.store.base import Database
+    from agent.store.jsonl import JsonlFile
     from agent.values import Counter, Json, Usage
 
 LEASE_SECONDS = 180.0
@@ -53,7 +54,8 @@ class TaskContextManager:
     that the ledger gave; without it the row is inserted, or an open one taken over.  `database` may be a connection
     that is open already; it is not closed here then.
 
-    `resumed` tells whether the folder was there before.  `repairs` lists, as sentences, what the opening mended.
+    `resumed` tells whether the folder was there before.  `repairs` lists, as sentences, what the opening mended;
+    `noticed`, when set, is told what another program did to a file since, and how that was mended.
     Errors: ContextError for a task that has ended, LedgerError for a second open task of the key, Fenced, DiskError.
     """
 
@@ -116,13 +118,21 @@ class TaskContextManager:
         )
         self._inherited = Totals.inherited(folder)
         self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
-        for file in (
-            self._tools.file,
-            self._effects.file,
-            self._messages.summaries.file,
-            self._messages.compactions.file,
-        ):
+        self.noticed: Callable[[str], None] | None = None
+        self._messages.noticed = self._notice
+        for file in self._files:
             self.repairs += file.damaged
+            file.noticed = self._notice
+
+    @property
+    def _files(self) -> tuple[JsonlFile, ...]:
+        """The files of facts beside messages.jsonl."""
+        summaries, compactions = self._messages.summaries, self._messages.compactions
+        return self._tools.file, self._effects.file, summaries.file, compactions.file
+
+    def _notice(self, what: str) -> None:
+        if self.noticed is not None:
+            self.noticed(what)
 
     # --- what it is ------------------------------------------------------------------------------------------
 
@@ -290,12 +300,7 @@ class TaskContextManager:
 
     def _close_files(self) -> None:
         self._messages.close()
-        for file in (
-            self._tools.file,
-            self._effects.file,
-            self._messages.summaries.file,
-            self._messages.compactions.file,
-        ):
+        for file in self._files:
             file.close()
 
     def _close_database(self) -> None:

@@ -29,7 +29,7 @@ from agent.tokens import counter_for, plain
 from agent.values import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agent.config import Settings
     from agent.context.tools import ToolStore
@@ -44,6 +44,9 @@ class MessageStore:
 
     Opening repairs: a torn tail, calls that a dead process left without a result (they get an "interrupted, outcome
     unknown" result), a view that is missing, shorter or different.  `repairs` tells what was done.
+
+    People look at these files with editors: before each append and each plan it is looked whether another program has
+    changed or removed one.  Then the facts are read again and the view is derived again; `noticed`, when set, is told.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class MessageStore:
             self.repairs.append("current.jsonl: derived again, it was missing or not what the facts say")
         self.repairs += self._file.damaged
         self.compactions.committed = self._recut
+        self.noticed: Callable[[str], None] | None = None
+        self._file.noticed = self._notice
 
     # --- adding ----------------------------------------------------------------------------------------------
 
@@ -113,6 +118,7 @@ class MessageStore:
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
         then neither file has the message.
         """
+        self._look()
         survey = self._survey
         seq = self._file.last_id + 1
         kind = kind_of(survey, role, kind)
@@ -329,8 +335,22 @@ class MessageStore:
         """Take in a compaction that another instance committed."""
         if self.compactions.file.refresh():
             self._recut()
+        else:
+            self._look()
+
+    def _look(self) -> None:
+        """Take in what another program did to messages.jsonl, and undo what it did to current.jsonl."""
+        if self._file.refresh():
+            self._recut()
         elif self._stale:
             self._derive()
+        elif not self._view.is_ours():
+            self._notice("current.jsonl: changed or removed by another program; derived again")
+            self._derive()
+
+    def _notice(self, what: str) -> None:
+        if self.noticed is not None:
+            self.noticed(what)
 
     def _answer_interrupted(self) -> bool:
         """Append a result for each call that a dead process left open, before the view is derived; whether there was
@@ -378,8 +398,6 @@ class MessageStore:
 
     def _write(self, record: Json, tokens: int) -> None:
         """Both lines or none; then the counters.  Every text in the record is fit for JSON by now."""
-        if self._stale:
-            self._derive()
         change = change_of(self._survey, record)
         before = self._file.size
         offset = self._file.append_line(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))

@@ -28,6 +28,8 @@ class View:
         self.tokens = 0
         self._sync = sync
         self._descriptor = -1
+        self._name = str(path)
+        self._identity = (0, 0)  # device and inode
 
     def settle(self, lines: Callable[[], Iterable[Line]]) -> bool:
         """Make the file hold exactly `lines()`; True when it was so already (then nothing is written)."""
@@ -56,6 +58,14 @@ class View:
         self.tokens = tokens
         self._reopen()
 
+    def is_ours(self) -> bool:
+        """Whether the file is still the one that was written here, with nothing added or taken away."""
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - at each append
+        except FileNotFoundError:
+            return False
+        return found.st_size == self.size and (found.st_dev, found.st_ino) == self._identity
+
     def append(self, data: bytes, tokens: int) -> None:
         """One more line."""
         disk.append(self._descriptor, data, self.path)
@@ -82,4 +92,5 @@ class View:
         self.close()
         with disk.writing(self.path):
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-            self.size = os.fstat(self._descriptor).st_size
+            status = os.fstat(self._descriptor)
+            self.size, self._identity = status.st_size, (status.st_dev, status.st_ino)

@@ -79,7 +79,7 @@ EVENTS: dict[str, str] = {
     "compaction": "The view was compacted (strategy, start_seq, end_seq, tokens_before, tokens_after).",
     "compaction_failed": "One means of compaction did not help; the next is used (strategy, why).",
     "nudge": "The model was told that it repeats itself, or that it must go on (why).",
-    "store_repaired": "A torn or broken line of a task's file was put aside (file).",
+    "store_repaired": "A file of a task was mended: a torn or broken line, or what another program did to it (file).",
     # outside effects
     "effect_done": "An outside effect happened, or was found to have happened (effect, url).",
     "effect_failed": "An outside effect could not be made (effect, error).",

@@ -75,6 +75,7 @@ class TaskHandler:
         )
         for repair in context.repairs:
             self._emit("store_repaired", context, file=repair)
+        context.noticed = lambda what: self._emit("store_repaired", context, file=what)
         try:
             with Lease(self.wiring.ledger, context.uuid, context.attempt, self.wiring.events):
                 return self._handle(context)

@@ -2,8 +2,9 @@
 
 One writer, any number of readers.  An append is one write to a kept O_APPEND descriptor and knows the next number
 without reading; opening repairs what a crash left: a torn tail is cut back to the last newline and kept as
-`<file>.torn`, NUL or broken lines inside are skipped and listed in `damaged`.  What the records mean is `context`'s
-business.  Rules and figures: ../docs/durability.md, section 3.
+`<file>.torn`, NUL or broken lines inside are skipped and listed in `damaged`.  Another program that saves the file or
+removes it is noticed (`refresh`), and the records that its version lacks are added to it again.  What the records mean
+is `context`'s business.  Rules and figures: ../docs/durability.md, section 3.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agent.errors import ContextError, DiskError
 from agent.store.text import line as to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from agent.values import Json
@@ -139,6 +140,9 @@ class JsonlFile:
         self._dirty = False
         self._made = False
         self._closed = False
+        self._name = str(path)
+        self._identity = (0, 0)  # device and inode of what is open
+        self.noticed: Callable[[str], None] | None = None  # told in a sentence what another program did
         if path.exists():
             self._open()
 
@@ -189,17 +193,58 @@ class JsonlFile:
             self.last_id = last_id
 
     def refresh(self) -> bool:
-        """Take in what another instance of this process appended; True when there was something."""
+        """Take in what was done to the file by another instance or another program; True when there was something.
+
+        An editor writes a new file in the place of the old one, as it was when it was read: the records that only the
+        old one has are appended to the new one, all of them when the file was removed.  Numbers never go back.
+        """
         try:
-            size = self.path.stat().st_size
+            found = os.stat(self._name)  # noqa: PTH116 - at each append
         except FileNotFoundError:
+            if self._descriptor < 0:
+                return False
+            found = None
+        if self._descriptor < 0 and found is not None and found.st_size == 0:
             return False
-        if size == self.size:
+        same = found is not None and (found.st_dev, found.st_ino) == self._identity
+        if same and found is not None and found.st_size == self.size:
             return False
-        self.close()
-        self._closed = False
-        self._open()
+        before, last, size = self._descriptor, self.last_id, self.size
+        self._descriptor, self._closed = -1, False
+        try:
+            self._open()
+            added = 0 if same or before < 0 else self._add_missing(before, size)
+        finally:
+            if before >= 0:
+                os.close(before)
+        shrunk = self.last_id < last
+        self.last_id = max(self.last_id, last)
+        if before >= 0 and (not same or shrunk):
+            did = "changed" if found is not None else "removed"
+            more = f", {added} record{'' if added == 1 else 's'} that it lacked added again" if added else ""
+            lost = "; what it held before and does not now is lost" if shrunk else ""
+            self._notice(f"{self.path.name}: {did} by another program; read again{more}{lost}")
         return True
+
+    def _notice(self, what: str) -> None:
+        if self.noticed is not None:
+            self.noticed(what)
+
+    def _add_missing(self, descriptor: int, size: int) -> int:
+        """Append the records of a file that has no name any more, from the newest number here on; how many."""
+        missing: list[tuple[int, bytes]] = []
+        for _, line in disk.read_backwards(descriptor, size):
+            found = parse(line, self.id_key)
+            if not isinstance(found, str):
+                if found[self.id_key] <= self.last_id:
+                    break
+                missing.append((found[self.id_key], line))
+        for number, line in reversed(missing):
+            disk.append(self._descriptor, line + b"\n", self.path)
+            self.size += len(line) + 1
+            self.last_id = number
+            self._dirty = True
+        return len(missing)
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
         """`(offset, record)` from byte `start`, as the file is now."""
@@ -243,7 +288,8 @@ class JsonlFile:
         self._made = not self.path.exists()
         with disk.writing(self.path):
             self._descriptor = os.open(self.path, flags, 0o600)
-            size = os.fstat(self._descriptor).st_size
+            status = os.fstat(self._descriptor)
+            size, self._identity = status.st_size, (status.st_dev, status.st_ino)
             self.size = last_newline(self._descriptor, size)
             if self.size < size:
                 self._keep_torn(size)
