@@ -285,12 +285,13 @@ class ToolError(MakimonoError):
 class ModelError(MakimonoError):
     """The model's server refused or failed.
 
-    `tries` is how often the same request may be sent in all before this error stands; `codes` and `params` are the
-    codes and the parameters that the body names (`llm/faults.py` sets all three).
+    `tries` is how often the same request may be sent in all before this error stands; `quote`, `codes` and `params` are
+    the words, the codes and the parameters of the server's answer (`llm/faults.py` sets all four).
     """
 
     code = "model"
     tries = 1
+    quote = ""
     codes: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
 

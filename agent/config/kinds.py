@@ -120,6 +120,17 @@ def _server(value: Any) -> Any:
     return _url(value)
 
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OURS = ("content-length", "transfer-encoding", "content-type", "connection", "host", "accept-encoding")
+
+
+def _header(value: Any) -> Any:
+    """A name of RFC 9110, but for those by which the request is framed."""
+    if isinstance(value, str) and (not _HEADER.fullmatch(value) or value.lower() in _OURS):
+        raise ValueError("a name of an HTTP header that is not one of " + ", ".join(_OURS))
+    return value
+
+
 def _plain(path: str) -> str:
     """A path that fits on a line: logs, rows, git's and SQLite's messages have one a line, and NUL ends one in C."""
     found = next((sign for sign in path if unicodedata.category(sign) in ("Cc", "Zl", "Zp")), None)
@@ -147,4 +158,5 @@ ServerUrl = Annotated[str, BeforeValidator(_server), Allowed("an address http://
 SIZE = Allowed("bytes, as a number or like 512M or 2G")
 Size = Annotated[int, BeforeValidator(_size), Ge(1), SIZE]
 RootPath = Annotated[Path, BeforeValidator(_rooted), Allowed("a path; a relative one counts from config.yaml's folder")]
+Header = Annotated[str, BeforeValidator(_header), Allowed("a name of an HTTP header")]
 Secret = Annotated[SecretStr, Allowed("text (a secret)")]

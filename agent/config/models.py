@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator
 
 from agent.config.base import DIALECTS, PROVIDERS, Section
-from agent.config.kinds import Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
+from agent.config.kinds import Header, Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
 from agent.errors import ConfigError
 
 SILENCE = "Seconds without a byte after which a call is given up."
@@ -42,6 +42,16 @@ class Provider(Section):
     )
     base_url: ServerUrl = Field(default="", description="Address of the server; `endpoint` is the same key.")
     api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
+    api_key_header: Header | None = Field(
+        default=None,
+        description="Header that carries `api_key`; empty: what the server wants (`Authorization: Bearer`,"
+        " `x-api-key`, `api-key`).",
+    )
+    headers: dict[Header, Secret] = Field(
+        default={},
+        description="More headers of each request; their values are secrets, best as ${NAME}. One that the program"
+        " sends too is replaced.",
+    )
     dialect: Annotated[Text, OneOf(DIALECTS)] | None = Field(
         default=None,
         description="What kind of server it is, where the program does not recognise it; empty: by its address and by"
@@ -50,6 +60,19 @@ class Provider(Section):
     timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
     idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
     price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")
+
+    @field_validator("headers")
+    @classmethod
+    def _one_line_each(cls, value: dict[str, Secret]) -> dict[str, Secret]:
+        """Without white space around a value, as an environment variable may have it."""
+        kept = {name: SecretStr(secret.get_secret_value().strip()) for name, secret in value.items()}
+        for name, secret in kept.items():
+            text = secret.get_secret_value()
+            if not text.isascii() or not text.isprintable():
+                raise ValueError(
+                    f"the value of {name} (not shown) has a sign that no header can carry; allowed is ASCII"
+                )
+        return kept
 
 
 class OpenAI(Provider):

@@ -6,8 +6,9 @@ get it) and carries the few variables of the environment that `window.py` asks f
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import dataclass
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 MASK = "********"
+_TELLING = re.compile(r"key|token|secret|passw|sig(?:nature)?$|^code$", re.IGNORECASE)
 SHORTEST_SECRET = 8
 """Shorter values are not masked: they would hide ordinary words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProviderSettings:
     """One provider, ready to use.
 
@@ -43,6 +45,8 @@ class ProviderSettings:
     api_key: SecretStr | None = None
     timeout: float = 1800
     idle_timeout: float = 120
+    api_key_header: str = ""
+    headers: Mapping[str, SecretStr] = dataclasses.field(default_factory=dict)
     dialect: str = ""
     price: models.Price | None = None
     messages: Path | None = None
@@ -194,6 +198,8 @@ class Settings(Section):
             api_key=section.api_key,
             timeout=section.timeout,
             idle_timeout=section.idle_timeout,
+            api_key_header=section.api_key_header or "",
+            headers=section.headers,
             dialect=section.dialect or "",
             price=section.price,
         )
@@ -209,6 +215,10 @@ class Settings(Section):
                 found.add(value.get_secret_value())
                 # A PEM key may be printed line by line; its first and last line are no secret.
                 found.update(line for line in value.get_secret_value().splitlines() if not line.startswith("-----"))
+            elif isinstance(value, dict):
+                # A header's value is a word and a key (`Bearer …`); either may be repeated alone.
+                texts = [one.get_secret_value() for one in value.values() if isinstance(one, SecretStr)]
+                found.update(texts, (word for text in texts for word in text.split()))
             elif isinstance(value, str):
                 found.update(passwords_in(value))
         return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))
@@ -230,14 +240,18 @@ class Settings(Section):
 
 
 def passwords_in(address: str) -> list[str]:
-    """The password of an address like amqp://user:password@host, as written and decoded."""
-    if "://" not in address or "@" not in address:
+    """The secrets of an address, as written and decoded: the password in amqp://user:password@host, and values of its
+    query with a telling name (`?key=`, `?access_token=`)."""
+    if "://" not in address or ("@" not in address and "?" not in address):
         return []
     try:
-        password = urlsplit(address).password
+        parts = urlsplit(address)
+        password = parts.password
     except ValueError:
         return []
-    return [password, unquote(password)] if password else []
+    pairs = [pair.partition("=") for pair in parts.query.split("&")]
+    found = [password, *(value for name, _, value in pairs if _TELLING.search(name))]
+    return [form for secret in found if secret for form in (secret, unquote(secret))]
 
 
 def value_text(value: Any, *, is_size: bool = False) -> str:
@@ -246,6 +260,8 @@ def value_text(value: Any, *, is_size: bool = False) -> str:
         return ""
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
+    if isinstance(value, dict):
+        value = {key: value_text(one) if isinstance(one, SecretStr) else one for key, one in value.items()}
     if isinstance(value, bool):
         return "true" if value else "false"
     if is_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from agent.llm import urls, wire_anthropic
 from agent.llm.client import ChatClient
@@ -26,20 +26,14 @@ class AnthropicClient(ChatClient):
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
+    call = "/messages"
+    key_header = "x-api-key"
+    wire_headers: ClassVar[Mapping[str, str]] = {"anthropic-version": VERSION}
     own_dialect = DIALECTS["anthropic"]
 
     @property
-    def api(self) -> str:
-        """The address with its version."""
-        return urls.versioned(self.base_url)
-
-    @property
-    def url(self) -> str:
-        return f"{self.api}/messages"
-
-    def headers(self) -> Mapping[str, str]:
-        key = {"x-api-key": self.api_key} if self.api_key else {}
-        return {"anthropic-version": VERSION, **key}
+    def bases(self) -> tuple[str, ...]:
+        return urls.bases(self.base_url, self.call, version_first=True)
 
     def parameters(self, output: int) -> Json:
         """What stands before tools and system, always in this order."""
@@ -62,6 +56,6 @@ class AnthropicClient(ChatClient):
         return wire_anthropic.read_answer(stream, self.who)
 
     def models(self) -> list[str]:
-        answer = self.fetch("GET", f"{self.api}/models?limit=1000")
+        answer = self.ask_below("/models", more="limit=1000")
         listed = answer.get("data") if isinstance(answer, dict) else None
         return [str(entry["id"]) for entry in listed or () if isinstance(entry, dict) and "id" in entry]

@@ -22,8 +22,16 @@ from agent import clock, disk
 from agent.config import settings_of
 from agent.config.base import PROVIDERS
 from agent.config.window import configured_window
-from agent.errors import AnswerUnreadable, ContextError, ContextOverflow, HistoryRefused, ModelError, RequestRefused
-from agent.llm import urls
+from agent.errors import (
+    AnswerUnreadable,
+    ContextError,
+    ContextOverflow,
+    HistoryRefused,
+    ModelError,
+    ModelNotFound,
+    RequestRefused,
+)
+from agent.llm import urls, wording
 from agent.llm.base import Check
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
 from agent.llm.retry import insist
@@ -52,6 +60,8 @@ MOST_OUTPUT = re.compile(
 """How servers say, in lower case, what a model writes at most."""
 READ = 1 << 16
 KEPT = "kept.json"
+NO_SUCH_PATH = (404, 405)
+AMBIGUOUS = frozenset({"not_found_error"})  # of a missing model and of a missing path
 PROBE = 10.0  # seconds for a question about the server
 
 
@@ -60,6 +70,8 @@ class ChatClient(ABC):
 
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
+    call: ClassVar[str] = "/chat/completions"  # what stands behind the base of an address
+    key_header: ClassVar[str] = "Authorization"
     own_dialect: ClassVar[Dialect] = COMPATIBLE  # where neither configuration nor address names another
 
     def __init__(
@@ -93,17 +105,25 @@ class ChatClient(ABC):
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
         self._heard_of: set[str] = set()
+        self._base = 0  # learnt: which of `bases` is right
 
     # --- what a provider says ---------------------------------------------------------------------------------
 
     @property
-    @abstractmethod
     def url(self) -> str:
         """Where chat requests go."""
+        return self.at(self.call)
 
-    @abstractmethod
     def headers(self) -> Mapping[str, str]:
-        """Authentication and the like."""
+        """Authentication and what is configured; of two that are the same the configured one counts."""
+        named = self.keys.api_key_header or self.dialect.key_header or self.key_header
+        value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
+        found = {**self.wire_headers, **({named: value} if self.api_key else {})}
+        configured = {name: secret.get_secret_value() for name, secret in self.keys.headers.items()}
+        own = {name.lower() for name in configured}
+        return {name: value for name, value in found.items() if name.lower() not in own} | configured
+
+    wire_headers: ClassVar[Mapping[str, str]] = {}  # those that every request of the wire has
 
     @abstractmethod
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
@@ -125,14 +145,23 @@ class ChatClient(ABC):
         del summary
         return {}
 
+    def _is_about_the_model(self, error: ModelError) -> bool:
+        """Whether a 404 says that the model is missing, and not the path."""
+        words = error.quote.lower()
+        if wording.MODEL_CODES.intersection(error.codes) - AMBIGUOUS:
+            return True
+        return self.model.lower() in re.split(r"[\s`'\":,]+", words) or bool(wording.NO_MODEL.search(words))
+
     def recognise(self, dialect: Dialect | None) -> None:
         """Take what the server says of itself: a dialect that neither the configuration nor the address has named."""
         if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
             self.dialect = dialect
 
-    def amend(self, error: RequestRefused | HistoryRefused) -> bool:
+    def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
         words = str(error).lower()
+        if error.status in NO_SUCH_PATH:
+            return not self._is_about_the_model(error) and self.next_base()
         if isinstance(error, RequestRefused):
             if self.most_output or (found := MOST_OUTPUT.search(words)) is None:
                 return False
@@ -229,7 +258,7 @@ class ChatClient(ABC):
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
                 self._who_answered(answer.model)
                 return answer
-            except (RequestRefused, HistoryRefused) as error:
+            except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 if not self.amend(error):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
@@ -306,6 +335,22 @@ class ChatClient(ABC):
         return self.keys.base_url or self.default_url
 
     @property
+    def bases(self) -> tuple[str, ...]:
+        """The addresses below which the calls may be, the likeliest first."""
+        return urls.bases(self.base_url, self.call, self.dialect.base_path)
+
+    def at(self, path: str) -> str:
+        """The address of one call, with the query of the configured one."""
+        return urls.join(self.base_url, self.bases[min(self._base, len(self.bases) - 1)], path)
+
+    def next_base(self) -> bool:
+        """Take the next form of the address, after a 404; False when there is none."""
+        if self._base + 1 >= len(self.bases):
+            return False
+        self._base += 1
+        return True
+
+    @property
     def api_key(self) -> str:
         """The key, "" when none is configured."""
         return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
@@ -343,12 +388,28 @@ class ChatClient(ABC):
         except orjson.JSONDecodeError:
             return None
 
+    def ask_below(self, path: str, more: str = "") -> Any:
+        """One question below the base of the address; a 404 takes the next form of it.  Raises ModelError."""
+        tried = self._base
+        while True:
+            url = self.at(path)
+            try:
+                return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
+            except ModelNotFound:
+                if not urls.path(self.base_url) or not self.next_base():
+                    self._base = tried  # nowhere: a server without this call says nothing about the address
+                    raise
+
     def describe(self) -> str:
         return f"{self.model} ({self.who})"
 
     def check(self) -> Check:
         try:
             models = self.models()
+        except ModelNotFound as error:
+            if not self.is_there():
+                return Check(False, str(error))
+            models = self._models_or_none()
         except ModelError as error:
             return Check(False, str(error))
         if not models:
@@ -360,6 +421,27 @@ class ChatClient(ABC):
             return Check(False, f"{found}. Set {key} to one of them, or get it")
         window = self.loaded_window()
         return Check(True, f"{self.describe()} answers{f', window {window} tokens' if window else ''}")
+
+    def _models_or_none(self) -> list[str]:
+        """The list, now that the right form of the address is known."""
+        try:
+            return self.models()
+        except ModelError:
+            return []
+
+    def is_there(self) -> bool:
+        """Whether the call for chats is there, on a server that has no list of models: a request without messages is
+        refused by every server, and with 404 where there is no such path."""
+        while True:
+            try:
+                self.fetch("POST", self.url, json={"model": self.model, "messages": []})
+            except ModelNotFound:
+                if not self.next_base():
+                    return False
+            except ModelError as error:
+                return error.status is not None
+            else:
+                return True
 
     def close(self) -> None:
         with suppress(OSError):

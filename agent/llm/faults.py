@@ -52,6 +52,7 @@ def fault(said: Said, who: str) -> ModelError:
     """The error for what was said; `who` names the server in the message ("openai at https://api.openai.com/v1")."""
     error = _judge(said, who)
     error.tries = _tries(error, said)
+    error.quote = said.message
     error.params = said.params
     error.codes = said.codes
     return error

@@ -28,8 +28,8 @@ class LMStudioClient(OpenAIClient):
     own_dialect: ClassVar[Dialect] = DIALECTS["lmstudio"]
 
     @property
-    def api(self) -> str:
-        return f"{self.root}/v1"
+    def bases(self) -> tuple[str, ...]:
+        return (f"{self.root}/v1",)
 
     @property
     def root(self) -> str:
@@ -48,7 +48,7 @@ class LMStudioClient(OpenAIClient):
 
     def _loaded_v1(self) -> int | None:
         try:
-            answer = self.fetch("GET", f"{self.root}/api/v1/models")
+            answer = self.fetch("GET", urls.join(self.base_url, self.root, "/api/v1/models"))
             entry = next((one for one in _entries(answer, "models") if self._is_ours(one)), None)
             if entry is None:
                 return None
@@ -61,7 +61,7 @@ class LMStudioClient(OpenAIClient):
         wanted = min(self.configured, whole(entry.get("max_context_length")) or self.configured)
         answer = self.fetch(
             "POST",
-            f"{self.root}/api/v1/models/load",
+            urls.join(self.base_url, self.root, "/api/v1/models/load"),
             json={"model": entry.get("key") or self.model, "context_length": wanted, "echo_load_config": True},
             seconds=self.keys.timeout,
         )
@@ -72,7 +72,7 @@ class LMStudioClient(OpenAIClient):
 
     def _loaded_v0(self) -> int | None:
         try:
-            answer = self.fetch("GET", f"{self.root}/api/v0/models")
+            answer = self.fetch("GET", urls.join(self.base_url, self.root, "/api/v0/models"))
         except ModelError:
             return None
         for entry in _entries(answer, "data"):

@@ -16,7 +16,7 @@ from agent.llm.openai import whole
 from agent.llm.silent import SilentCuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
@@ -29,6 +29,7 @@ class OllamaClient(ChatClient):
 
     name = "ollama"
     default_url = "http://localhost:11434"
+    call = "/api/chat"
     own_dialect = DIALECTS["ollama"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,11 +42,8 @@ class OllamaClient(ChatClient):
         return urls.root(self.base_url)
 
     @property
-    def url(self) -> str:
-        return f"{self.root}/api/chat"
-
-    def headers(self) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+    def bases(self) -> tuple[str, ...]:
+        return (self.root,)
 
     # --- request ----------------------------------------------------------------------------------------------
 
@@ -61,7 +59,7 @@ class OllamaClient(ChatClient):
 
     def _trained(self) -> int | None:
         try:
-            shown = self.fetch("POST", f"{self.root}/api/show", json={"model": self.model})
+            shown = self.fetch("POST", self.at("/api/show"), json={"model": self.model})
         except ModelError:
             return None
         info = shown.get("model_info") if isinstance(shown, dict) else None
@@ -108,6 +106,6 @@ class OllamaClient(ChatClient):
     # --- server -----------------------------------------------------------------------------------------------
 
     def models(self) -> list[str]:
-        answer = self.fetch("GET", f"{self.root}/api/tags")
+        answer = self.fetch("GET", self.at("/api/tags"))
         listed = answer.get("models") if isinstance(answer, dict) else None
         return [str(entry.get("model") or entry.get("name")) for entry in listed or () if isinstance(entry, dict)]

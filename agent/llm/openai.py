@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.errors import HistoryRefused, ModelError, RequestRefused
+from agent.errors import HistoryRefused, ModelError, ModelNotFound, RequestRefused
 from agent.llm import urls, wire_openai
 from agent.llm.client import ChatClient, same_model
 from agent.llm.dialects import by_owner
@@ -21,7 +21,7 @@ from agent.llm.tidy import tidied
 from agent.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
@@ -50,18 +50,6 @@ class OpenAIClient(ChatClient):
         self._asked_window = False
         self.cuts: SilentCuts | None = None  # for a server that is known to cut prompts
         self.no_null = False  # learnt: this server wants text beside calls too
-
-    @property
-    def api(self) -> str:
-        """The address with its version."""
-        return urls.versioned(self.base_url)
-
-    @property
-    def url(self) -> str:
-        return f"{self.api}/chat/completions"
-
-    def headers(self) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 
     # --- request ----------------------------------------------------------------------------------------------
 
@@ -105,7 +93,7 @@ class OpenAIClient(ChatClient):
         out.writelines(text)
         out.write(b'"}]}')
 
-    def amend(self, error: RequestRefused | HistoryRefused) -> bool:
+    def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         words = str(error).lower()
         if isinstance(error, RequestRefused):
             if self.asks_usage and "stream_options" in words:
@@ -115,7 +103,7 @@ class OpenAIClient(ChatClient):
                 self.limit_key = "max_tokens" if self.limit_key == "max_completion_tokens" else "max_completion_tokens"
                 self._swapped = True
                 return True
-        elif not self.no_null and NO_NULL.search(words):
+        elif isinstance(error, HistoryRefused) and not self.no_null and NO_NULL.search(words):
             self.no_null = True
             return True
         return super().amend(error)
@@ -150,7 +138,7 @@ class OpenAIClient(ChatClient):
 
     def _slot(self) -> int | None:
         try:
-            props = self.fetch("GET", f"{urls.root(self.base_url)}/props")
+            props = self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), "/props"))
         except ModelError:
             return None
         generation = props.get("default_generation_settings") if isinstance(props, dict) else None
@@ -171,7 +159,7 @@ class OpenAIClient(ChatClient):
         """What Ollama has allocated for the model, None before it is loaded.  Its `/v1` takes no window and cuts a
         prompt without a word (case 37), so from here on its counts are looked at."""
         try:
-            answer = self.fetch("GET", f"{urls.root(self.base_url)}/api/ps")
+            answer = self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), "/api/ps"))
         except ModelError:
             return None
         running = answer.get("models") if isinstance(answer, dict) else None
@@ -184,7 +172,7 @@ class OpenAIClient(ChatClient):
         return None
 
     def _listed(self) -> list[Json]:
-        answer = self.fetch("GET", f"{self.api}/models")
+        answer = self.ask_below("/models")
         data = answer.get("data") if isinstance(answer, dict) else None
         return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
 

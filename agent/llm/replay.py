@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigError
 from agent.llm.base import Check
+from agent.llm.dialects import DIALECTS
 from agent.llm.openai import OpenAIClient
 from agent.llm.recording import Progress
 from agent.llm.replay_server import POSITION, SUMMARY, ReplayServer, serve
@@ -25,6 +26,7 @@ class ReplayClient(OpenAIClient):
     """`(config, message_store, context_dir)`; the recording is `llm.replay.messages`."""
 
     name = "replay"
+    own_dialect = DIALECTS["replay"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._server: ReplayServer | None = None

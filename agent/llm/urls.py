@@ -1,17 +1,26 @@
-"""Addresses of servers as people write them: with or without scheme, `/v1`, a trailing slash, a whole endpoint."""
+"""Addresses of servers as people write them: with or without scheme, `/v1`, a trailing slash, a whole endpoint,
+a query.
+
+Which of the possible forms is right is known by the dialect, or found by trying (`bases`)."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from agent.errors import ConfigError
 
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
 KEPT = 32  # addresses whose reading is remembered: each turn asks for the same few
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
-_ENDPOINTS = re.compile(r"/(chat/completions|completions|responses|messages|models|api/chat|api/generate|api/tags)$")
+_ENDPOINTS = re.compile(
+    r"/(?:chat/completions|completions|responses|messages|api/chat|api/generate|api/tags|(?<=/v1/)models)$"
+)
 
 
 @lru_cache(KEPT)
@@ -20,6 +29,13 @@ def clean(base_url: str) -> str:
 
     Without a scheme: http for this machine, addresses and names with a port or without a dot, else https.
     """
+    parts = urlsplit(_whole(base_url))
+    path = _ENDPOINTS.sub("", parts.path.rstrip("/")).rstrip("/")
+    return _without_query(parts, path)
+
+
+def _whole(base_url: str) -> str:
+    """The address with its scheme.  ConfigError when it is none."""
     text = base_url.strip()
     if "://" not in text:
         text = f"{_scheme(text)}://{text}"
@@ -30,23 +46,51 @@ def clean(base_url: str) -> str:
         good = False
     if not good:
         raise ConfigError(
-            f"llm base_url: {base_url!r} is not an address; it should look like http://localhost:1234 or "
+            f"llm base_url: {shown(base_url)!r} is not an address; it should look like http://localhost:1234 or "
             f"https://api.openai.com/v1"
         )
-    path = _ENDPOINTS.sub("", parts.path.rstrip("/")).rstrip("/")
+    return text
+
+
+def _without_query(parts: SplitResult, path: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
 
 
 @lru_cache(KEPT)
-def versioned(base_url: str) -> str:
-    """The address below which `/chat/completions` is: `/v1` is added unless the path names a version already."""
+def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool = False) -> tuple[str, ...]:
+    """The addresses below which `call` may be, the likeliest first; a 404 there is a reason to try the next.
+
+    An address that ends with the call is taken as it is, and so is one with a version in its path.  One without a path,
+    or with the beginning of `base_path` (the server's own, "" for `/v1`), gets that.  Any other path is the whole base
+    for clients of OpenAI (`https://models.github.ai/inference`), and for others lacks the version (`version_first`).
+    """
+    written = urlsplit(_whole(base_url))
+    if written.path.rstrip("/").endswith(call):
+        return (_without_query(written, written.path.rstrip("/").removesuffix(call)),)
     base = clean(base_url)
-    return base if _VERSION.search(urlsplit(base).path) else f"{base}/v1"
+    path = urlsplit(base).path
+    own = base_path or "/v1"
+    if _VERSION.search(path) and not own.startswith(f"{path}/"):
+        return (base,)
+    if own.startswith(f"{path}/"):
+        return (base.removesuffix(path) + own, base) if path != own else (base,)
+    return (f"{base}/v1", base) if version_first else (base, f"{base}/v1")
+
+
+def join(base_url: str, base: str, path: str) -> str:
+    """`path` below `base`, with the query of the configured address (`?api-version=…`)."""
+    query = urlsplit(_whole(base_url)).query
+    return f"{base}{path}?{query}" if query else f"{base}{path}"
 
 
 def root(base_url: str) -> str:
     """The address without a trailing `/v1` or `/api`."""
     return re.sub(r"(/api)?/(v1|v0|api)$", "", clean(base_url))
+
+
+def path(base_url: str) -> str:
+    """The path of the address, "" for none."""
+    return urlsplit(clean(base_url)).path
 
 
 def host(base_url: str) -> str:
