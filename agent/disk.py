@@ -10,7 +10,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import time
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from agent import step
 from agent.errors import DiskError, LockHeld
+from agent.filetree import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -142,7 +142,7 @@ def libc() -> ctypes.CDLL:
 
 def sync_tree(path: Path) -> None:
     """Make all that was written below `path` durable: one syncfs (elsewhere sync) for thousands of files."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(path, FOLDER)
     try:
         started = time.monotonic()
         syncfs = getattr(libc(), "syncfs", None)
@@ -337,17 +337,6 @@ def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int =
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=current)
     finally:
         os.close(current)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a folder with folders in it that were made read-only (Go's module cache).  No link is followed."""
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - names that are no text stay as they are
-            if not os.path.islink(path):  # noqa: PTH114
-                with suppress(OSError):
-                    os.chmod(path, 0o700)  # noqa: PTH101
-    shutil.rmtree(folder)
 
 
 def is_regular(descriptor: int) -> bool:

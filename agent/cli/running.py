@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from agent.taskqueue.moves import Word
 
 
+MISSED = 20
+"""Lines of what a backup could not read that are printed."""
+
 OPEN_ADVICE = {
     "queued": "`run` works it off; `stop {uuid}` takes it out of the queue",
     "running": "`show {uuid}` tells how far it is; `stop {uuid}` ends it",
@@ -193,6 +196,8 @@ def cleanup(
         branches = Branches(wiring, dry_run)
         if state.settings.context_storage.cleanup_branches:
             more["branch"] = branches.remove
+        broken: dict[str, str] = {}
+        more["failed"] = lambda name, error: broken.update({name: str(error)})
         removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run, **more)
     finally:
         wiring.close()
@@ -202,15 +207,17 @@ def cleanup(
         )
     for uuid in branches.waiting:
         state.say(f"kept {uuid}: nobody answered about its branch; the next cleanup asks again")
+    for name, why in broken.items():
+        state.say(f"kept {name}: it cannot be removed: {why}; the next cleanup tries again")
     age = state.settings.context_storage.cleanup_days if days is None else days
     said = f"older than {age:g} day{'' if age == 1 else 's'}"
     said += "" if days is not None else " (context_storage.cleanup_days; --days takes another age)"
     if removed:
         state.say(f"{len(removed)} in all, {sum(one.size for one in removed):,} bytes; each {said}")
-    elif not branches.waiting:
+    elif not (branches.waiting or broken):
         state.say(f"nothing to remove: nothing that has ended is {said}")
-    state.data({"dry_run": dry_run, "days": age, "removed": removed, "waiting": branches.waiting})
-    return 0
+    state.data({"dry_run": dry_run, "days": age, "removed": removed, "waiting": branches.waiting, "broken": broken})
+    return 1 if broken else 0
 
 
 @app.command()
@@ -230,5 +237,9 @@ def backup(
     )
     if made.rows != "tasks.db":
         state.say("the rows are kept in PostgreSQL: tasks.jsonl is to look at, `pg_dump` makes what can be restored")
+    for line in made.missed[:MISSED]:
+        state.say(f"not copied: {line}")
+    if len(made.missed) > MISSED:
+        state.say(f"and {len(made.missed) - MISSED} more")
     state.data(made)
-    return 0
+    return 1 if made.missed else 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk
+from agent import clock, disk, filetree
 from agent.errors import ContextError
 from agent.store.text import fit_json
 from agent.values import CLOSED_STATUSES, Status
@@ -78,13 +77,9 @@ class TaskFolder:
         leftovers += self.path.glob(".*.tmp")
         gone = []
         for leftover in leftovers:
-            if disk.is_real_dir(leftover):  # nobody of ours made it; in its place no file could be written
-                disk.remove_tree(leftover)
-            elif os.path.lexists(leftover):
-                leftover.unlink(missing_ok=True)
-            else:
-                continue
-            gone.append(leftover.name)
+            with suppress(FileNotFoundError):
+                filetree.remove(leftover)  # a folder too: nobody of ours made it, and no file could be written there
+                gone.append(leftover.name)
         return gone
 
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
@@ -123,12 +118,13 @@ class TaskFolder:
             if self.is_kept:
                 self.path.rmdir()
             else:
-                shutil.rmtree(self.path)
+                filetree.remove(self.path)
 
     def close(self) -> None:
         """To completed/, or away when it was a temporary one.  Doing it again does nothing."""
         if not self.is_kept:
-            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                filetree.remove(self.path)
             return
         target = self.base_dir / "completed" / self.uuid
         if self.path == target:

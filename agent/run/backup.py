@@ -11,25 +11,23 @@ Not copied: locks, the cache of set-ups, copies of `replay`; they come again by 
 
 from __future__ import annotations
 
-import os
-import stat
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import orjson
 
-from agent import clock, disk
+from agent import clock, disk, filetree, treecopy
 from agent.errors import UsageError
 from agent.run.folders import QUARANTINE
 from agent.run.solo import FOLDER as SOLO
 from agent.store.db import Database, open_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from agent.config import Settings
+    from agent.filetree import Entry
 
 FIRST = ("compactions.jsonl", "messages.jsonl", "summaries.jsonl", "tools.jsonl")
 """Of a task's folder, each before what its lines refer to."""
@@ -43,13 +41,15 @@ OTHERS = (SOLO, QUARANTINE)
 
 @dataclass
 class Backup:
-    """What was copied.  `rows` says how: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger."""
+    """What was copied.  `rows` says how: `tasks.db`, or `tasks.jsonl` for a PostgreSQL ledger.  `missed` names what
+    could not be read, one line each."""
 
     folder: Path
     rows: str = "tasks.db"
     completed: int = 0
     running: int = 0
     size: int = 0
+    missed: tuple[str, ...] = ()
     at: str = field(default_factory=clock.stamp)
 
 
@@ -68,13 +68,14 @@ def backup(settings: Settings, target: Path) -> Backup:
     made = Backup(target)
     copy = _Copy()
     for name in ("repos", *OTHERS):
-        copy.tree(base_dir / name, target / name)
+        copy.folder(base_dir / name, target / name)
     _completed(base_dir, target, copy)
     _running(base_dir, target, copy)
     made.rows = _rows(settings, target)
     _completed(base_dir, target, copy)  # those that ended meanwhile
     made.completed = len(_names(target / "completed"))
     made.running = len(_names(target / "running"))
+    made.missed = tuple(copy.missed)
     made.size = copy.size + sum(path.stat().st_size for path in target.glob("*.db"))
     facts = {"at": made.at, "base_dir": str(base_dir), "rows": made.rows, "tasks": made.completed + made.running}
     disk.write_file(target / "backup.json", orjson.dumps(facts, option=orjson.OPT_INDENT_2))  # last: it is whole
@@ -119,82 +120,46 @@ def _database(source: Database, target: Path) -> None:
     target.chmod(0o600)
 
 
-class _Copy:
-    """Copies trees that others change meanwhile: what is gone is left out, what grows is copied as it was."""
+class _Copy(treecopy.Copy):
+    """Copies trees that others change meanwhile: what is gone is left out, what grows is copied as it was.  A folder
+    that cannot be read stops nothing; it is in `missed`."""
 
     def __init__(self) -> None:
-        self.size = 0
+        super().__init__(keep_owners=True)
 
     def task(self, source: Path, target: Path) -> None:
         """One task's folder."""
         disk.make_dir(target.parent, disk.passable())
-        self.tree(source, target, FIRST)
+        self.folder(source, target, task=True)
 
-    def tree(self, source: Path, target: Path, first: Iterable[str] = ()) -> None:
-        """A folder and all below it; links are copied as links, pipes and sockets not at all."""
+    def folder(self, source: Path, target: Path, *, task: bool = False) -> None:
+        """A folder and all below it, if it is there."""
+        told = len(self.missed)
         try:
-            status = source.lstat()
-            names = os.listdir(source)  # noqa: PTH208 - names that are no text stay as they are
-        except OSError:
+            self.tree(source, target, order=_order, wanted=_of_task if task else _of_repository)
+        except (FileNotFoundError, NotADirectoryError):
             return
-        if not stat.S_ISDIR(status.st_mode):
-            return
-        first = (*first, *REFS_FIRST)
-        names.sort(key=lambda name: (first.index(name) if name in first else len(first), name))
-        with disk.writing(target):
-            target.mkdir(mode=0o700, exist_ok=True)
-        for name in names:
-            if name not in LEFT_OUT and not name.endswith(".lock"):
-                with suppress(FileNotFoundError):
-                    self._entry(source / name, target / name)
-        with disk.writing(target):
-            _give(target, status)
-
-    def _entry(self, source: Path, target: Path) -> None:
-        status = source.lstat()
-        if stat.S_ISDIR(status.st_mode):
-            self.tree(source, target)
-        elif stat.S_ISLNK(status.st_mode):
-            place = os.readlink(source)  # noqa: PTH115 - as it stands there
-            with disk.writing(target):
-                os.symlink(place, target)  # noqa: PTH211
-        elif stat.S_ISREG(status.st_mode):
-            self._file(source, target)
-
-    def _file(self, source: Path, target: Path) -> None:
-        reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            status = os.fstat(reader)
-            with disk.writing(target):
-                writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                try:
-                    with suppress(EOFError):  # it was cut meanwhile
-                        _copy_bytes(reader, writer, status.st_size)
-                finally:
-                    os.close(writer)
-                _give(target, status)
-        finally:
-            os.close(reader)
-        self.size += status.st_size
+        except OSError as error:
+            self.missed.append(str(error.strerror))
+        self.missed[told:] = [f"{source}: {line}" for line in self.missed[told:]]
 
     def remove(self, folder: Path) -> None:
         """Take back the copy of a folder."""
-        if folder.exists():
-            disk.remove_tree(folder)
+        with disk.writing(folder), suppress(FileNotFoundError):
+            filetree.remove(folder)
 
 
-def _copy_bytes(reader: int, writer: int, size: int) -> None:
-    position = 0
-    while position < size:
-        moved = os.sendfile(writer, reader, position, size - position)
-        if moved == 0:
-            raise EOFError
-        position += moved
+def _order(names: list[str], depth: int) -> list[str]:
+    first = (*FIRST, *REFS_FIRST) if depth == 0 else REFS_FIRST
+    return sorted(names, key=lambda name: (first.index(name) if name in first else len(first), name))
 
 
-def _give(target: Path, status: os.stat_result) -> None:
-    """Owner, mode and time of what was copied, as far as this user can give them."""
-    if os.geteuid() == 0:
-        os.chown(target, status.st_uid, status.st_gid, follow_symlinks=False)
-    target.chmod(stat.S_IMODE(status.st_mode))
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+def _of_task(entry: Entry) -> bool:
+    """Not the locks of git and of ours; a file of that name in the work tree is the repository's (`Cargo.lock`)."""
+    if entry.depth == 0:
+        return entry.name not in LEFT_OUT
+    return not (entry.name.endswith(".lock") and entry.path.startswith("git/"))
+
+
+def _of_repository(entry: Entry) -> bool:
+    return entry.name not in LEFT_OUT and not entry.name.endswith(".lock")

@@ -12,16 +12,15 @@ A person who names an age (`--days`) means all of it.
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from agent import clock, disk
+from agent import clock, disk, filetree
 from agent.errors import MakimonoError
 from agent.run import solo
 from agent.run.folders import REPLAYS, folder_of
 from agent.run.leftovers import leftovers
-from agent.run.trash import Removed, size_of, tree_size
+from agent.run.trash import Removed, each, size_of, tree_size
 from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config import Settings
+    from agent.run.trash import OnFailure
     from agent.taskqueue import Row
     from agent.taskqueue.ledger import Ledger
 
@@ -44,40 +44,61 @@ def cleanup(
     days: float | None = None,
     dry_run: bool = False,
     branch: Callable[[Row, Path], Removed | None] = lambda _row, _folder: None,
+    failed: OnFailure = lambda _name, _error: None,
 ) -> list[Removed]:
     """Remove what is old enough; returns what went, oldest first.
 
     `branch` removes a task's pushed one (`branches.py`) before its folder goes.  A MakimonoError of it means that
     nobody can tell now whether it may go: folder and row stay as they are, and the next cleanup asks again.
+    `failed(name, error)` is told of each that could not be removed; the others go on.
     """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
     removed = []
     for closed in ledger.closed_before(before):
-        folder, row = folder_of(settings, closed["uuid"]), ledger.get(closed["uuid"])
-        if row is None or (folder is not None and disk.is_locked(folder / "lock")):
-            continue
-        if folder is None and of_another_host(row):
-            continue  # its folder lies there, and goes with its row when that host cleans up
-        kept = KEPT if days is None and may_be_gone_on_from(settings, ledger, row) else ()
-        going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
-        if kept and not going:
-            continue
-        size = sum(map(size_of, going))
         try:
-            gone = branch(row, folder) if folder is not None else None
-        except MakimonoError:
-            continue
-        removed += [] if gone is None else [gone]
-        if not (dry_run or kept or ledger.delete(row.uuid)):
-            continue  # an open task goes on from it since it was listed
-        if not dry_run:
-            remove(folder, going, whole=not kept)
-            if ledger.latest(row.key) is None:  # else a later task lives in the same tracker
-                solo.forget(settings, row.instance)
-        removed.append(Removed(row.uuid, str(row.status), row.completed_at or "", size))
-    removed += old_replays(settings, before, dry_run=dry_run)
-    return removed + leftovers(settings, ledger, before, dry_run=dry_run)  # last: tasks that went borrow no more
+            removed += _task(settings, ledger, closed["uuid"], branch, all_of_it=days is not None, dry_run=dry_run)
+        except OSError as error:
+            failed(closed["uuid"], error)
+    removed += old_replays(settings, before, failed, dry_run=dry_run)
+    return removed + leftovers(
+        settings, ledger, before, failed, dry_run=dry_run
+    )  # last: tasks that went borrow no more
+
+
+def _task(
+    settings: Settings,
+    ledger: Ledger,
+    uuid: str,
+    branch: Callable[[Row, Path], Removed | None],
+    *,
+    all_of_it: bool,
+    dry_run: bool,
+) -> list[Removed]:
+    """Remove one closed task; what went.  OSError when its folder resists: with its row gone, the next cleanup removes
+    it as one that no row names."""
+    folder, row = folder_of(settings, uuid), ledger.get(uuid)
+    if row is None or (folder is not None and disk.is_locked(folder / "lock")):
+        return []
+    if folder is None and of_another_host(row):
+        return []  # its folder lies there, and goes with its row when that host cleans up
+    kept = KEPT if not all_of_it and may_be_gone_on_from(settings, ledger, row) else ()
+    going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
+    if kept and not going:
+        return []
+    size = sum(map(size_of, going))
+    try:
+        gone = branch(row, folder) if folder is not None else None
+    except MakimonoError:
+        return []
+    removed = [] if gone is None else [gone]
+    if not (dry_run or kept or ledger.delete(row.uuid)):
+        return removed  # an open task goes on from it since it was listed
+    if not dry_run:
+        remove(folder, going, whole=not kept)
+        if ledger.latest(row.key) is None:  # else a later task lives in the same tracker
+            solo.forget(settings, row.instance)
+    return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size)]
 
 
 def may_be_gone_on_from(settings: Settings, ledger: Ledger, row: Row) -> bool:
@@ -93,14 +114,8 @@ def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
     """Remove the folder, or what goes of it."""
     if folder is None:
         return
-    if whole:
-        disk.remove_tree(folder)
-        return
-    for path in going:
-        if disk.is_real_dir(path):
-            disk.remove_tree(path)
-        else:
-            path.unlink()
+    for path in [folder] if whole else going:
+        filetree.remove(path)
 
 
 def of_another_host(row: Row) -> bool:
@@ -108,16 +123,17 @@ def of_another_host(row: Row) -> bool:
     return row.hostname not in (None, hostname())
 
 
-def old_replays(settings: Settings, before: str, *, dry_run: bool) -> list[Removed]:
+def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
     """Copies that `replay` made, last written before then; one that is being played stays."""
-    removed = []
-    top = settings.base_dir / REPLAYS
-    for folder in sorted(top.iterdir()) if top.is_dir() else ():
+
+    def one(folder: Path) -> Removed | None:
         changed = clock.stamp(datetime.fromtimestamp(folder.lstat().st_mtime, UTC))
         if folder.is_symlink() or changed >= before or any(map(disk.is_locked, folder.glob("running/*/lock"))):
-            continue
+            return None
         size = tree_size(folder)
         if not dry_run:
-            shutil.rmtree(folder)
-        removed.append(Removed(folder.name, "replay", changed, size))
-    return removed
+            filetree.remove(folder)
+        return Removed(folder.name, "replay", changed, size)
+
+    top = settings.base_dir / REPLAYS
+    return list(each(sorted(top.iterdir()) if top.is_dir() else (), one, failed))

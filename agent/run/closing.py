@@ -9,12 +9,11 @@ Doing it again does nothing, and no model is asked.
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from agent import clock, disk
+from agent import clock, disk, filetree
 from agent.context import EffectStore
 from agent.context.folder import write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
@@ -155,7 +154,7 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
     target = wiring.settings.base_dir / "completed" / row.uuid
     if target.is_dir():
         if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - names only
-            shutil.rmtree(folder)
+            filetree.remove(folder)
             return
         place = set_aside(wiring.settings, folder)
         why = f"{target} is there already"

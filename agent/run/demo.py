@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import as_file, files
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from agent import clock, disk
+from agent import clock, disk, filetree
 from agent.config import load
 from agent.config.window import configured_window
 from agent.context import MessageStore
@@ -253,7 +253,8 @@ class Demo:
                 tree.give(checkout, sandbox.uid)
             done = sandbox.run(TEST, Mounts(work=checkout), timeout=120)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):
+                filetree.remove(place)
         return Tested(branch, TEST, done.returncode, text_of(done))
 
     def diff(self, branch: str) -> str:
@@ -279,10 +280,10 @@ class Demo:
     def remove(self) -> None:
         """Remove everything; a folder that was there before stays, empty."""
         if self.made:
-            shutil.rmtree(self.folder)
+            filetree.remove(self.folder)
             return
         for path in self.folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            filetree.remove(path)
 
 
 LOCAL = {"GIT_ALLOW_PROTOCOL": "file"}

@@ -14,93 +14,100 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import clock, disk
+from agent import clock, disk, filetree
 from agent.errors import LockHeld
 from agent.run.folders import QUARANTINE, is_uuid
-from agent.run.trash import Removed, tree_size
+from agent.run.trash import Removed, each, tree_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.config import Settings
+    from agent.run.trash import OnFailure
     from agent.taskqueue.ledger import Ledger
 
 IN_USE = timedelta(hours=1)
 """A mirror or a set-up that was used so lately stays whatever the age: a task may be about to borrow or copy it."""
 
 
-def leftovers(settings: Settings, ledger: Ledger, before: str, *, dry_run: bool) -> list[Removed]:
-    """Remove what was last used before then; what went, with a word for its kind as status."""
+def leftovers(settings: Settings, ledger: Ledger, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
+    """Remove what was last used before then; what went, with a word for its kind as status.  What cannot be removed
+    goes to `failed`."""
     base_dir = settings.base_dir
     unused = min(before, clock.stamp(clock.now() - IN_USE))
+    repos = base_dir / "repos"
+    mirrors = [made.parent for made in sorted(repos.rglob("*.git/made"))] if disk.is_real_dir(repos) else []
+
+    def mirror(path: Path) -> Removed | None:
+        return _mirror(base_dir, path, unused, dry_run=dry_run)
+
     return [
-        *_aged(base_dir / QUARANTINE, "quarantine", before, dry_run=dry_run),
-        *_unlisted(base_dir, ledger, before, dry_run=dry_run),
-        *_setups(base_dir / "setup", unused, dry_run=dry_run),
-        *_mirrors(base_dir, unused, dry_run=dry_run),
+        *each(_in(base_dir / QUARANTINE), lambda path: _aged(path, before, dry_run=dry_run), failed),
+        *each(_in(base_dir / "completed"), lambda path: _unlisted(path, ledger, before, dry_run=dry_run), failed),
+        *each(_in(base_dir / "setup"), lambda path: _setup(path, unused, dry_run=dry_run), failed),
+        *each(mirrors, mirror, failed),
     ]
 
 
-def _aged(top: Path, kind: str, before: str, *, dry_run: bool) -> Iterator[Removed]:
-    """What was put into `top` before then: a rename writes the change time of what is renamed."""
-    for path in sorted(top.iterdir()) if disk.is_real_dir(top) else ():
-        at = _stamp(path.lstat().st_ctime)
-        if at >= before:
-            continue
-        size = tree_size(path) if disk.is_real_dir(path) else 0
-        if not dry_run:
-            _remove(path)
-        yield Removed(path.name, kind, at, size)
+def _in(top: Path) -> list[Path]:
+    return sorted(top.iterdir()) if disk.is_real_dir(top) else []
 
 
-def _unlisted(base_dir: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Iterator[Removed]:
-    """Ended folders whose rows are gone (a database that was lost)."""
-    top = base_dir / "completed"
-    for path in sorted(top.iterdir()) if disk.is_real_dir(top) else ():
-        if not (is_uuid(path.name) and disk.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
-            continue
-        if ledger.get(path.name) is not None or disk.is_locked(path / "lock"):
-            continue
+def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """What was put into quarantine before then: a rename writes the change time of what is renamed."""
+    at = _stamp(path.lstat().st_ctime)
+    if at >= before:
+        return None
+    size = tree_size(path) if disk.is_real_dir(path) else 0
+    if not dry_run:
+        filetree.remove(path)
+    return Removed(path.name, "quarantine", at, size)
+
+
+def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Removed | None:
+    """An ended folder whose row is gone (a database that was lost)."""
+    if not (is_uuid(path.name) and disk.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
+        return None
+    if ledger.get(path.name) is not None or disk.is_locked(path / "lock"):
+        return None
+    size = tree_size(path)
+    if not dry_run:
+        filetree.remove(path)
+    return Removed(path.name, "unlisted", at, size)
+
+
+def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """A cached set-up; each use touches `done.json`."""
+    done = path / "done.json"
+    if path.name.startswith(".") or not disk.is_real_dir(path) or not done.is_file():
+        return None
+    if (at := _stamp(done.lstat().st_mtime)) >= before:
+        return None
+    with _alone(path.with_name(f".{path.name}.lock")) as alone:
+        if not alone or _stamp(done.lstat().st_mtime) >= before:
+            return None
         size = tree_size(path)
         if not dry_run:
-            disk.remove_tree(path)
-        yield Removed(path.name, "unlisted", at, size)
+            done.unlink()  # without it the rest is none, should this be cut off
+            filetree.remove(path)
+        return Removed(path.name, "setup", at, size)
 
 
-def _setups(top: Path, before: str, *, dry_run: bool) -> Iterator[Removed]:
-    """Cached set-ups; each use touches `done.json`."""
-    for path in sorted(top.iterdir()) if disk.is_real_dir(top) else ():
-        done = path / "done.json"
-        if path.name.startswith(".") or not disk.is_real_dir(path) or not done.is_file():
-            continue
-        if (at := _stamp(done.lstat().st_mtime)) >= before:
-            continue
-        with _alone(top / f".{path.name}.lock") as alone:
-            if alone and _stamp(done.lstat().st_mtime) < before:
-                size = tree_size(path)
-                if not dry_run:
-                    done.unlink()  # without it the rest is none, should this be cut off
-                    disk.remove_tree(path)
-                yield Removed(path.name, "setup", at, size)
-
-
-def _mirrors(base_dir: Path, before: str, *, dry_run: bool) -> Iterator[Removed]:
-    """Mirrors; each fetch touches `made`."""
-    top = base_dir / "repos"
-    for made in sorted(top.rglob("*.git/made")) if disk.is_real_dir(top) else ():
-        mirror = made.parent
-        if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
-            continue
-        if (at := _stamp(made.lstat().st_mtime)) >= before:
-            continue
-        with _alone(mirror.with_name(f".{mirror.name}.lock")) as alone:
-            if not alone or _stamp(made.lstat().st_mtime) >= before or mirror in borrowed(base_dir):
-                continue
-            size = tree_size(mirror)
-            if not dry_run:
-                made.unlink()  # a mirror without it is made anew
-                disk.remove_tree(mirror)
-            yield Removed(str(mirror.relative_to(top)), "mirror", at, size)
+def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """A mirror; each fetch touches `made`."""
+    top, made = base_dir / "repos", mirror / "made"
+    if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
+        return None
+    if (at := _stamp(made.lstat().st_mtime)) >= before:
+        return None
+    with _alone(mirror.with_name(f".{mirror.name}.lock")) as alone:
+        if not alone or _stamp(made.lstat().st_mtime) >= before or mirror in borrowed(base_dir):
+            return None
+        size = tree_size(mirror)
+        if not dry_run:
+            made.unlink()  # a mirror without it is made anew
+            filetree.remove(mirror)
+        return Removed(str(mirror.relative_to(top)), "mirror", at, size)
 
 
 def borrowed(base_dir: Path) -> set[Path]:
@@ -125,13 +132,6 @@ def _alone(lock: Path) -> Iterator[bool]:
         yield True
     finally:
         disk.unlock(held)
-
-
-def _remove(path: Path) -> None:
-    if disk.is_real_dir(path):
-        disk.remove_tree(path)
-    else:
-        path.unlink()
 
 
 def _stamp(seconds: float) -> str:

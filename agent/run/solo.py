@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import orjson
 
-from agent import disk
+from agent import disk, filetree
 from agent.errors import IssueUnreadable, UsageError
 from agent.forge import front
 
@@ -101,7 +101,8 @@ def make_tracker(
 def forget(settings: Settings, instance: str) -> None:
     """Remove the private tracker of a task that is removed; any other instance is left alone."""
     if is_private(settings, instance):
-        shutil.rmtree(instance, ignore_errors=True)
+        with suppress(OSError):
+            filetree.remove(instance)
 
 
 def keep_pull(settings: Settings, instance: str, pull: PullRef | None, folder: Path) -> None:

@@ -8,7 +8,6 @@ finds such a task after a crash goes on with it like with any other.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent import disk, proc
+from agent import disk, filetree, proc
 from agent.context import MessageStore
 from agent.context.row import TaskRow
 from agent.errors import (
@@ -236,7 +235,7 @@ def held(wiring: Wiring, task: Task) -> Iterator[str]:
             model=settings.provider().model,
         )
         if put is None:
-            shutil.rmtree(folder)
+            filetree.remove(folder)
             disk.unlock(lock)
             uuid = waiting(ledger.latest(key))
             folder = make_folder(settings, uuid)
@@ -249,7 +248,8 @@ def held(wiring: Wiring, task: Task) -> Iterator[str]:
         yield uuid
     finally:
         if not settings.context_storage.enabled:  # the task's files lay elsewhere and are gone
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                filetree.remove(folder)
         with suppress(OSError):
             disk.unlock(lock)
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent import filetree
+from agent.errors import MakimonoError
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
+
+    OnFailure = Callable[[str, Exception], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,18 @@ class Removed:
     size: int
 
 
+def each(items: Iterable[Path], remove: Callable[[Path], Removed | None], failed: OnFailure) -> Iterator[Removed]:
+    """What `remove` says of each item.  One that cannot be removed goes to `failed(name, error)`; the others go on."""
+    for item in items:
+        try:
+            removed = remove(item)
+        except (OSError, MakimonoError) as error:
+            failed(item.name, error)
+        else:
+            if removed is not None:
+                yield removed
+
+
 def size_of(path: Path) -> int:
     """Bytes of a file, or of the regular files below a folder."""
     return path.lstat().st_size if path.is_file() and not path.is_symlink() else tree_size(path)
@@ -27,4 +45,4 @@ def size_of(path: Path) -> int:
 
 def tree_size(folder: Path) -> int:
     """Bytes of the regular files below `folder`."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return filetree.size(folder)

@@ -8,14 +8,13 @@ is taken and held for life, *then* the row is claimed; a failed claim exits sile
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from agent import clock, disk, proc
+from agent import clock, disk, filetree, proc
 from agent.context import manager
 from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, MakimonoError
 from agent.forge import TaskFactory
@@ -88,7 +87,8 @@ def process_task(
         wiring.close()
         # Where the task's files lie elsewhere and are gone.  What it had written here before `enabled` was false stays.
         if not settings.context_storage.enabled and not (folder / "messages.jsonl").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                filetree.remove(folder)
         disk.unlock(lock)
 
 

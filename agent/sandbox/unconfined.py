@@ -7,13 +7,12 @@ of its own, the time-out, and that nothing which still carries its environment i
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent import proc
+from agent import filetree, proc
 from agent.errors import SandboxUnavailable
 from agent.sandbox import account, base, surroundings
 from agent.sandbox.bubblewrap import interpreter
@@ -107,4 +106,5 @@ class Unconfined:
             try:  # most commands leave nothing
                 os.rmdir(tmp)  # noqa: PTH106 - a text is all that is needed
             except OSError:
-                shutil.rmtree(tmp, ignore_errors=True)
+                with suppress(OSError):
+                    filetree.remove(tmp)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ import orjson
 from agent import disk
 from agent.errors import WorkError
 from agent.gitcmd import git
+from agent.work import tree
 from agent.work.mirror import open_up
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
     The caller holds the mirror's lock.
     """
     temporary = git_dir.with_name(f".{git_dir.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    tree.remove(temporary)
     source = str(mirror.path)
     git(
         *(
@@ -156,7 +156,7 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
     open_up(temporary, readable=readable)
     state.write(temporary)
     disk.sync_tree(temporary)
-    shutil.rmtree(git_dir, ignore_errors=True)  # one without a state was never finished
+    tree.remove(git_dir)  # one without a state was never finished
     disk.move_dir(temporary, git_dir)
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import disk, filetree
 from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
+from agent.work import tree
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Mirror:
         if (self.path / "made").exists():
             return
         if not any(self.path.glob("objects/pack/*.pack")):
-            shutil.rmtree(self.path, ignore_errors=True)
+            tree.remove(self.path)
         root = os.geteuid() == 0
         git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", str(self.path))
         config = (self.path / "config").read_bytes() + _CONFIG.format(mode="0644" if root else "0600").encode()
@@ -192,14 +192,13 @@ def _remove_locks(git_dir: Path) -> None:
 
 def open_up(top: Path, *, readable: bool) -> None:
     """Set the modes below a git directory: readable by everybody (commands run under another uid) or by us alone."""
-    try:
-        for folder, _, files, descriptor in os.fwalk(top, follow_symlinks=False):
-            del folder
-            os.fchmod(descriptor, 0o755 if readable else 0o700)
-            for name in files:
-                os.chmod(name, 0o644 if readable else 0o600, dir_fd=descriptor, follow_symlinks=True)
-    except OSError as error:
-        raise disk.disk_error(top, error) from error
+    for_folders, for_files = (0o755, 0o644) if readable else (0o700, 0o600)
+    with disk.writing(top):
+        filetree.grant(top, None, for_folders, only=True)
+        for entry in filetree.walk(top, repair=True):
+            if not entry.left:
+                mode = for_folders if entry.is_folder else for_files
+                filetree.grant(entry.name, entry.folder, mode, only=True)
 
 
 def _text(output: bytes) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from agent import gitcmd, proc
+from agent import filetree, gitcmd, proc
 from agent.errors import GitError, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
 from agent.work import refusals
 
@@ -271,11 +271,8 @@ class Remote:
         if self.path is None or owner is None or os.geteuid() != 0 or self._as_owner(owner):
             return
         top = self.path / ".git" if (self.path / ".git").is_dir() else self.path
-        for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
-            for name in (*folders, *files):
-                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                if status.st_uid == 0 and owner[0] != 0:
-                    os.chown(name, *owner, dir_fd=descriptor, follow_symlinks=False)
+        if owner[0] != 0:
+            filetree.give(top, *owner, only_from=0)
 
 
 def _without_userinfo(url: str) -> tuple[str, Login | None]:

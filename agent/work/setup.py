@@ -8,22 +8,19 @@ Called by `run/handler.py` before the first turn.  Design: section 10 (Dependenc
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import hashlib
 import os
 import platform
 import posixpath
-import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk, proc
+from agent import clock, disk, filetree, treecopy
 from agent.errors import ConfigError, WorkError
 from agent.gitcmd import git
 from agent.work import gitdir, tree
@@ -31,13 +28,16 @@ from agent.work.verify import tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from agent.config.sections import Setup
     from agent.config.settings import Settings
+    from agent.filetree import Entry
     from agent.values import Finished
     from agent.work.mirror import Mirror
     from agent.work.workspace import Workspace
 
+    _Names = dict[str, "_Names"]
     Run = Callable[[str, Path, Path, bool, Mapping[str, str], float], Finished]
 
 VERSION = 1
@@ -143,7 +143,7 @@ def _matches(path: str, pattern: str) -> bool:
 def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> SetupReport:
     """Run the command on the base commit in a scratch folder; a good result becomes `entry` by rename."""
     temporary = entry.with_name(f".{entry.name}.tmp")
-    _remove(temporary)
+    tree.remove(temporary)
     disk.make_dir(temporary, disk.passable())
     scratch, home = disk.make_dir(temporary / "tree"), disk.make_dir(temporary / "home")
     index = {"GIT_INDEX_FILE": str(temporary / "index")}
@@ -157,26 +157,28 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
         done = run(section.command, scratch, home, section.network, dict(section.env), section.timeout)
         report = _report(section, done, _changed(scratch, workspace, index))
         if report.ok:
+            tracked = _by_folder(_names(git("ls-files", "-z", **places).output))
+            unknown = [name for name in _unknown(scratch, workspace, index) if not _holds(tracked, name)]
             facts = {
                 "command": section.command,
                 "base_commit": workspace.base_commit,
                 "created_at": clock.stamp(),
-                "unknown": [
-                    name.encode("utf-8", "surrogateescape").hex() for name in _unknown(scratch, workspace, index)
-                ],
+                "unknown": [name.encode("utf-8", "surrogateescape").hex() for name in unknown],
             }
-            tracked = _names(git("ls-files", "-z", **places).output)
-            _sift(scratch, tracked)
-            _sift(home, ())
+            try:
+                _sift(scratch, tracked)
+                _sift(home, {})
+            except OSError as error:
+                raise WorkError(f"what `workspace.setup` left cannot be cleared up: {error}") from error
             (temporary / "index").unlink()
             disk.write_file(temporary / "done.json", orjson.dumps(facts))
             disk.sync_tree(temporary)
-            _remove(entry)
+            tree.remove(entry)
             disk.move_dir(temporary, entry)
             entry.chmod(0o700)
         return report
     finally:
-        _remove(temporary)
+        tree.remove(temporary)
 
 
 def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
@@ -242,72 +244,79 @@ def _exclude(workspace: Workspace, names: Iterable[str]) -> None:
     gitdir.write_ignored(workspace.git_dir, [gitdir.exclude_line(name) for name in names if "\n" not in name])
 
 
-def _sift(top: Path, tracked: Iterable[str]) -> None:
-    """Leave only what may be copied: no tracked file, no `.git` of any kind, no FIFO, socket or device."""
-    parents: set[str] = set()
-    for path in tracked:
-        with suppress(OSError):
-            (top / path).unlink()
-        while path := posixpath.dirname(path):
-            parents.add(path)
-    for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
-        for name in [*folders, *files]:
-            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if tree.is_git_name(name) and stat.S_ISDIR(status.st_mode):
-                shutil.rmtree(name, dir_fd=descriptor)
-                folders.remove(name)
-            elif tree.is_git_name(name) or not (
-                stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
-            ):
-                os.unlink(name, dir_fd=descriptor)
-    for path in sorted(parents, key=len, reverse=True):
-        with suppress(OSError):  # not empty: the set-up put something there
-            (top / path).rmdir()
+def _sift(top: Path, tracked: _Names) -> None:
+    """Leave only what may be copied: no tracked file, no `.git` of any kind, no FIFO, socket or device.
+
+    The tree is what the command made of it.  A tracked folder that became a symlink is an entry of its own: nothing
+    behind it is looked at.
+    """
+    known: list[_Names | None] = [tracked]
+    for entry in filetree.walk(top, repair=True):
+        here = known[entry.depth]
+        below = here.get(entry.name) if here is not None else None
+        if entry.left:
+            _leave(entry, tracked=bool(below))
+        elif tree.is_git_name(entry.name):
+            entry.enter = False
+            filetree.remove(entry.name, within=entry.folder)
+        elif entry.is_folder:
+            known[entry.depth + 1 :] = [below]
+        elif below is not None or not (entry.is_file or entry.is_link):
+            os.unlink(entry.name, dir_fd=entry.folder)
+        elif entry.is_file and not entry.status.st_mode & stat.S_IRUSR:
+            filetree.grant(entry.name, entry.folder, stat.S_IRUSR)
+
+
+def _leave(entry: Entry, *, tracked: bool) -> None:
+    """After a folder: one of the repository goes unless the set-up put something there; any other has its mode again,
+    but that it can be read."""
+    with suppress(OSError):  # not empty
+        if tracked:
+            os.rmdir(entry.name, dir_fd=entry.folder)
+            return
+    mode = stat.S_IMODE(entry.status.st_mode)
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        filetree.grant(entry.name, entry.folder, mode | stat.S_IRUSR | stat.S_IXUSR, only=True)
+
+
+def _by_folder(paths: Iterable[str]) -> _Names:
+    """Paths as nested names: a folder holds its own, a file none."""
+    top: _Names = {}
+    for path in paths:
+        here = top
+        for part in path.split("/"):
+            here = here.setdefault(part, {})
+    return top
+
+
+def _holds(tracked: _Names, path: str) -> bool:
+    """Whether the repository has a file or folder of that path."""
+    here: _Names | None = tracked
+    for part in path.rstrip("/").split("/"):
+        here = here.get(part) if here is not None else None
+    return here is not None
 
 
 def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
-    """Copy a cached set-up beside the task's tree, then move it in; what the tree has wins.
-
-    Each move is one rename, so that a copy that is cut off leaves no half file, and can be done again.
-    """
+    """Copy a cached set-up beside the task's tree, then move it in; what the tree has wins."""
     staging = workspace.context_dir / ".setup.tmp"
-    _remove(staging)
+    tree.remove(staging)
     disk.make_dir(staging)
     disk.make_dir(home)
-    path = "/usr/local/bin:/usr/bin:/bin"
-    argv = ["cp", "-a", "--reflink=auto", "--", str(entry / "tree"), str(entry / "home"), str(staging)]
-    done = proc.run(argv, env={"PATH": path, "LC_ALL": "C"}, timeout=3600, cap=4096)
-    if done.returncode != 0 or done.timed_out:
-        if b"No space left" in done.output or b"quota exceeded" in done.output:
-            raise disk.disk_error(staging, OSError(errno.ENOSPC, "full"))
-        raise WorkError(f"the set-up cannot be copied from {entry}: {tail(done.output)}")
+    copy = treecopy.Copy(workspace.owner_uid)
+    for name in ("tree", "home"):
+        copy.tree(entry / name, staging / name)
+    if copy.missed:
+        raise WorkError(f"the set-up cannot be copied from {entry}: {'; '.join(copy.missed[:5])}")
     if workspace.owner_uid is not None:
-        tree.give(staging, workspace.owner_uid)
         tree.give(home, workspace.owner_uid)
-    _merge(staging / "tree", workspace.tree)
-    _merge(staging / "home", home)
-    _remove(staging)
+    treecopy.merge(staging / "tree", workspace.tree)
+    treecopy.merge(staging / "home", home)
+    tree.remove(staging)
     facts = orjson.loads((entry / "done.json").read_bytes())
     _exclude(workspace, [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]])
     disk.sync_tree(workspace.context_dir)
     os.utime(entry / "done.json")
-
-
-def _merge(source: Path, target: Path) -> None:
-    """Move every entry of `source` that `target` lacks; folders that both have are merged, symlinks are entries."""
-    with disk.writing(target):
-        for entry in list(os.scandir(source)):
-            place = target / entry.name
-            if not os.path.lexists(place):
-                Path(entry.path).rename(place)
-            elif entry.is_dir(follow_symlinks=False) and place.is_dir() and not place.is_symlink():
-                _merge(Path(entry.path), place)
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        tree.clear(folder)
-        folder.rmdir()
 
 
 def _names(output: bytes) -> list[str]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
 import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import disk, filetree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from agent.filetree import Entry
 
 INSIDE = "/git"
 """Where commands see the git directory, bound read-only: what the `.git` file says means something only there."""
@@ -46,7 +46,7 @@ def enterable(tree: Path) -> None:
     mode = tree.lstat().st_mode
     if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
         with disk.writing(tree):
-            tree.chmod(stat.S_IMODE(mode) | 0o700)
+            filetree.grant(tree, None, 0o700)
 
 
 def write_gitfile(tree: Path, target: str = INSIDE) -> bool:
@@ -59,8 +59,9 @@ def write_gitfile(tree: Path, target: str = INSIDE) -> bool:
     try:
         if _gitfile_is_ours(top, wanted):
             return False
-        _remove(top, ".git")
         with disk.writing(tree / ".git"):
+            with suppress(FileNotFoundError):
+                filetree.remove(".git", within=top)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(".git", flags, 0o644, dir_fd=top)
             try:
@@ -84,81 +85,39 @@ def _gitfile_is_ours(top: int, wanted: bytes) -> bool:
         os.close(descriptor)
 
 
-def _remove(top: int, name: str) -> None:
-    """Remove whatever `name` is, following nothing."""
-    with suppress(FileNotFoundError):
-        status = os.stat(name, dir_fd=top, follow_symlinks=False)
-        with disk.writing(name):
-            if stat.S_ISDIR(status.st_mode):
-                _make_removable(top, name)
-                shutil.rmtree(name, dir_fd=top)
-            else:
-                os.unlink(name, dir_fd=top)
-
-
-def _make_removable(top: int, name: str) -> None:
-    """Give ourselves the right to list and empty a folder whose mode was taken away."""
-    with suppress(OSError):
-        os.chmod(name, 0o700, dir_fd=top)
-        for _, folders, _, descriptor in os.fwalk(name, dir_fd=top, follow_symlinks=False):
-            for folder in folders:
-                if stat.S_ISDIR(os.stat(folder, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                    os.chmod(folder, 0o700, dir_fd=descriptor)
-
-
 def clear(tree: Path) -> None:
     """Remove the tree and make it anew, empty."""
-    if tree.exists():
-        parent = os.open(tree.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _remove(parent, tree.name)
-        finally:
-            os.close(parent)
+    remove(tree)
     disk.make_dir(tree, 0o700)
+
+
+def remove(path: Path) -> None:
+    """Remove whatever is at `path`, if anything is.  DiskError."""
+    with disk.writing(path), suppress(FileNotFoundError):
+        filetree.remove(path)
 
 
 def give(tree: Path, uid: int) -> None:
     """Give the whole tree to `uid` (and its group of the same number); symlinks themselves, not what they name."""
     with disk.writing(tree):
-        for _, folders, files, descriptor in os.fwalk(tree, follow_symlinks=False):
-            os.fchown(descriptor, uid, uid)
-            for name in files:
-                os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
-            for name in folders:  # fwalk does not enter symlinks
-                os.chown(name, uid, uid, dir_fd=descriptor, follow_symlinks=False)
+        filetree.give(tree, uid, uid)
 
 
 def foreign_git(tree: Path) -> list[str]:
     """Every entry that some system takes for `.git`, but the file at the top, and every folder that cannot be seen."""
-    found = []
-    for path, is_folder, readable in _walk(tree):
-        name = posixpath.basename(path)
-        if path != ".git" and is_git_name(name):
-            found.append(f"{shown(path)} in the work tree is taken for a git directory; remove it")
-        elif is_folder and not readable:
-            found.append(f"{shown(path)}/ cannot be looked into (its mode forbids it); make it readable or remove it")
+    found: list[str] = []
+
+    def unseen(entry: Entry, _error: OSError) -> None:
+        found.append(f"{shown(entry.path)}/ cannot be looked into (its mode forbids it); make it readable or remove it")
+
+    for entry in filetree.walk(tree, on_error=unseen):
+        if not entry.left and is_git_name(entry.name) and not (entry.depth == 0 and entry.name == ".git"):
+            entry.enter = False
+            found.append(f"{shown(entry.path)} in the work tree is taken for a git directory; remove it")
         if len(found) >= SHOWN:
             found.append("and more")
             break
     return found
-
-
-def _walk(tree: Path) -> Iterator[tuple[str, bool, bool]]:
-    """(path, is a folder, can be listed) of all entries; symlinks are entries, not ways."""
-    stack = [""]
-    while stack:
-        prefix = stack.pop()
-        try:
-            entries = list(os.scandir(os.path.join(tree, prefix)))  # noqa: PTH118 - names may not be text
-        except OSError:
-            yield prefix.rstrip("/"), True, False
-            continue
-        for entry in entries:
-            path = prefix + entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            yield path, is_folder, True
-            if is_folder and not is_git_name(entry.name):
-                stack.append(f"{path}/")
 
 
 def leaves_tree(path: str, target: str) -> bool:

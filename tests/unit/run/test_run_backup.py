@@ -7,9 +7,11 @@ from contextlib import closing
 import orjson
 import pytest
 import services
+from deep_tree import make_deep
 from pysqlite3 import dbapi2 as sqlite3
 from run_home import UUID
 
+from agent import filetree
 from agent.config import load
 from agent.context import TaskContextManager
 from agent.run import backup as backups
@@ -53,17 +55,17 @@ def test_a_compaction_in_the_midst_of_it_is_made_or_not_made(here, tmp_path, mon
     """It comes before the copy of the first, second, … file of the task's folder."""
     context, store = conversation(here)
     before = store.current_path.read_bytes()
-    real, seen = backups._Copy._file, []
+    real, seen = backups._Copy.file, []
 
-    def during(self, source, target):
-        if source.parent == context.context_dir:
+    def during(self, entry, folder, target):
+        if target.name == context.context_dir.name and entry.depth == 0:
             if len(seen) == moment:
                 (context.context_dir / "unsummarized.jsonl").write_bytes(b"{}\n")
                 store.compact(strategy="summary", end_seq=6, summary="What was.", carried={"plan": "p"})
-            seen.append(source.name)
-        real(self, source, target)
+            seen.append(entry.name)
+        real(self, entry, folder, target)
 
-    monkeypatch.setattr(backups._Copy, "_file", during)
+    monkeypatch.setattr(backups._Copy, "file", during)
     backup(here.settings, tmp_path / "kept")
     after = store.current_path.read_bytes()
     assert before != after
@@ -115,3 +117,27 @@ def test_the_rows_of_a_server_are_kept_as_lines_and_the_files_as_ever(here, tmp_
         assert json.loads((tmp_path / "kept" / "backup.json").read_text())["rows"] == "tasks.jsonl"
         assert not (tmp_path / "kept" / "tasks.db").exists(), "an older one of SQLite would be no truth"
         assert (tmp_path / "kept" / "running" / (UUID % 1) / "messages.jsonl").exists()
+
+
+def test_a_deep_tree_odd_files_and_locks_of_the_repository_come_along(here, tmp_path):
+    """What a command left stops no backup, and a file of the repository whose name ends in `.lock` is no lock."""
+    context, _ = conversation(here)
+    work, git = context.context_dir / "workspace", context.context_dir / "git"
+    for folder in (work, git):
+        folder.mkdir()
+    make_deep(work)
+    (work / "Cargo.lock").write_text("the repository's")
+    (git / "index.lock").write_text("git's")
+    (work / "way").symlink_to("/etc")
+    (here.settings.base_dir / "completed" / (UUID % 2)).mkdir(parents=True)
+    made = backup(here.settings, tmp_path / "kept")
+    context.close()
+    kept = tmp_path / "kept" / "running" / (UUID % 1)
+    assert (made.missed, made.completed, made.running) == ((), 1, 1)
+    assert filetree.disk_use(kept / "workspace") >= 5000
+    assert (kept / "workspace" / "Cargo.lock").read_text() == "the repository's"
+    assert (kept / "workspace" / "way").is_symlink()
+    assert not (kept / "git" / "index.lock").exists()
+    assert not (kept / "lock").exists()
+    filetree.remove(tmp_path / "kept")
+    filetree.remove(work)

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from deep_tree import make_deep
 from run_home import UUID
 
 from agent import clock, disk
@@ -230,3 +231,19 @@ def test_folders_that_were_made_read_only_go_too(place):
     cache.chmod(0o555)
     assert len(cleanup(here.settings, here.ledger)) == 1
     assert not folder.exists()
+
+
+def test_one_that_cannot_be_removed_is_told_and_the_others_go(place):
+    """A tree deeper than any path, and a folder in the place of the lock, which cannot be looked at."""
+    here = place()
+    deep, odd, old = ended(here, 1), ended(here, 2), ended(here, 3)
+    (deep / "workspace").mkdir()
+    make_deep(deep / "workspace")
+    (odd / "lock").mkdir()
+    broken = {}
+    removed = cleanup(here.settings, here.ledger, failed=lambda name, error: broken.update({name: error}))
+    assert sorted((one.uuid, one.size) for one in removed) == [(UUID % 1, 5100), (UUID % 3, 100)]
+    assert list(broken) == [UUID % 2]
+    assert not deep.exists()
+    assert not old.exists()
+    assert left(here) == [UUID % 2]

@@ -3,10 +3,11 @@
 import os
 
 import pytest
+from deep_tree import make_deep
 
-from agent import clock
+from agent import clock, filetree
 from agent.run import room
-from agent.run.quota import FolderQuota, held_by
+from agent.run.quota import FolderQuota
 from agent.run.room import Room, shortage
 from agent.run.supervisor import Supervisor
 from agent.values import End, Status
@@ -138,7 +139,7 @@ def test_what_a_folder_holds_counts_names_of_one_file_once_and_follows_no_link(t
     (folder / "folder").symlink_to("/usr")
     with (folder / "sparse").open("wb") as sparse:
         sparse.truncate(1 << 40)
-    assert 1 << 20 <= held_by(folder) < 2 << 20
+    assert 1 << 20 <= filetree.disk_use(folder) < 2 << 20
 
 
 def test_a_folder_that_grows_too_large_ends_the_task_with_that_word(tmp_path, time):
@@ -157,3 +158,9 @@ def test_a_folder_that_grows_too_large_ends_the_task_with_that_word(tmp_path, ti
 
 def test_without_a_limit_nothing_is_looked_at(tmp_path):
     assert FolderQuota(tmp_path / "not there", None)() is None
+
+
+def test_what_lies_deeper_than_any_path_counts_too(tmp_path):
+    make_deep(tmp_path)
+    assert FolderQuota(tmp_path, 5000)() is not None
+    filetree.remove(tmp_path / "deep")

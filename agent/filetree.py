@@ -1,0 +1,332 @@
+"""Trees that a foreign command may have written: walked, measured, given away and removed.
+
+Everything in such a tree is hostile.  A folder may have become a symlink, also between two of our calls; a mode may
+lock us out; a tree may be thousands of folders deep, so that its paths are longer than the kernel accepts.  Therefore
+every folder is opened by its name in the descriptor of the folder above it and never through a link, no function calls
+itself, and no path is joined.  Whatever reads or changes a tree after a command ran uses `walk` or `remove` of this
+module, or `treecopy`, which is built on them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Order = Callable[[list[str], int], list[str]]
+    OnError = Callable[["Entry", OSError], None]
+
+HELD = 64
+"""Descriptors that a walk holds at once, whatever the depth."""
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+"""An entry is gone, or is no folder any more: somebody changes the tree during the walk."""
+
+
+class Entry:
+    """One entry of a tree.
+
+    `folder` is the descriptor of the folder that holds it, valid until the walk goes on; `status` is its own, no
+    link's target.  `left` is True when a folder comes again after everything in it.  Set `enter` to False, and the walk
+    does not go into the folder; nor does it come again.
+    """
+
+    __slots__ = ("_parents", "enter", "folder", "left", "name", "status")
+
+    def __init__(self, folder: int, name: str, status: os.stat_result, parents: list[str]) -> None:
+        self.folder = folder
+        self.name = name
+        self.status = status
+        self.left = False
+        self.enter = True
+        self._parents = parents
+
+    @property
+    def depth(self) -> int:
+        """Number of folders between the top and this entry; valid until the walk goes on."""
+        return len(self._parents)
+
+    @property
+    def path(self) -> str:
+        """The path below the top; valid until the walk goes on.  To show or to compare, never to open."""
+        return "/".join((*self._parents, self.name))
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.status.st_mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.status.st_mode)
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.status.st_mode)
+
+
+class Descent:
+    """A way down into a tree: the descriptor of the current folder, and the way back up.
+
+    Only the nearest HELD folders stay open.  One further up is opened again as `..`, and must be the folder that it was
+    (device and inode), else OSError ESTALE: somebody moved a part of the tree.
+    """
+
+    def __init__(self, top: int) -> None:
+        self.names: list[str] = []
+        self._open = [top]
+        self._known = [_identity(top)]
+
+    @property
+    def here(self) -> int:
+        """The descriptor of the current folder."""
+        return self._open[-1]
+
+    def enter(self, name: str, *, repair: bool = False) -> None:
+        """Go into the folder `name`.  OSError, and nothing has changed, when it is none."""
+        self._push(open_folder(name, self.here, repair=repair), name)
+
+    def _push(self, descriptor: int, name: str) -> None:
+        self.names.append(name)
+        self._open.append(descriptor)
+        self._known.append(_identity(descriptor))
+        far = len(self._open) - HELD
+        if far > 0 and self._open[far] >= 0:
+            os.close(self._open[far])
+            self._open[far] = -1
+
+    def leave(self) -> None:
+        """Go up to the folder above."""
+        child = self._open.pop()
+        self._known.pop()
+        self.names.pop()
+        try:
+            if self._open[-1] < 0:
+                self._open[-1] = self._above(child)
+        finally:
+            os.close(child)
+
+    def _above(self, child: int) -> int:
+        found = os.open("..", FOLDER, dir_fd=child)
+        if _identity(found) != self._known[-1]:
+            os.close(found)
+            raise OSError(errno.ESTALE, "a folder was moved while its tree was walked", self.names[-1])
+        return found
+
+    def close(self) -> None:
+        """Close every descriptor, that of the top too."""
+        for descriptor in self._open:
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._open = []
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repair: bool = False) -> int:
+    """A descriptor of a folder, which is not reached by a link in the last place; OSError for anything else.
+
+    `repair` gives its owner all rights to it, where its mode took them away.
+    """
+    if not repair:
+        return os.open(name, FOLDER, dir_fd=within)
+    try:
+        descriptor = os.open(name, FOLDER, dir_fd=within)
+    except PermissionError:
+        grant(name, within, 0o700)
+        return os.open(name, FOLDER, dir_fd=within)
+    mode = os.fstat(descriptor).st_mode
+    if mode & 0o700 != 0o700:
+        with suppress(OSError):  # what needs it says so itself
+            os.fchmod(descriptor, stat.S_IMODE(mode) | 0o700)
+    return descriptor
+
+
+def grant(name: str | os.PathLike[str], within: int | None, bits: int, *, only: bool = False) -> None:
+    """Add `bits` to the mode of an entry, or with `only` make them its mode; never that of what a link names.
+    OSError."""
+    pinned = os.open(name, _PINNED, dir_fd=within)
+    try:
+        mode = os.fstat(pinned).st_mode
+        if not stat.S_ISLNK(mode):
+            kept = 0 if only else stat.S_IMODE(mode)
+            os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - that very inode
+    finally:
+        os.close(pinned)
+
+
+def walk(
+    top: str | os.PathLike[str],
+    *,
+    within: int | None = None,
+    repair: bool = False,
+    order: Order | None = None,
+    on_error: OnError | None = None,
+) -> Iterator[Entry]:
+    """Every entry below `top`, each folder before what is in it and again after (`Entry.left`).
+
+    `within` is the descriptor of the folder that holds `top`.  `order(names, depth)` sorts the names of one folder.
+    A folder that cannot be opened goes to `on_error` and comes again as any other; without `on_error` OSError is
+    raised.  What disappears during the walk is passed over.  OSError when `top` is no folder.
+    """
+    way = Descent(open_folder(top, within, repair=repair))
+    try:
+        listings = [_listing(way, order)]
+        above: list[Entry] = []
+        while True:
+            name = next(listings[-1], None)
+            if name is None:
+                listings.pop()
+                if not above:
+                    return
+                way.leave()
+                yield _again(above.pop(), way)
+                continue
+            try:
+                status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            entry = Entry(way.here, name, status, way.names)
+            yield entry
+            if not (entry.enter and stat.S_ISDIR(status.st_mode)):
+                continue
+            try:
+                listing = _enter(way, name, order, repair=repair)
+            except OSError as error:
+                if error.errno not in _SWAPPED:
+                    if on_error is None:
+                        raise
+                    on_error(entry, error)
+                yield _again(entry, way)
+                continue
+            listings.append(listing)
+            above.append(entry)
+    finally:
+        way.close()
+
+
+def _enter(way: Descent, name: str, order: Order | None, *, repair: bool) -> Iterator[str]:
+    way.enter(name, repair=repair)
+    try:
+        return _listing(way, order)
+    except OSError:
+        way.leave()
+        raise
+
+
+def _listing(way: Descent, order: Order | None) -> Iterator[str]:
+    names = os.listdir(way.here)  # noqa: PTH208 - a descriptor
+    return iter(order(names, len(way.names)) if order is not None else names)
+
+
+def _again(entry: Entry, way: Descent) -> Entry:
+    entry.left, entry.folder = True, way.here
+    return entry
+
+
+def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
+    """Remove whatever `path` is, with all that is in it; of a link the link.
+
+    Folders that were made read-only are made writable first.  OSError: FileNotFoundError when nothing is there, and
+    what stands in the way of the first entry that cannot be removed.
+    """
+    if within is not None:
+        _remove(os.fspath(path), within)
+        return
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - no link is resolved
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove(name, parent)
+    finally:
+        os.close(parent)
+
+
+def _remove(name: str, within: int) -> None:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=within, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=within)
+        return
+    for entry in walk(name, within=within, repair=True):
+        if entry.is_folder and not entry.left:
+            continue
+        with suppress(FileNotFoundError):  # somebody else removes it too
+            if entry.left:
+                os.rmdir(entry.name, dir_fd=entry.folder)
+            else:
+                os.unlink(entry.name, dir_fd=entry.folder)
+    os.rmdir(name, dir_fd=within)
+
+
+def size(top: str | os.PathLike[str]) -> int:
+    """Bytes of the regular files below `top`; what cannot be looked at counts as nothing."""
+    total = 0
+    with suppress(OSError):
+        for entry in walk(top, on_error=_pass_over):
+            if entry.is_file:
+                total += entry.status.st_size
+    return total
+
+
+def disk_use(top: str | os.PathLike[str]) -> int:
+    """Bytes on disk of what lies below `top`; a file of several names counts once."""
+    total = 0
+    names_of: set[tuple[int, int]] = set()
+    with suppress(OSError):
+        for entry in walk(top, on_error=_pass_over):
+            status = entry.status
+            if entry.left:
+                continue
+            if status.st_nlink > 1 and not entry.is_folder:
+                if (status.st_dev, status.st_ino) in names_of:
+                    continue
+                names_of.add((status.st_dev, status.st_ino))
+            total += status.st_blocks * 512
+    return total
+
+
+def _pass_over(entry: Entry, error: OSError) -> None:
+    """What cannot be looked at does not count."""
+
+
+def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
+    """Give everything below `top`, and `top` itself, to `uid` and `gid`; of a link the link.
+
+    With `only_from` only files and folders below it that belong to that uid.  A file with several names is left as it
+    is unless it is `uid`'s already: another of its names may lie outside the tree.  OSError.
+    """
+    descriptor = open_folder(top)
+    try:
+        if only_from is None:
+            os.fchown(descriptor, uid, gid)
+    finally:
+        os.close(descriptor)
+    for entry in walk(top):
+        status = entry.status
+        if entry.left or (only_from is not None and status.st_uid != only_from):
+            continue
+        if status.st_nlink > 1 and not entry.is_folder and status.st_uid != uid:
+            continue
+        with suppress(FileNotFoundError):
+            if not entry.is_link:
+                _give_one(entry, uid, gid)
+            elif only_from is None:
+                os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
+
+
+def _give_one(entry: Entry, uid: int, gid: int) -> None:
+    """The very entry that was looked at, whatever has its name by now."""
+    pinned = os.open(entry.name, _PINNED, dir_fd=entry.folder)
+    try:
+        now = os.fstat(pinned)
+        if (now.st_dev, now.st_ino) == (entry.status.st_dev, entry.status.st_ino):
+            os.chown(f"/proc/self/fd/{pinned}", uid, gid)
+    finally:
+        os.close(pinned)
