@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from agent.errors import ContextOverflow
+from agent.errors import ContextOverflow, RequestRefused
 from agent.llm.base import Interrupted
 from agent.prompts import render
 from agent.tools import AFTER_THE_END, END
@@ -47,6 +47,11 @@ class Window(Protocol):
 
     def make_room(self, overflow: ContextOverflow | None = None) -> bool:
         """Compact once; False when nothing could be freed.  `overflow` teaches the true window."""
+        ...
+
+    def suspect(self, refused: RequestRefused) -> bool:
+        """Compact once if a refusal that nothing explains may be for the length; False when it is not, or nothing could
+        be freed."""
         ...
 
     def past_the_mark(self) -> bool:
@@ -122,14 +127,20 @@ class Loop:
 
     def ask(self) -> tuple[str, Sequence[Json]]:
         """One answer of the model, which the client appends.  Too long: `make_room` compacts at the first overflow in a
-        row and resets at the second; after the third the task ends."""
+        row and resets at the second; after the third the task ends.  A refusal that may be for the length makes room
+        once; when that does not help, it is what ends the task."""
         self.events.emit("turn_started")
+        first: RequestRefused | None = None
         for last_try in (False, False, True):
             try:
                 return self.model.get_response(self.window.plan())
             except ContextOverflow as overflow:
                 if last_try or not self.window.make_room(overflow):
-                    raise
+                    raise (first or overflow) from overflow
+            except RequestRefused as refused:
+                if last_try or first is not None or not self.window.suspect(refused):
+                    raise (first or refused) from refused
+                first = refused
         raise AssertionError  # the last try returns or raises
 
     def act(self, text: str, calls: Sequence[Json]) -> Outcome | None:

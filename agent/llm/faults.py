@@ -148,7 +148,8 @@ def _unknown(said: Said, heard: str) -> ModelError:
         if named
         else "Check model and base_url, and what the server's own log says of this request"
     )
-    return RequestRefused(f"{heard}. {what}", status=status, unexplained=status in (400, 413, 422))
+    about_input = all(known.INPUT.match(name) for name in said.params)
+    return RequestRefused(f"{heard}. {what}", status=status, unexplained=about_input and status in (400, 413, 422))
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------

@@ -141,6 +141,8 @@ TOOLS_REFUSED = _any(
 )
 NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_call"))
 """Parameters that no server without tool calls knows."""
+INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
+"""Parameters whose refusal may be for the length."""
 
 _N = r"(?P<{}>\d[\d,_.]*\d|\d)"
 _L, _R = _N.format("limit"), _N.format("requested")

@@ -6,8 +6,10 @@ usage how good the estimates are (seed 001, NFR-1).  Nothing is decided here tha
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.errors import ContextOverflow
 from agent.llm import make_client
 from agent.security.fence import fence, new_marker
 from agent.tokens import EstimatedCounter, counter_for, drift
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
-    from agent.errors import ContextOverflow
+    from agent.errors import RequestRefused
     from agent.values import Answer, MemoryLayer, Plan, Ratios
 
 BLIND = 0.75
@@ -31,6 +33,11 @@ BLIND = 0.75
 
 SMALLEST = 1024
 """Tokens; an error never teaches less."""
+
+NEAR = 0.6
+"""Of an estimate: a server's own count of the same request is within that, both ways."""
+
+NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
 
 
 class Window:
@@ -54,6 +61,8 @@ class Window:
         self.learnt: int | None = None
         self.planned = 0  # what the newest plan has by the counter alone, without any ratio
         self.asked = 0  # tokens of the newest plan
+        self.taken = assembler.message_store.survey.reported  # the longest request that was answered
+        self._suspected = 0  # tokens of a request that was refused perhaps for its length, until the next answer
         self._seen: Answer | None = None
         self._overflowed_at = -1
 
@@ -106,6 +115,29 @@ class Window:
             return False
         return self.assembler.estimate() < before
 
+    def suspect(self, refused: RequestRefused) -> bool:
+        """Make room once because of a refusal of no known kind that may be for the length; False when it cannot be, or
+        nothing was freed.
+
+        It may be when numbers in it are those of too long a request, when no request as long was answered yet, or when
+        this one fills half of the window.  The window is learnt only when the shorter request is answered.
+        """
+        if not refused.unexplained or not self.asked:
+            return False
+        limit, requested = lengths(str(refused), self.asked)
+        if not limit and self.asked <= min(self.taken, self.limits.window // 2):
+            return False
+        before = self.assembler.estimate()
+        self._emit("length_suspected", model=self.client.model, tokens=self.asked, why=str(refused))
+        if limit:
+            return self.make_room(ContextOverflow(str(refused), limit=limit, requested=requested))
+        try:
+            self.compressor.compress(force=True)
+        except CompactionStuck:
+            return False
+        self._suspected = self.asked
+        return self.assembler.estimate() < before
+
     def explain(self) -> str:
         """Limits and counting in lines for a person."""
         return self.limits.explain(self.assembler.counter)
@@ -141,6 +173,12 @@ class Window:
         if last is None or last is self._seen:
             return
         self._seen = last
+        self.taken = max(self.taken, self.asked)
+        if self._suspected > self.asked:  # it was for the length: a shorter one was answered
+            self.asked, asked = self._suspected, self.asked
+            self._learn(ContextOverflow("a shorter request was answered"))
+            self.asked = asked
+        self._suspected = 0
         if last.usage is None or not self.planned:
             return
         estimated, reported = self.assembler.scaled(self.planned), last.usage.prompt
@@ -152,6 +190,15 @@ class Window:
     def _emit(self, name: str, **fields: Any) -> None:
         if self.assembler.events:
             self.assembler.events.emit(name, **fields)
+
+
+def lengths(text: str, asked: int) -> tuple[int, int]:
+    """(limit, requested) where a text holds a number near `asked`, the tokens that were sent, and a smaller one, which
+    may be the limit; (0, 0) where it does not."""
+    numbers = sorted({int(digits) for digits in NUMBER.findall(text.replace(",", ""))})
+    requested = next((one for one in reversed(numbers) if NEAR * asked <= one <= asked / NEAR), 0)
+    below = [one for one in numbers if SMALLEST <= one < requested]
+    return (below[-1], requested) if requested and below else (0, 0)
 
 
 class Context(Protocol):

@@ -11,7 +11,7 @@ from llm_servers import Heard, Reply, Script, says
 
 from agent.config import settings_of
 from agent.context import TaskContextManager
-from agent.errors import ContextOverflow
+from agent.errors import ContextOverflow, ModelError, RequestRefused
 from agent.llm import make_client
 from agent.loop import Loop
 from agent.window import DoesNotFit, make_window
@@ -327,7 +327,6 @@ def test_another_model_does_not_inherit_what_was_learnt(task_of):
     ],
 )  # fmt: skip
 def test_what_is_no_overflow_compacts_nothing(task_of, body):
-    from agent.errors import ModelError
     from agent.llm.faults import fault
     from agent.llm.said import read
 
@@ -335,3 +334,82 @@ def test_what_is_no_overflow_compacts_nothing(task_of, body):
     error = fault(read(status, body), "a server")
     assert isinstance(error, ModelError)
     assert not isinstance(error, ContextOverflow)
+
+
+# --- words that nobody knows ------------------------------------------------------------------------------------
+
+UNKNOWN = [
+    (400, openai("Le texte est trop grand", None)),
+    (422, {"detail": "Unprocessable Entity"}),
+    (400, {"error": {"message": "refused", "type": "invalid_request_error", "param": "messages"}}),
+    (400, {"error": {"message": f"sequence of {ASKED} overflows a budget of {TRUE}", "code": "E_SEQ"}}),
+]
+
+
+@pytest.mark.parametrize(("status", "body"), UNKNOWN)
+def test_a_refusal_in_words_that_nobody_knows_makes_room_once_and_teaches_when_that_helped(task_of, status, body):
+    task = task_of("openai", refusal(status, body), 22_000)
+    assert task.loop.ask()[0] == "Done."
+    assert len(task.sizes) == 2
+    (suspected,) = task.heard.named("length_suspected")
+    assert suspected["tokens"] > 8000
+    assert len(task.heard.named("compaction")) == 1
+    task.window.past_the_mark()  # takes the answer in
+    assert task.context.learnt_window("m") == task.window.limits.window < 32_768
+    if str(TRUE) in str(body):
+        assert task.window.limits.window <= TRUE
+    task.store.add_message("user", "And now?")
+    task.loop.ask()
+    assert len(task.heard.named("length_suspected")) == 1
+
+
+def test_a_refusal_that_room_does_not_help_is_what_the_person_sees_and_teaches_nothing(task_of):
+    replies = [openai("the first and true reason", None), openai("something else", None)]
+    task = task_of("openai", None, 10**9)
+    task.server.replies = [Reply(replies[0], 400), Reply(replies[1], 400)]
+    with pytest.raises(RequestRefused, match="the first and true reason"):
+        task.loop.ask()
+    assert len(task.server.asked) == 2
+    assert len(task.heard.named("length_suspected")) == 1
+    assert task.context.learnt_window("m") is None
+    assert task.window.limits.window == 32_768
+
+
+def test_a_request_shorter_than_one_that_was_answered_is_refused_for_something_else(task_of):
+    task = task_of("openai", None, 10**9)
+    asked = []
+    task.server.replies = [lambda request: asked.append(request) or says("openai", "Fine.", usage=(15_000, 3))]
+    task.loop.ask()
+    task.window.make_room()
+    task.store.add_message("user", "Go on.")
+    task.server.replies = [Reply(openai("no such thing", None), 400)]
+    with pytest.raises(RequestRefused, match="no such thing"):
+        task.loop.ask()
+    assert task.heard.named("length_suspected") == []
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (422, {"detail": [{"loc": ["body", "top_k"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"}]}),
+        (451, b""),
+        (403, openai("no", None)),
+        (400, openai("Invalid schema for function 'f'", None)),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_says_what_it_is_for_compacts_nothing(task_of, status, body):
+    if status == 400:
+        body["error"]["param"] = "tools[0].function.parameters"
+    task = task_of("openai", refusal(status, body), 0)
+    with pytest.raises(ModelError):
+        task.loop.ask()
+    assert len(task.server.asked) == 1
+    assert task.heard.named("compaction") == []
+
+
+def test_a_first_request_has_nothing_to_free_and_ends_with_its_own_refusal(tmp_path):
+    task = Task(tmp_path / "contexts", "openai", refusal(400, openai("who knows", None)), 0).fill(0)
+    with pytest.raises(RequestRefused, match="who knows"):
+        task.loop.ask()
+    assert len(task.sizes) == 1
+    task.close()
