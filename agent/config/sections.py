@@ -190,7 +190,9 @@ class Verify(Section):
     """What a machine can check before work is shown as ready."""
 
     command: Text | None = Field(
-        default=None, description="Command that must end with 0 before work is shown as ready; empty: none."
+        default=None,
+        description="Command that must end with 0 before work is shown as ready; empty: none. It runs on a clean "
+        "check-out of the commit, with what `workspace.setup` left.",
     )
     timeout: Number = Field(default=600, gt=0, description="Seconds that the command may take.")
 

@@ -19,6 +19,7 @@ from agent.errors import (
     PolicyViolation,
     PushRejected,
     SandboxUnavailable,
+    SetupFailed,
     WorkError,
 )
 from agent.forge.marks import without_markers
@@ -54,7 +55,8 @@ PATCH_LIMIT = 50_000
 
 @dataclass
 class Delivery:
-    """The parts of one task's publishing.  `run` executes a command in the sandbox; `facts` are what the texts say of
+    """The parts of one task's publishing.  `run(command, commit, seconds)` executes the check on
+    a clean check-out of a commit, in the sandbox; `facts` are what the texts say of
     the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
     `pushes` False hands the change over as a patch (a fork's pull request).  `hold` is called before each outside step
     and raises Fenced when another attempt owns the task."""
@@ -68,7 +70,7 @@ class Delivery:
     publisher: Publisher
     effects: Effects
     events: Events
-    run: Callable[[str, float], Finished]
+    run: Callable[[str, str, float], Finished]
     facts: Callable[[], dict[str, object]]
     redact: Redact
     hold: Callable[[], None] = lambda: None
@@ -100,7 +102,7 @@ class Delivery:
                 return report
         report = self._publish(report, title, ready=False, summary=outcome.summary)
         if is_checked(outcome) and self.settings.verify.command:
-            report = replace(report, verdict=self._verify(self.settings.verify.command))
+            report = replace(report, verdict=self._verify(self.settings.verify.command, report.commit or ""))
         if not self.pushes and not report.findings:
             report = self._hand_over(report)
         if report.pull is not None:
@@ -252,11 +254,13 @@ class Delivery:
                 raise
             raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
 
-    def _verify(self, command: str) -> Verdict:
+    def _verify(self, command: str, commit: str) -> Verdict:
         self.events.emit("verify_started", command=command)
         try:
-            verdict = verify(command, self.run, timeout=self.settings.verify.timeout)
-        except SandboxUnavailable as error:
+            verdict = verify(
+                command, lambda line, seconds: self.run(line, commit, seconds), timeout=self.settings.verify.timeout
+            )
+        except (SandboxUnavailable, SetupFailed) as error:
             verdict = Verdict(command, None, ok=False, duration=0.0, tail=str(error))
         self.events.emit("verify_finished", command=command, exit_code=verdict.exit_code, ok=verdict.ok)
         return replace(verdict, tail=self.redact(output(verdict.tail)))

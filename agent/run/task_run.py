@@ -40,9 +40,10 @@ from agent.security.secrets import scan
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.window import make_window
+from agent.work import setup
+from agent.work.checkout import checked_out
 from agent.work.mirror import Mirror
 from agent.work.publish import OWN, Publisher
-from agent.work.setup import prepare
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class TaskRun:
             return None
         home = self.context.context_dir / "home"
         self.events.emit("setup_started", command=wanted.command)
-        report = prepare(
+        report = setup.prepare(
             self.settings,
             self.mirror,
             self.workspace,
@@ -201,16 +202,24 @@ class TaskRun:
         return self._unless_stopped(done)
 
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
-        """Run a command of the model, or the verify command, in the sandbox."""
+        """Run a command of the model in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
         done = self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
         if self.settings.context_storage.durability != "none":
             disk.sync_tree(self.workspace.tree)  # what it made must be there when its record says that it ran
         return done
 
-    def check(self, command: str, timeout: float) -> Finished:
-        """Run the verify command.  Interrupted when a stop or a drain ended it: then it says nothing of the work."""
-        return self._unless_stopped(self.command(command, timeout))
+    def check(self, command: str, commit: str, timeout: float) -> Finished:
+        """Run the verify command on a clean check-out of `commit`: what is checked is what is published.  Interrupted
+        when a stop or a drain ended it: then it says nothing of the work."""
+        with checked_out(self.workspace, commit) as place:
+            setup.again(
+                self.settings, self.workspace, self._run_setup, place, commit, relocatable=self.sandbox.kind != "none"
+            )
+            home = place.home if self.settings.workspace.setup is not None else None
+            mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree})
+            done = self.sandbox.run(command, mounts, timeout=timeout, stop=self._must_stop)
+        return self._unless_stopped(done)
 
     def _unless_stopped(self, done: Finished) -> Finished:
         if done.timed_out and (outcome := self.control.poll()) is not None:

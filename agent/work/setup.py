@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, disk, filetree, treecopy
-from agent.errors import ConfigError, WorkError
+from agent.errors import ConfigError, SetupFailed, WorkError
 from agent.gitcmd import git
 from agent.work import gitdir, tree
 from agent.work.verify import tail
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from agent.config.settings import Settings
     from agent.filetree import Entry
     from agent.values import Finished
+    from agent.work.checkout import Checkout
     from agent.work.mirror import Mirror
     from agent.work.workspace import Workspace
 
@@ -101,18 +102,59 @@ def prepare(
     if not relocatable:
         return _in_place(section, workspace, run, home)
     key = cache_key(section, mirror, workspace)
-    top = disk.make_dir(mirror.base_dir / "setup", disk.passable())
-    entry = top / key
-    report = SetupReport(ok=True, note="the set-up was copied from the cache", cached=True, command=section.command)
-    with disk.locked(top / f".{key}.lock"):
-        if not (entry / "done.json").exists():
-            report = _build(section, workspace, run, entry)
-        else:
-            os.utime(entry / "done.json")  # in use from now on: `cleanup` leaves it
+    entry, report = _cached(section, workspace, run, key)
     if report.ok:
-        _copy(entry, workspace, home)
+        _copy(entry, workspace.tree, home, workspace)
+        _exclude(workspace, _unknown_in(entry))
+        disk.sync_tree(workspace.context_dir)
         workspace.update_state(setup=key)
     return report
+
+
+def again(
+    settings: Settings, workspace: Workspace, run: Run, place: Checkout, commit: str, *, relocatable: bool = True
+) -> None:
+    """Put the set-up into a clean check-out of `commit`, as its command left it, and nothing of what the task's
+    commands made of it since.  SetupFailed when it has to be made again and that does not work.
+
+    It is copied from the cache.  Without a sandbox nothing is cached: the command runs again, on the base commit.
+    """
+    section = settings.workspace.setup
+    if section is None or workspace.base_commit is None:
+        return
+    if not relocatable:
+        place.switch(workspace.base_commit)
+        done = run(section.command, place.tree, place.home, section.network, dict(section.env), section.timeout)
+        _must_be_ok(_report(section, done, []))
+        place.switch(commit)
+        return
+    key = workspace.state.setup
+    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` took it
+        key = cache_key(section, workspace.mirror, workspace)
+    entry, report = _cached(section, workspace, run, key)
+    _must_be_ok(report)
+    _copy(entry, place.tree, place.home, workspace)
+
+
+def _place(workspace: Workspace) -> Path:
+    return workspace.mirror.base_dir / "setup"
+
+
+def _cached(section: Setup, workspace: Workspace, run: Run, key: str) -> tuple[Path, SetupReport]:
+    """The entry of the cache, made if it is not there."""
+    top = disk.make_dir(_place(workspace), disk.passable())
+    entry = top / key
+    with disk.locked(top / f".{key}.lock"):
+        if not (entry / "done.json").exists():
+            return entry, _build(section, workspace, run, entry)
+        os.utime(entry / "done.json")  # in use from now on: `cleanup` leaves it
+    note = "the set-up was copied from the cache"
+    return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
+
+
+def _must_be_ok(report: SetupReport) -> None:
+    if not report.ok:
+        raise SetupFailed(f"`workspace.setup`, which the check needs, did not work: {report.note}\n\n{report.output}")
 
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
@@ -297,8 +339,8 @@ def _holds(tracked: _Names, path: str) -> bool:
     return here is not None
 
 
-def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
-    """Copy a cached set-up beside the task's tree, then move it in; what the tree has wins."""
+def _copy(entry: Path, work_tree: Path, home: Path, workspace: Workspace) -> None:
+    """Copy a cached set-up beside `work_tree`, then move it in; what that has wins."""
     staging = workspace.context_dir / ".setup.tmp"
     tree.remove(staging)
     disk.make_dir(staging)
@@ -310,13 +352,16 @@ def _copy(entry: Path, workspace: Workspace, home: Path) -> None:
         raise WorkError(f"the set-up cannot be copied from {entry}: {'; '.join(copy.missed[:5])}")
     if workspace.owner_uid is not None:
         tree.give(home, workspace.owner_uid)
-    treecopy.merge(staging / "tree", workspace.tree)
+    treecopy.merge(staging / "tree", work_tree)
     treecopy.merge(staging / "home", home)
     tree.remove(staging)
-    facts = orjson.loads((entry / "done.json").read_bytes())
-    _exclude(workspace, [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]])
-    disk.sync_tree(workspace.context_dir)
     os.utime(entry / "done.json")
+
+
+def _unknown_in(entry: Path) -> list[str]:
+    """The files of a cached set-up that no ignore rule of the repository names."""
+    facts = orjson.loads((entry / "done.json").read_bytes())
+    return [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]]
 
 
 def _names(output: bytes) -> list[str]:

@@ -1,9 +1,8 @@
 """The repository's own checks, run by this program and judged by their exit code.
 
-It believes no report of a model: `verify.command` is run in the sandbox once more, and a changed test is named beside
-the result, because a test that was changed proves less.  Called by `run/handler.py` at the gate.
-
-Field facts: "False success" in "Close behind".
+It believes no report of a model: `verify.command` is run in the sandbox once more, on a clean check-out of the commit
+(`checkout.py`), and a changed test is named beside the result, because a test that was changed proves less.  Called by
+`run/delivery.py`.
 """
 
 from __future__ import annotations

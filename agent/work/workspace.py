@@ -56,7 +56,7 @@ class Workspace:
         self.mirror = mirror
         self.tree = self.context_dir / "workspace"
         self.git_dir = self.context_dir / "git"
-        self._gitdir_inside = tree.INSIDE if isolated else str(self.git_dir)
+        self.gitdir_inside = tree.INSIDE if isolated else str(self.git_dir)
         self.branch = branch
         self.reports: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
@@ -86,7 +86,7 @@ class Workspace:
         else:
             self._repair_index()
             self._finish_move()
-        if tree.write_gitfile(self.tree, self._gitdir_inside) and state.ready:
+        if tree.write_gitfile(self.tree, self.gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready:
             self.update_state(ready=True)
@@ -212,7 +212,7 @@ class Workspace:
     def guard(self) -> list[str]:
         """Put the `.git` file back, and list what refuses publishing: other `.git` entries in the tree, and symlinks
         out of the tree and submodules in our commits."""
-        if tree.write_gitfile(self.tree, self._gitdir_inside):
+        if tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         found = tree.foreign_git(self.tree)
         if self.has_commits():
@@ -229,7 +229,7 @@ class Workspace:
             if self.state.refused == self.head():
                 self.take_back()
             self.update_state(refused=None)
-        if tree.write_gitfile(self.tree, self._gitdir_inside):
+        if tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         self.reports += self._stage().update()
         return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env)

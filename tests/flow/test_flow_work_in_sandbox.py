@@ -9,6 +9,7 @@ import pytest
 
 from agent.sandbox import Mounts, make_sandbox
 from agent.work import Mirror, Workspace, prepare
+from agent.work.checkout import checked_out
 
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -76,6 +77,20 @@ def test_git_reads_inside_and_cannot_write(place):
     assert inside(place, "git init -q /tmp/other && cd /tmp/other && git status --short && echo fine") == "fine\n"
     assert workspace.commit("change", name="n", email="e@x")
     assert inside(place, "git status --porcelain; git diff --stat main | cat").startswith(" app.py | 2 +-")
+
+
+def test_a_check_sees_a_clean_check_out_that_it_may_write_in(place):
+    workspace, sandbox = place
+    inside(place, "echo 'a = 2' > app.py; echo '*.o' > .gitignore; echo x > left.o")
+    assert workspace.commit("change", name="n", email="e@x")
+    inside(place, "echo 'a = 3' > app.py")
+    with checked_out(workspace, workspace.head()) as made:
+        mounts = Mounts(**{**workspace.mounts(made.home), "work": made.tree})
+        command = "ls -A; cat app.py; git status --porcelain; touch new.o ~/new && pwd"
+        done = sandbox.run(command, mounts, timeout=60)
+    assert done.output.decode().split("\n") == [".git", ".gitignore", "app.py", "a = 2", "/work", ""]
+    assert inside(place, "cat app.py left.o") == "a = 3\nx\n"
+    assert not list(workspace.context_dir.glob(".*.tmp"))
 
 
 def test_what_a_command_plants_runs_nowhere_on_the_host(place, tmp_path):

@@ -129,6 +129,34 @@ def test_a_red_check_is_a_problem_and_tests_that_were_changed_are_named(run):
     assert "`test_sum.py`" in pull
 
 
+def test_what_is_checked_is_what_is_published(run):
+    one = run("verify: {command: 'python3 -c \"import a\"'}\n")
+    tree = one.workspace.tree
+    (tree / ".gitignore").write_text("lib/\n")
+    (tree / "lib").mkdir()
+    (tree / "lib" / "util.py").write_text("x = 1\n")
+    (tree / "a.py").write_text("from lib.util import x\n")
+    subprocess.run(["python3", "-c", "import a"], cwd=tree, check=True)
+    report = one.delivery.deliver(DONE)
+    assert (report.problem[0], report.verdict.exit_code) == ("verify_failed", 1)
+    assert "No module named 'lib'" in report.verdict.tail
+    assert "draft: true" in pulls(one)[0]
+
+
+def test_a_compiled_file_that_a_command_left_does_not_help_the_check(run):
+    one = run("verify: {command: 'python3 -c \"import a\"'}\n")
+    tree = one.workspace.tree
+    (tree / "a.py").write_text("x = 1\n")
+    mode = "py_compile.PycInvalidationMode.UNCHECKED_HASH"
+    compiled = f"import py_compile; py_compile.compile('a.py', invalidation_mode={mode})"
+    subprocess.run(["python3", "-c", compiled], cwd=tree, check=True)
+    (tree / "a.py").write_text("raise SystemExit(7)\n")
+    subprocess.run(["python3", "-c", "import a"], cwd=tree, check=True)
+    report = one.delivery.deliver(DONE)
+    assert report.verdict.exit_code == 7
+    assert not decide(DONE, report).ready
+
+
 def test_what_may_not_go_out_is_held_back_until_it_is_put_right(run):
     one = run()
     leak = one.workspace.tree / "leak.txt"
@@ -350,9 +378,9 @@ def test_a_draft_that_is_merged_while_the_check_runs_is_not_opened_again(run):
     (one.workspace.tree / "b.txt").write_text("b\n")
     check = one.delivery.run
 
-    def meanwhile(command, timeout):
+    def meanwhile(command, commit, timeout):
         merge(one, "--no-ff")
-        return check(command, timeout)
+        return check(command, commit, timeout)
 
     one.delivery.run = meanwhile
     report = one.delivery.deliver(DONE)
