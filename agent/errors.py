@@ -171,9 +171,13 @@ class BaseMissing(WorkError):
 
 
 class SetupFailed(WorkError):
-    """`workspace.setup` failed; the message carries the end of its output."""
+    """`workspace.setup` failed; the message carries the end of its output.  `network`: for want of the network."""
 
     code = "setup_failed"
+
+    def __init__(self, message: str, *, network: bool = False) -> None:
+        super().__init__(message)
+        self.network = network
 
 
 class RemoteRefused(WorkError):
@@ -308,9 +312,12 @@ class ModelUnreachable(ModelError):
 
 
 class ModelStalled(ModelError):
-    """The stream went idle or was cut, or the whole call took longer than allowed.  Nothing of it was acted on."""
+    """The stream went idle or was cut, or the whole call took longer than allowed.  Nothing of it was acted on.
+
+    `answering`: the server was writing its answer all the time, and the time was up."""
 
     code = "model_stalled"
+    answering = False
 
 
 class RateLimited(ModelError):

@@ -321,13 +321,16 @@ class Watch:
         self.done = threading.Event()
         self.outcome: Outcome | None = None
         self.late = False
+        self.answering = False  # a byte of the body has come
 
     def judge(self) -> None:
         """Raise what the watcher saw, if anything."""
         if self.outcome is not None:
             raise Interrupted(self.outcome)
         if self.late:
-            raise ModelStalled(f"the whole call took longer than {self.whole:g} s (timeout); nothing of it was used")
+            late = ModelStalled(f"the whole call took longer than {self.whole:g} s (timeout); nothing of it was used")
+            late.answering = self.answering
+            raise late
 
 
 class Watcher:
@@ -413,6 +416,7 @@ class Stream:
         total = 0
         for chunk in self._pieces:
             total += len(chunk)
+            self._watch.answering = True
             if total > LONGEST_ANSWER:
                 raise AnswerUnreadable(f"{self.who} sent more than {LONGEST_ANSWER >> 20} MiB for one answer")
             yield chunk

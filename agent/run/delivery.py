@@ -31,6 +31,7 @@ from agent.security.paths import notable
 from agent.security.sanitise import output
 from agent.security.terminal import plain
 from agent.security.visible import hidden
+from agent.values import End
 from agent.work.moved import catch_up
 from agent.work.verify import Verdict, touched_tests, verify
 
@@ -100,15 +101,21 @@ class Delivery:
             report = self._catch_up(report)
             if report.rejected or not report.changed:
                 return report
-        report = self._publish(report, title, ready=False, summary=outcome.summary)
+        finished = outcome.end in (End.FINISHED, End.ANSWERED)
+        words = {"summary": outcome.summary, "ended": "" if finished else outcome.code or str(outcome.end)}
+        report = self._publish(report, title, ready=False, **words)
         if is_checked(outcome) and self.settings.verify.command:
             report = replace(report, verdict=self._verify(self.settings.verify.command, report.commit or ""))
         if not self.pushes and not report.findings:
             report = self._hand_over(report)
         if report.pull is not None:
-            report = self._publish(report, title, ready=decide(outcome, report).ready, summary=outcome.summary)
+            report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
             keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
         return report
+
+    def keep(self) -> bool:
+        """Commit what there is, and publish nothing; whether there is anything.  GitError, WorkError, DiskError."""
+        return self._commit(self.issue.title).changed
 
     def _commit(self, title: str) -> Report:
         message = render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
@@ -155,7 +162,7 @@ class Delivery:
                 text = path.read_text("utf-8")
         return replace(report, patch=text if self._fit(text) == text else "", patch_file=PATCH)
 
-    def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "") -> Report:
+    def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         try:
             self.publisher.check()
         except PolicyViolation as violation:
@@ -179,6 +186,7 @@ class Delivery:
         body = render(
             "pull_request",
             summary=self._fit(summary),
+            ended=ended,
             issue=self.issue,
             key=self.key,
             uuid=self.uuid,

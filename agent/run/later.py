@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.context import receipt_in
-from agent.errors import (
-    ForgeError,
-    GitKilled,
-    IssueUnreadable,
-    MakimonoError,
-    ModelUnreachable,
-    RateLimited,
-    RemoteAway,
-    RemoteRefused,
-    RepositoryMissing,
-)
+from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
+from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, State
 from agent.taskqueue import is_decided
 from agent.taskqueue.identity import hostname
 from agent.values import Outcome
@@ -36,29 +27,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.context import EffectStore, TaskContextManager
+    from agent.run.dispose import Disposition
     from agent.run.task_run import TaskRun
     from agent.taskqueue import Ledger, Row
     from agent.values import Status
 
-ATTEMPTS = 8
-FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
-"""How often a task that is not done is tried again, and how far apart tries are."""
-
-LONGEST_PAUSE = 3600.0
-"""Seconds of Retry-After that a task sits out in the queue; longer ones are of a limit per day."""
-
-PUBLISHING_HOURS = 72.0
-"""How long publishing is tried: long enough for a person to renew a token after a weekend."""
-
-SERVER = (ModelUnreachable, RateLimited)
-"""Of a model: nobody answers, or everybody asks too much, after every try of its client.  The night in which its server
-is updated, or shared by too many tasks, must not fail each task of that night."""
-
-OUTSIDE = (ForgeError, GitKilled, *SERVER, RemoteAway, RemoteRefused, RepositoryMissing)
-"""What may be over in a while."""
-
 TRIES = "tries"
 """The effect that counts them: attempts that a drain, an answer or a pause ended are none."""
+
+SILENT = (ModelUnreachable.code, ModelStalled.code)
+"""Of a model's server that said nothing, so that it may answer at any time."""
 
 MARK = "publishing"
 ANEW = "anew"
@@ -87,23 +65,18 @@ def is_asked(effects: EffectStore) -> None:
         effects.done(MARK, {})
 
 
-def may_wait(context: TaskContextManager, error: MakimonoError, outcome: Outcome | None) -> bool:
-    """Whether the task is given back.  `outcome` is the model's, None while it works.
-
-    A token that never let anybody in is told at once; one that did, and does no longer, is waited for.
-    """
-    if not isinstance(error, OUTSIDE) or isinstance(error, IssueUnreadable):
-        return False
-    if isinstance(error, RateLimited) and (error.retry_after or 0.0) > LONGEST_PAUSE:
-        return False
-    if outcome is not None:
-        kept = unpublished(context.get_effect_store())
-        return kept is None or clock.now() - kept.since < timedelta(hours=PUBLISHING_HOURS)
-    if isinstance(error, RemoteRefused | RepositoryMissing) and context.get_message_store().last_seq == 0:
-        return False
-    if context.attempt >= ATTEMPTS and not context.resumed:  # a folder that is always a new one counts nothing
-        return False
-    return _tries(context) + 1 < ATTEMPTS
+def state_of(context: TaskContextManager, outcome: Outcome | None) -> State:
+    """What `dispose` needs to know of the task.  `outcome` is what its work came to, None while the model works."""
+    effects = context.get_effect_store()
+    kept = unpublished(effects) if outcome is not None else None
+    return State(
+        outcome=outcome,
+        over=is_over(context),
+        begun=context.get_message_store().last_seq > 0,
+        tries=_tries(context),
+        waits=None if kept is None else clock.now() - kept.since,
+        lost=context.attempt >= ATTEMPTS and not context.resumed,  # a folder that is always new counts nothing
+    )
 
 
 def _tries(context: TaskContextManager) -> int:
@@ -153,45 +126,49 @@ def begin_anew(context: TaskContextManager) -> tuple[str, ...]:
 
 
 def give_back(
-    context: TaskContextManager, ledger: Ledger, error: MakimonoError, outcome: Outcome | None, run: TaskRun | None
+    context: TaskContextManager, ledger: Ledger, todo: Disposition, outcome: Outcome | None, run: TaskRun | None
 ) -> Status:
     """Back to the queue, with the reason in the row, unless that holds a decided end, which stays; the next try is
     later each time.  The row's status now: what a person asked meanwhile is done instead (`Ledger.release`)."""
-    tries = _tries(context)
-    answers = context.get_message_store().totals().llm_calls
-    context.get_effect_store().done(TRIES, {"tries": tries + 1, "answers": answers})
-    seconds = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**tries)
-    if isinstance(error, RateLimited):
-        seconds = max(seconds, error.retry_after or 0.0)
-    until = clock.now() + timedelta(seconds=seconds)
-    why = run.redact(str(error)) if run is not None else str(error)
-    said = why if why.endswith((".", "!", "?")) else f"{why}."
-    if outcome is not None:
-        effects = context.get_effect_store()
-        if unpublished(effects) is None:
-            effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
-        if ledger.requested(context.uuid) is None:
-            _say(
-                run, MARK, f"{said} It is tried again after {until:%Y-%m-%d %H:%M} UTC, without asking the model again."
-            )
-    elif isinstance(error, SERVER) and ledger.requested(context.uuid) is None:
-        _say(run, "drained", f"{said} It is tried again after {until:%Y-%m-%d %H:%M} UTC.")
-    context.set_columns(outcome=MARK if outcome else None, error_code=error.code, error_message=why)
+    effects = context.get_effect_store()
+    tries, answers = _tries(context), context.get_message_store().totals().llm_calls
+    effects.done(TRIES, {"tries": tries + 1, "answers": answers})
+    until = clock.now() + timedelta(seconds=todo.when)
+    why = run.redact(todo.why) if run is not None else todo.why
+    said = f"{why if why.endswith(('.', '!', '?')) else f'{why}.'} It is tried again after {until:%Y-%m-%d %H:%M} UTC"
+    if outcome is not None and unpublished(effects) is None:
+        keep(effects, outcome)
+    if ledger.requested(context.uuid) is None:
+        if outcome is not None:
+            _say(run, MARK, f"{said}, without asking the model again.")
+        elif not todo.silent:
+            _say(run, "drained", f"{said}.")
+    context.set_columns(outcome=MARK if outcome else None, error_code=todo.code, error_message=why)
     context.beat()
     return ledger.release(context.uuid, context.attempt, until)
 
 
+def keep(effects: EffectStore, outcome: Outcome) -> None:
+    """Make durable that the work came to this, and that only publishing is left."""
+    effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
+
+
 def kept_where(folder: Path) -> str:
-    """Where the commits of a task's folder are that were never published, for the last word about them."""
+    """Where the work of a task's folder is, for the last word about it; "" when there is none."""
     state = read_state(folder / "git")
-    there = folder.parent.parent / "completed" / folder.name / "git"
-    return f"What was committed is kept: branch {state.branch} in {there}." if state is not None else ""
+    if state is None:
+        return ""
+    there = folder.parent.parent / "completed" / folder.name
+    return (
+        f"What was done is kept: branch {state.branch} in {there / 'git'}, and what was not committed in "
+        f"{there / 'workspace'}."
+    )
 
 
 def try_now(ledger: Ledger) -> None:
     """Let everything that waits to be published, or told, or for its model's server, try at once."""
     for row in ledger.list("queued"):
-        if row.outcome == MARK or row.is_decided or row.error_code == ModelUnreachable.code:
+        if row.outcome == MARK or row.is_decided or row.error_code in SILENT:
             ledger.offer(row.uuid)
 
 

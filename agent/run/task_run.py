@@ -94,8 +94,14 @@ class TaskRun:
 
     # --- what touches the outside -----------------------------------------------------------------------------
 
-    def prepare(self) -> None:
-        """Issue, sandbox, mirror, work tree, set-up.  Idempotent: a resumed task finds its tree as it was."""
+    @property
+    def is_open(self) -> bool:
+        """Whether `prepare` has come as far as the work tree, so that what is in it can be delivered."""
+        return hasattr(self, "delivery")
+
+    def prepare(self, *, set_up: bool = True) -> None:
+        """Issue, sandbox, mirror, work tree, delivery, set-up.  Idempotent: a resumed task finds its tree as it was.
+        Without `set_up` no command can be run in the tree."""
         settings, base_dir = self.settings, self.settings.base_dir
         row = self.context.row
         self.parent = read_parent(settings, self.wiring.ledger, self.forge, row.get("parent_uuid"))
@@ -142,7 +148,7 @@ class TaskRun:
             )
         self.reports = self.workspace.reports
         self.workspace.open()
-        self.home = self._set_up()
+        self.home: Path | None = None
         self.publisher = Publisher(
             self.workspace,
             self.effects,
@@ -170,6 +176,8 @@ class TaskRun:
             publishing=self.publishing,
             pushes=self.begin.pushes,
         )
+        if set_up:
+            self.home = self._set_up()
 
     def _set_up(self) -> Path | None:
         """Run or copy `workspace.setup`; the home folder that commands get, None for an empty one."""
@@ -275,6 +283,7 @@ class TaskRun:
         """Build client, tools and window; write the first messages unless an earlier attempt did."""
         store = self.context.get_message_store()
         self.take_up()
+        self.events.on(self.progress)
         self.repetition = Repetition()
         self.model = make_client(
             self.settings,
@@ -319,8 +328,7 @@ class TaskRun:
     # --- the loop ---------------------------------------------------------------------------------------------
 
     def loop(self) -> Loop:
-        """The loop with its parts; the progress comment takes notes of its events."""
-        self.events.on(self.progress)
+        """The loop with its parts.  May be called again: the conversation goes on from its files."""
         return Loop(
             context=self.context,
             model=self.model,
@@ -365,8 +373,8 @@ class TaskRun:
 
     def hold(self) -> None:
         """Fenced when another attempt owns the task: called before each outside effect."""
-        step.check()
         if not self.resting:
+            step.check()
             self.context.check_held()
 
     def used(self) -> Used:

@@ -1,7 +1,14 @@
-"""A place with a tracker and a ledger."""
+"""A place with a tracker and a ledger, and a task in it that is claimed."""
 
 import pytest
+from first_commit import bare
+from llm_servers import Script
 from run_home import Place
+
+from agent.config import load
+from agent.forge import TaskFactory
+from agent.run.handler import TaskHandler
+from agent.run.wiring import Wiring
 
 
 @pytest.fixture
@@ -15,3 +22,27 @@ def place(tmp_path):
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def work(place):
+    """(place, handler, task) of issue 1 with a model that says `replies`; `extra` is configuration."""
+    made = []
+
+    def start(*replies, extra=""):
+        here = place(extra)
+        here.script = Script(*replies)
+        made.append(here.script)
+        config = here.folder / "config.yaml"
+        config.write_text(config.read_text().replace("http://127.0.0.1:9", here.script.url))
+        here.settings = load(config, environ={})
+        here.wiring = Wiring(here.settings, events=here.events)
+        bare(here.folder / "repo.git")
+        here.issue(1, label="coding agent processing")
+        claim = here.claim(1)
+        task = TaskFactory.from_dict({**here.key(1), "uuid": claim.uuid, "user": "alice"}, here.wiring.forges)
+        return here, TaskHandler(here.wiring, attempt=claim.attempt), task
+
+    yield start
+    for script in made:
+        script.close()

@@ -20,8 +20,7 @@ class Place:
         (folder / "config.yaml").write_text(
             "llm: {provider: openai, openai: {model: m, context_length: 32000, base_url: 'http://127.0.0.1:9/v1', api_key: key-of-the-test}}\n"
             "local: {tracker: tracker, repos: {default: repo.git}}\n"
-            "context_storage: {durability: none}\n"
-            "sandbox: {kind: none}\n" + extra
+            "context_storage: {durability: none}\n" + ("" if "sandbox:" in extra else "sandbox: {kind: none}\n") + extra
         )
         self.settings = load(folder / "config.yaml", environ={})
         self.said = []

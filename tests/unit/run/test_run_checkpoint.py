@@ -5,14 +5,10 @@ import threading
 import time
 
 import pytest
-from first_commit import bare
-from llm_servers import Script, call, says
+from llm_servers import call, says
 from run_home import UUID
 
-from agent.config import load
 from agent.errors import Fenced
-from agent.forge import TaskFactory
-from agent.run.handler import TaskHandler
 from agent.run.wiring import Wiring
 from agent.values import End, Status
 
@@ -25,30 +21,6 @@ def step(*more):
     """An answer that writes a file and says that a step of the plan is done."""
     calls = [call("write_file", {"path": "a.txt", "content": "a\n"}, "call_1"), call("update_plan", PLAN, "call_2")]
     return says("openai", "", [*calls, *more])
-
-
-@pytest.fixture
-def work(place):
-    """(place, handler, task) of issue 1 with a model that says `replies`."""
-    made = []
-
-    def start(*replies):
-        here = place()
-        here.script = Script(*replies)
-        made.append(here.script)
-        config = here.folder / "config.yaml"
-        config.write_text(config.read_text().replace("http://127.0.0.1:9", here.script.url))
-        here.settings = load(config, environ={})
-        here.wiring = Wiring(here.settings, events=here.events)
-        here.bare = bare(here.folder / "repo.git")
-        here.issue(1, label="coding agent processing")
-        claim = here.claim(1)
-        task = TaskFactory.from_dict({**here.key(1), "uuid": claim.uuid, "user": "alice"}, here.wiring.forges)
-        return here, TaskHandler(here.wiring, attempt=claim.attempt), task
-
-    yield start
-    for script in made:
-        script.close()
 
 
 def outside(here):

@@ -26,6 +26,7 @@ from agent.forge import TaskFactory
 from agent.observe import log
 from agent.run import later
 from agent.run.closing import move_leftovers, tell_untold
+from agent.run.dispose import ATTEMPTS
 from agent.run.handler import TaskHandler
 from agent.run.later import lies_elsewhere, try_now
 from agent.run.task_run import TaskRun
@@ -291,7 +292,7 @@ def test_a_model_that_stays_away_fails_the_task_at_last_and_the_person_is_told(w
             time.move(3600)
             if here.ledger.get(UUID % 1).status is Status.QUEUED:
                 attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
-    assert attempt == later.ATTEMPTS
+    assert attempt == ATTEMPTS
     assert here.ledger.get(UUID % 1).error_code == "model_unreachable"
     assert said(here).count(":final -->") == 1
 

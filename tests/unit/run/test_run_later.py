@@ -10,18 +10,9 @@ from run_home import UUID
 
 from agent import clock
 from agent.context import TaskContextManager
-from agent.errors import (
-    ForgeAccessRefused,
-    ForgeUnreachable,
-    GitError,
-    GitKilled,
-    IssueUnreadable,
-    PushRejected,
-    RemoteAway,
-    RemoteRefused,
-    RepositoryMissing,
-)
+from agent.errors import ForgeAccessRefused, ForgeUnreachable
 from agent.run import later
+from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, dispose
 from agent.run.supervisor import Supervisor
 from agent.taskqueue.identity import hostname
 from agent.values import End, Outcome, Status
@@ -52,31 +43,20 @@ def claimed(place):
         context.close()
 
 
-@pytest.mark.parametrize(
-    ("error", "begun", "waits"),
-    [
-        (ForgeUnreachable("away"), False, True),
-        (ForgeAccessRefused("401"), False, True),
-        (RemoteAway("away"), False, True),
-        (GitKilled("signal 9"), False, True),
-        (RemoteRefused("401"), False, False),
-        (RemoteRefused("401"), True, True),
-        (RepositoryMissing("404"), False, False),
-        (RepositoryMissing("404"), True, True),
-        (IssueUnreadable("gone"), True, False),
-        (PushRejected("protected"), True, False),
-        (GitError("corrupt"), True, False),
-    ],
-)
-def test_what_may_be_over_in_a_while_is_waited_for_while_the_model_works(claimed, error, begun, waits):
-    _, context = claimed(begun=begun)
-    assert later.may_wait(context, error, None) is waits
-    assert context.attempt == 1
+def todo(context, error, outcome=None):
+    return dispose(error, later.state_of(context, outcome))
+
+
+def give_back(here, context, error, outcome=None):
+    """What the handler does when the table says so."""
+    said = todo(context, error, outcome)
+    assert said.what == "requeue"
+    return later.give_back(context, here.ledger, said, outcome, None)
 
 
 def given_back_again(here, context):
     """Back to the queue, and claimed: the context of the next attempt."""
-    later.give_back(context, here.ledger, ForgeUnreachable("away"), None, None)
+    give_back(here, context, ForgeUnreachable("away"))
     context.close()
     here.ledger.offer(context.uuid)
     claim = here.ledger.claim(context.uuid, here.wiring.owner, 60)
@@ -85,29 +65,29 @@ def given_back_again(here, context):
 
 def test_while_the_model_works_it_is_waited_for_a_number_of_times_in_a_row(claimed):
     here, context = claimed(begun=True)
-    for _ in range(1, later.ATTEMPTS):
-        assert later.may_wait(context, ForgeUnreachable("away"), None)
+    for _ in range(1, ATTEMPTS):
+        assert todo(context, ForgeUnreachable("away")).what == "requeue"
         context = given_back_again(here, context)
-    assert not later.may_wait(context, ForgeUnreachable("away"), None)
-    assert later.may_wait(context, ForgeUnreachable("away"), DONE)  # and for days when only publishing is left
+    assert todo(context, ForgeUnreachable("away")).what == "fail"
+    assert todo(context, ForgeUnreachable("away"), DONE).what == "requeue"  # and for days when only publishing is left
     context.get_message_store().add_message("user", "Go on.")
     context.get_message_store().add_message("assistant", "I do.", usage={"prompt_tokens": 1, "completion_tokens": 1})
-    assert later.may_wait(context, ForgeUnreachable("away"), None), "it got on meanwhile"
+    assert todo(context, ForgeUnreachable("away")).what == "requeue", "it got on meanwhile"
     context.close()
 
 
 def test_attempts_that_a_drain_or_an_answer_ended_are_no_tries(claimed):
-    here, context = claimed(attempt=later.ATTEMPTS + 2, begun=True)
+    here, context = claimed(attempt=ATTEMPTS + 2, begun=True)
     context.resumed = True
     before = clock.now()
-    assert later.may_wait(context, ForgeUnreachable("away"), None)
-    later.give_back(context, here.ledger, ForgeUnreachable("away"), None, None)
+    assert todo(context, ForgeUnreachable("away")).what == "requeue"
+    give_back(here, context, ForgeUnreachable("away"))
     assert (clock.parse(here.ledger.get(UUID % 1).not_before) - before).total_seconds() < 90
 
 
 def test_a_task_whose_folder_is_always_new_is_not_tried_for_ever(claimed):
-    _, context = claimed(attempt=later.ATTEMPTS)
-    assert not later.may_wait(context, ForgeUnreachable("away"), None)
+    _, context = claimed(attempt=ATTEMPTS)
+    assert todo(context, ForgeUnreachable("away")).what == "fail"
 
 
 def test_the_row_says_why_it_waits_until_when_and_that_only_publishing_is_left(claimed):
@@ -115,7 +95,7 @@ def test_the_row_says_why_it_waits_until_when_and_that_only_publishing_is_left(c
     for _ in range(2):
         context = given_back_again(here, context)
     before = clock.now()
-    later.give_back(context, here.ledger, ForgeAccessRefused("401 Bad credentials"), DONE, None)
+    give_back(here, context, ForgeAccessRefused("401 Bad credentials"), DONE)
     row = here.ledger.get(UUID % 1)
     assert (row.status, row.outcome) == (Status.QUEUED, "publishing")
     assert (row.error_code, row.error_message) == ("forge_access", "401 Bad credentials")
@@ -131,7 +111,7 @@ def test_the_row_says_why_it_waits_until_when_and_that_only_publishing_is_left(c
 
 def test_while_the_model_works_the_row_says_why_and_keeps_no_outcome(claimed):
     here, context = claimed()
-    later.give_back(context, here.ledger, ForgeUnreachable("no connection"), None, None)
+    give_back(here, context, ForgeUnreachable("no connection"))
     row = here.ledger.get(UUID % 1)
     assert (row.status, row.outcome, row.error_code) == (Status.QUEUED, None, "forge_unreachable")
     assert later.unpublished(context.get_effect_store()) is None
@@ -143,7 +123,7 @@ def given_back(claimed):
 
     def make(hours=1.0, host="another"):
         here, context = claimed()
-        later.give_back(context, here.ledger, ForgeAccessRefused("401"), DONE, None)
+        give_back(here, context, ForgeAccessRefused("401"), DONE)
         row = here.ledger.get(UUID % 1)
         seen = clock.stamp(clock.now() - timedelta(hours=hours))
         statement = "UPDATE tasks SET not_before = NULL, hostname = :host, heartbeat_at = :seen"
@@ -168,10 +148,10 @@ def test_who_has_the_folder_publishes_whatever_its_host_is_called(given_back):
 
 
 def test_what_lies_elsewhere_is_left_until_its_host_was_not_heard_of_for_days(given_back):
-    here, row, folder = given_back(hours=later.PUBLISHING_HOURS - 1)
+    here, row, folder = given_back(hours=PUBLISHING_HOURS - 1)
     shutil.rmtree(folder)
     assert elsewhere(here, row)
-    seen = clock.stamp(clock.now() - timedelta(hours=later.PUBLISHING_HOURS))
+    seen = clock.stamp(clock.now() - timedelta(hours=PUBLISHING_HOURS))
     assert not elsewhere(here, replace(row, heartbeat_at=seen))
 
 

@@ -1,0 +1,216 @@
+"""An end by an error delivers what was done: a draft with the reason, and a retry goes on from it."""
+
+import subprocess
+
+import pytest
+from llm_servers import Reply, call, says
+from run_home import UUID
+
+from agent import clock
+from agent.config import load
+from agent.errors import (
+    AccessRefused,
+    AnswerUnreadable,
+    ContextOverflow,
+    ForgeError,
+    ModelNotFound,
+    QuotaExhausted,
+    RequestRefused,
+    SetupFailed,
+)
+from agent.forge import TaskFactory
+from agent.loop import Loop
+from agent.run.handler import TaskHandler
+from agent.run.wiring import Wiring
+from agent.values import End, Status
+
+WRITE = says("openai", "", [call("write_file", {"path": "a.txt", "content": "a\n"}, "call_1")])
+OTHER = says("openai", "", [call("write_file", {"path": "b.txt", "content": "b\n"}, "call_2")])
+FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."}, "call_3")])
+
+
+def refusal(status, message, **more):
+    return Reply({"error": {"message": message, **more}}, status)
+
+
+QUOTA = refusal(429, "You exceeded your current quota", code="insufficient_quota", type="insufficient_quota")
+TOO_LONG = refusal(
+    400,
+    "This model's maximum context length is 9 tokens, however you requested 99 tokens",
+    code="context_length_exceeded",
+)
+REFUSALS = [
+    (QUOTA, QuotaExhausted),
+    (refusal(401, "Incorrect API key"), AccessRefused),
+    (refusal(404, "The model `m` does not exist", code="model_not_found"), ModelNotFound),
+    (refusal(400, "Unsupported parameter"), RequestRefused),
+    (Reply(b"<html>hello</html>", 200, {"Content-Type": "text/html"}), AnswerUnreadable),
+]
+
+
+def tracker(here, name):
+    return (here.folder / "tracker" / name).read_text()
+
+
+def pulls(here):
+    return [one.read_text() for one in sorted((here.folder / "tracker").glob("pulls/*.md"))]
+
+
+def said(here):
+    return tracker(here, "issues/1.comments.jsonl")
+
+
+def git(here, *args):
+    return subprocess.check_output(["git", "-C", here.folder / "repo.git", *args], text=True)
+
+
+def is_a_draft_with_the_reason(here, code, words):
+    row = here.ledger.get(UUID % 1)
+    assert (row.status, row.error_code) == (Status.FAILED, code)
+    (pull,) = pulls(here)
+    assert "draft: true" in pull
+    assert f"**Not finished** ({code})" in pull
+    assert words in pull
+    assert git(here, "show", f"{row.branch}:a.txt") == "a\n"
+    assert row.url
+    assert f"The task could not be done ({code})" in said(here)
+    assert "Draft: " in said(here)
+    assert "it goes on from this branch" in said(here)
+    assert said(here).count(":final -->") == 1
+    assert "coding agent failed" in tracker(here, "issues/1.md")
+
+
+@pytest.mark.parametrize(("reply", "error"), REFUSALS, ids=[error.code for _, error in REFUSALS])
+def test_what_was_done_before_the_model_refused_is_shown_as_a_draft(work, reply, error):
+    here, handler, task = work(WRITE, reply)
+    with pytest.raises(error) as raised:
+        handler.handle(task)
+    assert handler.failed
+    is_a_draft_with_the_reason(here, error.code, str(raised.value)[:40])
+
+
+def test_so_it_is_before_a_prompt_that_does_not_fit(work):
+    here, handler, task = work(WRITE, TOO_LONG)
+    with pytest.raises(ContextOverflow):
+        handler.handle(task)
+    is_a_draft_with_the_reason(here, here.ledger.get(UUID % 1).error_code, "")
+
+
+def test_so_it_is_before_a_bug_of_ours(work, monkeypatch):
+    here, handler, task = work(WRITE, FINISH)
+    turns = iter(range(9))
+    turn = Loop.turn
+
+    def breaks(loop):
+        return turn(loop) if next(turns) == 0 else 1 // 0
+
+    monkeypatch.setattr(Loop, "turn", breaks)
+    with pytest.raises(ZeroDivisionError):
+        handler.handle(task)
+    is_a_draft_with_the_reason(here, "bug", "division")
+
+
+def test_a_retry_goes_on_from_the_branch(work):
+    here, handler, task = work(WRITE, QUOTA)
+    with pytest.raises(QuotaExhausted):
+        handler.handle(task)
+    first = here.ledger.get(UUID % 1)
+    uuid = here.ledger.put(here.key(1), uuid=UUID % 2, user="alice", parent_uuid=first.uuid)
+    claim = here.ledger.claim(uuid, here.wiring.owner, 60)
+    here.script.replies = [OTHER, FINISH]
+    here.forge.move_label(task.get_task_key(), "processing")
+    task = TaskFactory.from_dict({**here.key(1), "uuid": uuid, "user": "alice"}, here.wiring.forges)
+    assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
+    assert here.ledger.get(uuid).branch == first.branch
+    assert git(here, "ls-tree", "--name-only", first.branch).split() == ["a.txt", "b.txt"]
+    (pull,) = pulls(here)
+    assert "draft: false" in pull
+    assert "Not finished" not in pull
+
+
+def test_when_it_cannot_be_published_the_first_error_stays_and_the_work_waits(work):
+    here, handler, task = work(WRITE, QUOTA)
+    (here.folder / "tracker" / "pulls").write_text("in the way")  # no pull request can be looked up or opened
+    with pytest.raises(QuotaExhausted):
+        handler.handle(task)
+    row = here.ledger.get(UUID % 1)
+    assert (row.status, row.outcome, row.error_code) == (Status.QUEUED, "publishing", ForgeError.code)
+    assert not handler.failed
+    (here.folder / "tracker" / "pulls").unlink()
+    asked = len(here.script.asked)
+    with clock.use(clock.FakeClock(clock.parse(row.not_before))):
+        claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
+    handler = TaskHandler(here.wiring, attempt=claim.attempt)
+    assert handler.handle(task).end is End.FAILED
+    assert handler.failed
+    assert len(here.script.asked) == asked
+    is_a_draft_with_the_reason(here, "quota_exhausted", "You exceeded your current quota")
+
+
+def test_what_may_not_go_out_is_held_back_at_such_an_end_too(work):
+    leak = says("openai", "", [call("write_file", {"path": "a.txt", "content": "key-of-the-test\n"}, "call_1")])
+    here, handler, task = work(leak, QUOTA)
+    with pytest.raises(QuotaExhausted):
+        handler.handle(task)
+    row = here.ledger.get(UUID % 1)
+    assert (row.status, row.error_code, row.url) == (Status.FAILED, "quota_exhausted", None)
+    assert pulls(here) == []
+    assert git(here, "for-each-ref", "--format=%(refname:short)").split() == ["main"]
+    assert "**Not published:** what changed was held back." in said(here)
+    assert "key-of-the-test" not in said(here)
+
+
+def test_nothing_is_delivered_where_nothing_was_done(work):
+    here, handler, task = work(QUOTA)
+    with pytest.raises(QuotaExhausted):
+        handler.handle(task)
+    assert pulls(here) == []
+    assert here.ledger.get(UUID % 1).branch is None
+    assert "The task could not be done (quota_exhausted)" in said(here)
+
+
+def test_a_task_that_a_person_stops_says_where_its_work_is(work):
+    place = {}
+
+    def stops(_):
+        place["here"].ledger.request(UUID % 1, "stop")
+        place["handler"].run.control.hurry()
+        return OTHER
+
+    here, handler, task = work(WRITE, stops)
+    place |= {"here": here, "handler": handler}
+    assert handler.handle(task).end is End.STOPPED
+    row = here.ledger.get(UUID % 1)
+    folder = here.settings.base_dir / "completed" / row.uuid / "git"
+    assert f"What was done is kept: branch makimono/1-{row.uuid[:8]} in {folder}" in said(here)
+    branch = f"makimono/1-{row.uuid[:8]}"
+    shown = subprocess.check_output(["git", f"--git-dir={folder}", "ls-tree", "--name-only", branch], text=True)
+    assert shown.split() == ["a.txt", "b.txt"]
+    assert pulls(here) == []
+
+
+def test_a_task_that_is_stopped_before_it_did_anything_has_nothing_to_say_of_it(work):
+    here, handler, task = work(FINISH)
+    here.ledger.request(UUID % 1, "stop")
+    assert handler.handle(task).end is End.STOPPED
+    assert "is kept" not in said(here)
+
+
+def test_a_set_up_that_fails_after_a_resume_delivers_what_an_earlier_attempt_did(work):
+    place = {}
+
+    def drains(_):
+        place["handler"].drain()
+        return WRITE
+
+    here, handler, task = work(drains, extra="sandbox: {kind: bubblewrap}\n")
+    place["handler"] = handler
+    assert handler.handle(task).end is End.DRAINED
+    config = here.folder / "config.yaml"
+    config.write_text(config.read_text() + "workspace: {setup: {command: 'echo no such package; exit 3'}}\n")
+    wiring = Wiring(load(config, environ={}), events=here.events)
+    claim = wiring.ledger.claim(UUID % 1, wiring.owner, 60)
+    with pytest.raises(SetupFailed):
+        TaskHandler(wiring, attempt=claim.attempt).handle(task)
+    wiring.close()
+    is_a_draft_with_the_reason(here, "setup_failed", "no such package")
