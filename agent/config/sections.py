@@ -173,7 +173,9 @@ class Setup(Section):
     network: bool = Field(default=False, description="Whether the command may use the network.")
     env: dict[Text, str] = Field(default={}, description="Environment variables of the command; never a secret.")
     cache_key_files: tuple[Text, ...] = Field(
-        default=(), description="Files of the repository whose change makes the cache stale."
+        default=(),
+        description="Files that the command depends on, for work on the default branch; empty, and for any other: all "
+        "files of the base commit.",
     )
     timeout: Number = Field(default=1800, gt=0, description="Seconds that the command may take.")
 

@@ -14,8 +14,10 @@ import os
 import platform
 import posixpath
 import stat
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,7 +30,6 @@ from agent.work.verify import tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from agent.config.sections import Setup
     from agent.config.settings import Settings
@@ -41,16 +42,10 @@ if TYPE_CHECKING:
     _Names = dict[str, "_Names"]
     Run = Callable[[str, Path, Path, bool, Mapping[str, str], float], Finished]
 
-VERSION = 1
+VERSION = 2
 """Raised when what a cached entry holds changes its meaning."""
 
-KEY_FILES = (
-    *("requirements*.txt", "constraints*.txt", "pyproject.toml", "setup.py", "setup.cfg", "Pipfile", "*.lock"),
-    *("package.json", "package-lock.json", "npm-shrinkwrap.json", "pnpm-lock.yaml", "go.mod", "go.sum", "Cargo.toml"),
-    *("Gemfile", "composer.json", "pom.xml", "*.gradle", "*.gradle.kts", "mix.exs", "Package.swift", ".tool-versions"),
-    *("environment.yml", "environment.yaml", ".python-version", ".nvmrc"),
-)
-"""Without `cache_key_files`: what names dependencies in the usual languages."""
+OS_RELEASE = Path("/etc/os-release")
 
 MANY = 1000
 
@@ -158,24 +153,47 @@ def _must_be_ok(report: SetupReport) -> None:
 
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
-    """What a cached set-up depends on, as 32 hex digits: repository, command, environment, key files of the base."""
-    patterns = section.cache_key_files or KEY_FILES
+    """All that a cached set-up depends on, as 32 hex digits: repository, command, environment, this system, and the
+    tree of the base commit.
+
+    A command may read any file of the tree (`sh setup.sh`).  `cache_key_files` says that it reads those only, which is
+    believed of the default branch: what another branch holds, anybody may have written who can push one.
+    """
+    facts: dict[str, Any] = {
+        "version": VERSION,
+        "machine": platform.machine(),
+        "system": _system(),
+        "repository": str(mirror.path.relative_to(mirror.base_dir)),
+        "command": section.command,
+        "network": section.network,
+        "env": dict(section.env),
+    }
+    if section.cache_key_files and workspace.base == mirror.default_branch():
+        facts |= {"branch": workspace.base, "files": _key_files(section.cache_key_files, workspace)}
+    else:
+        wanted = f"{workspace.base_commit}^{{tree}}"
+        facts["tree"] = git("rev-parse", "--verify", wanted, git_dir=workspace.git_dir).output.decode().strip()
+    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def _key_files(patterns: Sequence[str], workspace: Workspace) -> list[list[str]]:
+    """Path, mode and object of the files of the base commit that the patterns name."""
     done = git("ls-tree", "-r", "-z", str(workspace.base_commit), git_dir=workspace.git_dir)
     files = []
     for line in done.output.decode("utf-8", "surrogateescape").split("\0"):
         meta, _, path = line.partition("\t")
         if path and any(_matches(path, pattern) for pattern in patterns):
             files.append([path.encode("utf-8", "surrogateescape").hex(), meta])
-    facts = {
-        "version": VERSION,
-        "machine": platform.machine(),
-        "repository": str(mirror.path.relative_to(mirror.base_dir)),
-        "command": section.command,
-        "network": section.network,
-        "env": dict(section.env),
-        "files": files,
-    }
-    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+    return files
+
+
+def _system() -> str:
+    """Which system the command runs on: what it installs may be built for its libraries and this Python."""
+    try:
+        release = OS_RELEASE.read_text("utf-8", "replace")
+    except OSError:
+        release = ""
+    return f"{sys.base_prefix} {platform.python_version()}\n{release}"
 
 
 def _matches(path: str, pattern: str) -> bool:

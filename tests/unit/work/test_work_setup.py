@@ -175,26 +175,57 @@ def test_a_build_that_was_cut_off_is_done_again(source, make_workspace):
     assert not (workspace.tree / "half").exists()
 
 
-def test_key_files_of_the_base_and_the_command_decide(source, make_workspace):
+def test_whatever_the_result_depends_on_is_in_the_key(source, make_workspace, tmp_path, monkeypatch):
     source.write("sub/requirements-dev.txt", "pytest\n")
     source.commit()
     one = make_workspace(source, uuid="one")
+    source.commit("the same tree in another commit")
+    same = make_workspace(source, uuid="same")
     source.write("src/app.py", "changed = 1\n")
     source.commit()
     two = make_workspace(source, uuid="two")
     source.write("sub/requirements-dev.txt", "pytest>9\n")
     source.commit()
     three = make_workspace(source, uuid="three")
+    source.git("checkout", "-q", "-b", "release")
+    source.commit()
+    source.git("checkout", "-q", "main")
+    branch = make_workspace(source, uuid="branch", base="release")
 
     def key(workspace, command="c", **fields):
         return setting_up.cache_key(settings(command, **fields).workspace.setup, workspace.mirror, workspace)
 
-    assert key(one) == key(two) != key(three)
+    assert key(one) == key(same)
+    assert len({key(one), key(two), key(three)}) == 3, "the command may read any file"
     assert key(one) != key(one, "d")
     assert key(one) != key(one, network=True)
     assert key(one) != key(one, env={"A": "1"})
-    assert key(one, cache_key_files=("src/*.py",)) != key(two, cache_key_files=("src/*.py",))
-    assert key(two, cache_key_files=("src/*.py",)) == key(three, cache_key_files=("src/*.py",))
+    assert key(three) == key(branch)
+    named = {"cache_key_files": ("requirements*.txt",)}
+    assert key(one, **named) == key(two, **named) != key(three, **named), "the operator says that it reads no other"
+    assert key(three, **named) != key(branch, **named) == key(branch), "which is believed of the default branch only"
+    before = key(one)
+    (tmp_path / "os-release").write_text("ID=another\n")
+    monkeypatch.setattr(setting_up, "OS_RELEASE", tmp_path / "os-release")
+    assert key(one) != before
+
+
+@pytest.mark.parametrize("named", [(), ("requirements.txt",)])
+def test_a_branch_with_another_script_feeds_nothing_to_tasks_on_the_default_branch(source, make_workspace, named):
+    source.write("requirements.txt", "pytest\n")
+    source.write("setup.sh", "mkdir node_modules; echo good | tee node_modules/i.js > $HOME/profile\n")
+    source.commit()
+    source.git("checkout", "-q", "-b", "evil")
+    source.write("setup.sh", "mkdir node_modules; echo evil | tee node_modules/i.js > $HOME/profile\n")
+    source.commit()
+    source.git("checkout", "-q", "main")
+    runs = Runs()
+    for number, (base, expected) in enumerate((("evil", "evil"), ("main", "good"), ("evil", "evil"), (None, "good"))):
+        workspace = make_workspace(source, uuid=f"task-{number}", base=base)
+        report = put(workspace, "sh setup.sh", runs=runs, fields={"cache_key_files": named})
+        assert report.cached == (number > 1)
+        assert (workspace.tree / "node_modules/i.js").read_text() == f"{expected}\n"
+        assert (workspace.context_dir / "home/profile").read_text() == f"{expected}\n"
 
 
 def test_what_the_set_up_makes_is_not_taken_for_work_of_the_task(source, make_workspace):
