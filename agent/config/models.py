@@ -38,7 +38,7 @@ class Provider(Section):
         " DEFAULT_MAX_TOKENS or 4096.",
     )
     max_output_tokens: Whole | None = Field(
-        default=None, ge=1, description="Most tokens of one answer; empty: the server decides."
+        default=None, ge=1, description="Most tokens of one answer; empty: 8192, at most a quarter of the window."
     )
     base_url: ServerUrl = Field(default="", description="Address of the server; `endpoint` is the same key.")
     api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")

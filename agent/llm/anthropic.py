@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from agent.values import Json, Span
 
 VERSION = "2023-06-01"
-MOST = 8_192  # `max_tokens` is required; this where nothing is configured or reserved
 
 
 class AnthropicClient(ChatClient):
@@ -37,8 +36,7 @@ class AnthropicClient(ChatClient):
 
     def parameters(self, output: int) -> Json:
         """What stands before tools and system, always in this order."""
-        most = output or min(MOST, self.quarter)
-        return {"model": self.model, "max_tokens": min(most, self.most_output or most), "stream": True}
+        return {"model": self.model, "max_tokens": output, "stream": True}
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""

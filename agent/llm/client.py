@@ -58,6 +58,10 @@ MOST_OUTPUT = re.compile(
     r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
 )
 """How servers say, in lower case, what a model writes at most."""
+LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
+SHORTEST = 16  # tokens; a number below is no limit of an answer
+MOST = 8_192
+"""Tokens of an answer where neither the configuration nor a plan says."""
 READ = 1 << 16
 KEPT = "kept.json"
 NO_SUCH_PATH = (404, 405)
@@ -101,6 +105,7 @@ class ChatClient(ABC):
         self.lines = Lines()
         self.alternate = False  # learnt: this template counts turns
         self.most_output = 0  # learnt: what the model can write at most
+        self._asked_output = 0  # the longest answer that the newest request allowed
         self._window: int | None = None  # what the server has loaded, once it was asked
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
@@ -163,10 +168,7 @@ class ChatClient(ABC):
         if error.status in NO_SUCH_PATH:
             return not self._is_about_the_model(error) and self.next_base()
         if isinstance(error, RequestRefused):
-            if self.most_output or (found := MOST_OUTPUT.search(words)) is None:
-                return False
-            self.most_output = int(found[str(found.lastgroup)])
-            return True
+            return self._lower_output(error)
         if (
             isinstance(error, HistoryRefused)
             and "alternat" in words
@@ -176,6 +178,20 @@ class ChatClient(ABC):
             self.alternate = True
             return True
         return False
+
+    def _lower_output(self, error: RequestRefused) -> bool:
+        """Learn from a refusal how long an answer may be: by known words, else by the largest number in it that is less
+        than what was asked for."""
+        words = str(error).lower()
+        if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):
+            return False
+        known = MOST_OUTPUT.search(words)
+        named = [int(known[str(known.lastgroup)])] if known else [int(one) for one in re.findall(r"\d+", error.quote)]
+        less = [one for one in named if SHORTEST <= one < self._asked_output]
+        if not less:
+            return False
+        self.most_output = max(less)
+        return True
 
     def judge(self, answer: Answer, plan: Plan | None) -> None:  # noqa: B027 - most servers tell themselves
         """Raise when an answer that looks whole must not be used; without a plan it is that to a summary request."""
@@ -361,12 +377,13 @@ class ChatClient(ABC):
         return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
 
     def output(self, wanted: int) -> int:
-        """The most tokens of an answer, 0 for no limit: the less of what the plan reserves and what is configured.
-        Without a plan's word (summaries) what is configured may be more than has room beside a prompt."""
+        """The most tokens of an answer: the less of what the plan reserves and what is configured.  Without a plan's
+        word (summaries) what is configured may be more than has room beside a prompt."""
         most = self.keys.max_output_tokens or 0
         if wanted <= 0:
-            wanted = min(most, self.quarter)
-        return min(wanted, most or wanted, self.most_output or wanted)
+            wanted = min(most or MOST, self.quarter)
+        self._asked_output = min(wanted, most or wanted, self.most_output or wanted)
+        return self._asked_output
 
     @cached_property
     def configured(self) -> int:

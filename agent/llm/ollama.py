@@ -68,9 +68,7 @@ class OllamaClient(ChatClient):
 
     def header(self, output: int, *, tools: bool) -> bytes:
         """Everything before the first message."""
-        options: Json = {"num_ctx": self.loaded_window()}
-        if output:
-            options["num_predict"] = output
+        options: Json = {"num_ctx": self.loaded_window(), "num_predict": output}
         fields = {"model": self.model, "stream": True, "truncate": False, "shift": False, "options": options}
         return wire_openai.header(fields, self.offered if tools else b"")
 

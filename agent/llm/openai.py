@@ -58,7 +58,7 @@ class OpenAIClient(ChatClient):
         fields: Json = {"model": self.model, "stream": True}
         if self.asks_usage:
             fields["stream_options"] = {"include_usage": True}
-        if output:
+        if self.limit_key:
             fields[self.limit_key] = output
         return fields
 
@@ -99,8 +99,9 @@ class OpenAIClient(ChatClient):
             if self.asks_usage and "stream_options" in words:
                 self.asks_usage = False
                 return True
-            if not self._swapped and NOT_TAKEN.search(words) and re.search(rf"\b{self.limit_key}\b", words):
-                self.limit_key = "max_tokens" if self.limit_key == "max_completion_tokens" else "max_completion_tokens"
+            if self.limit_key and NOT_TAKEN.search(words) and re.search(rf"\b{self.limit_key}\b", words):
+                others = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+                self.limit_key = "" if self._swapped else others.get(self.limit_key, "")
                 self._swapped = True
                 return True
         elif isinstance(error, HistoryRefused) and not self.no_null and NO_NULL.search(words):

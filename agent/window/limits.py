@@ -34,8 +34,9 @@ class Limits:
     """What one request may be, in tokens.
 
     `reserve` is kept free for the answer, `margin` for errors of counting; `input_limit` is the most that is sent,
-    tools included; past `compress_at` it is time to compact.  `output` is what the request asks as its longest answer,
-    0 when the configuration names none.  `sources` are the candidates of `window`, the deciding one first.
+    tools included; past `compress_at` it is time to compact.  `output` is what the request asks as its longest answer:
+    what is configured, else the reserve, so that an answer without an end is cut where its room ends.  `sources` are
+    the candidates of `window`, the deciding one first.
     """
 
     window: int
@@ -103,7 +104,7 @@ class Limits:
             margin=margin,
             input_limit=input_limit,
             compress_at=max(1, min(int(window * threshold), int(input_limit * COMPRESS_SHARE))),
-            output=min(max_output_tokens, reserve) if max_output_tokens else 0,
+            output=min(max_output_tokens or reserve, reserve),
             sources=ordered,
         )
 
@@ -112,9 +113,9 @@ class Limits:
         least, *others = self.sources
         lines = [f"window {self.window:,} tokens: {least[0]}"]
         lines += [f"  not {size:,}: {name}" for name, size in others]
-        asked = "the configured limit" if self.output else "no limit is configured"
+        most = f"max_output_tokens, else {UNKNOWN_OUTPUT:,}, at most a quarter of the window"
         lines += [
-            f"answer {self.reserve:,} kept free ({asked}; at most a quarter of the window)",
+            f"answer {self.reserve:,} kept free, and no more asked for ({most})",
             f"input at most {self.input_limit:,}; {self.margin:,} kept for errors of counting",
             f"compacts above {self.compress_at:,}",
         ]

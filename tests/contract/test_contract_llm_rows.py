@@ -313,9 +313,9 @@ def test_an_answer_with_just_as_many_tokens_as_were_allowed_was_cut_whatever_the
     assert client.last.finish_reason == ("stop" if wire == "ollama" else "tool_calls")
 
 
-def test_without_a_limit_in_the_plan_a_learnt_window_keeps_the_answer_short(talk):
-    """Anthropic's `max_tokens` cannot be left out; what an error taught is in the plan's limit."""
-    client, store, server = talk("anthropic", says("anthropic", "hello"), context_length=200_000)
+def test_an_answer_is_limited_where_nothing_is_configured_and_a_learnt_window_keeps_it_short(talk, wire):
+    """A model that finds no end would write until the window is full; what an error taught is in the plan's limit."""
+    client, store, server = talk(wire, says(wire, "hello"), context_length=200_000)
     span = Span(store.get_current_context_file())
     client.get_response(Plan((span,), limit=140_000))
     store.add_message("user", "And now?")

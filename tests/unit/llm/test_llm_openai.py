@@ -97,7 +97,7 @@ def test_without_tools_there_is_no_key_for_them(talk):
     store.add_message("user", "u")
     client.get_response()
     assert "tools" not in server.asked[0].json
-    assert "max_tokens" not in server.asked[0].json
+    assert server.asked[0].json["max_tokens"] == 2048, "a quarter of the window, where nobody says more"
 
 
 def test_system_is_the_role_of_the_system_prompt_everywhere(talk):
@@ -134,14 +134,22 @@ def test_a_limit_that_is_not_supported_is_swapped_once_and_remembered(talk):
     assert limits == [{"max_tokens"}, {"max_completion_tokens"}, {"max_completion_tokens"}]
 
 
-def test_a_limit_that_is_refused_under_both_names_is_an_error(talk):
-    client, store, server = talk(
-        refusal("Unsupported parameter: max_tokens max_completion_tokens", "unsupported_parameter")
-    )
+def test_a_limit_that_is_refused_under_both_names_is_left_out_and_then_it_is_an_error(talk):
+    words = "Unsupported parameter: max_tokens max_completion_tokens"
+    client, store, server = talk(refusal(words, "unsupported_parameter"))
     store.add_message("user", "u")
     with pytest.raises(RequestRefused):
         client.get_response(plan_of(store, output=100))
-    assert len(server.asked) == 2
+    names = [{"max_tokens", "max_completion_tokens"} & set(request.json) for request in server.asked]
+    assert names == [{"max_tokens"}, {"max_completion_tokens"}, set()]
+    assert json.loads(server.asked[-1].body)["messages"]
+
+
+def test_a_limit_that_is_refused_in_unknown_words_is_lowered_to_the_number_in_them(talk):
+    client, store, server = talk(refusal("max_tokens: 1024 is our ceiling, you sent 2048", "E7"), says("openai", "x"))
+    store.add_message("user", "u")
+    assert client.get_response()[0] == "x"
+    assert [request.json["max_tokens"] for request in server.asked] == [2048, 1024]
 
 
 def test_a_limit_over_what_the_model_writes_is_lowered_and_remembered(talk):
