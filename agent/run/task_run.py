@@ -199,7 +199,8 @@ class TaskRun:
         if report.changed:
             self.reports.append(f"{report.note}: {', '.join(report.changed[:5])}")
         if not report.ok:
-            raise SetupFailed(f"`workspace.setup` did not work: {report.note}\n\n{report.output}")
+            message = f"`workspace.setup` did not work: {report.note}\n\n{report.output}"
+            raise SetupFailed(message, network=report.network)
         return home if home.is_dir() else None
 
     def _run_setup(

@@ -25,7 +25,7 @@ import orjson
 from agent import clock, disk, filetree, treecopy
 from agent.errors import ConfigError, SetupFailed, WorkError
 from agent.gitcmd import git
-from agent.work import gitdir, tree
+from agent.work import gitdir, outage, tree
 from agent.work.verify import tail
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class SetupReport:
     """What became of the set-up.
 
     `ok` is False when the command failed; `cached` when nothing had to be run; `note` is one line for a person;
-    `output` the end of what the command printed; `changed` tracked files that it changed, which are not carried over.
+    `output` the end of what the command printed; `changed` tracked files that it changed, which are not carried over;
+    `network` whether it failed because somebody on the network was not reached.
     """
 
     ok: bool
@@ -65,6 +66,7 @@ class SetupReport:
     duration: float = 0.0
     output: str = ""
     changed: tuple[str, ...] = ()
+    network: bool = False
 
 
 def prepare(
@@ -120,7 +122,7 @@ def again(
     if not relocatable:
         place.switch(workspace.base_commit)
         done = run(section.command, place.tree, place.home, section.network, dict(section.env), section.timeout)
-        _must_be_ok(_report(section, done, []))
+        _must_be_ok(_report(section, done, [], online=True))
         place.switch(commit)
         return
     key = workspace.state.setup
@@ -149,7 +151,8 @@ def _cached(section: Setup, workspace: Workspace, run: Run, key: str) -> tuple[P
 
 def _must_be_ok(report: SetupReport) -> None:
     if not report.ok:
-        raise SetupFailed(f"`workspace.setup`, which the check needs, did not work: {report.note}\n\n{report.output}")
+        message = f"`workspace.setup`, which the check needs, did not work: {report.note}\n\n{report.output}"
+        raise SetupFailed(message, network=report.network)
 
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
@@ -215,7 +218,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
             tree.give(scratch, workspace.owner_uid)
             tree.give(home, workspace.owner_uid)
         done = run(section.command, scratch, home, section.network, dict(section.env), section.timeout)
-        report = _report(section, done, _changed(scratch, workspace, index))
+        report = _report(section, done, _changed(scratch, workspace, index), online=section.network)
         if report.ok:
             tracked = _by_folder(_names(git("ls-files", "-z", **places).output))
             unknown = [name for name in _unknown(scratch, workspace, index) if not _holds(tracked, name)]
@@ -249,7 +252,7 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
     disk.make_dir(home)
     done = run(section.command, workspace.tree, home, section.network, dict(section.env), section.timeout)
     changed = _changed(workspace.tree, workspace, {})
-    report = _report(section, done, changed)
+    report = _report(section, done, changed, online=True)
     if changed:
         names = b"".join(os.fsencode(name) + b"\0" for name in changed)
         places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": workspace.tree}
@@ -260,7 +263,8 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
     return report
 
 
-def _report(section: Setup, done: Finished, changed: list[str]) -> SetupReport:
+def _report(section: Setup, done: Finished, changed: list[str], *, online: bool) -> SetupReport:
+    """What became of a command; `online`: it had a network, which alone makes it worth another try."""
     if done.timed_out:
         note = f"the set-up was ended after {done.duration:.0f} s (workspace.setup.timeout)"
     elif done.returncode != 0:
@@ -269,9 +273,14 @@ def _report(section: Setup, done: Finished, changed: list[str]) -> SetupReport:
         note = f"the set-up ran in {done.duration:.1f} s"
     if changed:
         note += f"; it changed {len(changed)} tracked file(s), which are not carried over"
+    ok = done.returncode == 0 and not done.timed_out
+    network = not ok and online and outage.is_of_the_network(done.output)
+    if network:
+        note += ": somebody on the network was not reached"
     return SetupReport(
-        ok=done.returncode == 0 and not done.timed_out,
+        ok=ok,
         note=note,
+        network=network,
         command=section.command,
         duration=done.duration,
         output=tail(done.output),
