@@ -138,7 +138,8 @@ class Answer:
     """One whole answer of a model, after its last byte.
 
     `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
-    `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.
+    `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.  `fields` are what only the server
+    understands and may want back with the message (reasoning, signatures), `call_fields` the same for each of `calls`.
     """
 
     text: str
@@ -147,6 +148,8 @@ class Answer:
     usage: Usage | None = None
     model: str = ""
     reasoning: str = ""
+    fields: Json = field(default_factory=dict)
+    call_fields: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +252,9 @@ class Messages(Protocol):
         kind: str | None = None,
         usage: Usage | None = None,
         finish_reason: str | None = None,
+        provider_fields: Mapping[str, Any] | None = None,
     ) -> int:
-        """Append; returns `seq`."""
+        """Append; returns `seq`.  `provider_fields`: what only the answering server understands, where it gave some."""
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:

@@ -12,18 +12,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from agent.llm.fields import DEEPEST, is_shallow, merge, sound
+from agent.llm.thoughts import split_thoughts
 from agent.store.text import fit, fit_json
 from agent.values import Answer, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from agent.values import Json
 
 SHOWN = 2_000  # characters of unreadable arguments that are kept
-DEEPEST = 100  # objects and lists inside each other; orjson writes 254, and a record has some of its own
 MOST_TOKENS = 10**12  # a count beyond that is none: no window is as long, and rows hold 64 bits
-GOOD_ID = re.compile(r"^[A-Za-z0-9_.:-]{1,64}$")
+GOOD_ID = re.compile(r"^[\x21-\x7e]{1,4096}$")
+"""Ids that can stand in a history.  A gateway may hide a signature in a long one, so it is kept as it is; what a wire
+does not take is translated on the way out (`ids.py`)."""
 
 
 @dataclass
@@ -34,6 +37,25 @@ class CallDraft:
     name: str = ""
     pieces: list[str] = field(default_factory=list)
     ready: Any = None  # arguments that came as an object
+    fields: Json = field(default_factory=dict)  # what the server wants back with this call
+    again: bool = False  # begun where a whole call of the same name stood: without arguments it is only its echo
+
+    def has_arguments(self) -> bool:
+        """Whether anything of the arguments came."""
+        return self.ready is not None or any(piece.strip() for piece in self.pieces)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments that came so far are a JSON object."""
+        if self.ready is not None:
+            return True
+        last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
+        return last.rstrip().endswith("}") and isinstance(read_arguments("".join(self.pieces)), dict)
+
+    def is_same(self, arguments: Any) -> bool:
+        """Whether these are the arguments that came already."""
+        return bool(arguments) and read_arguments_of(arguments) == read_arguments_of(
+            self.ready if self.ready is not None else "".join(self.pieces)
+        )
 
 
 @dataclass
@@ -47,6 +69,7 @@ class Draft:
     usage: Usage | None = None
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
+    fields: Json = field(default_factory=dict)  # what the server wants back with the message
 
     def say(self, content: Any) -> None:
         """Take content in: text, None, or a list of parts (text, refusal, thinking)."""
@@ -60,7 +83,8 @@ class Draft:
     def _part(self, part: Mapping[str, Any]) -> None:
         if part.get("type") in ("thinking", "reasoning"):
             inner = part.get("thinking") or part.get("text")
-            self.think(inner if isinstance(inner, str) else None)
+            for piece in inner if isinstance(inner, list) else [inner]:  # Mistral: a list of text parts
+                self.think(piece.get("text") if isinstance(piece, dict) else piece)
         else:
             self.say(next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None))
 
@@ -69,50 +93,90 @@ class Draft:
         if isinstance(text, str):
             self.reasoning.append(text)
 
-    def fragment(self, place: Any, call_id: Any, name: Any, arguments: Any) -> None:
-        """Take a piece of a call in.  `place` is its index, None where the server gives none; a new id at a known
-        place starts a new call (servers that number every parallel call 0)."""
+    def keep(self, fields: Mapping[str, Any]) -> None:
+        """Take in fields of the message that only the server understands."""
+        merge(self.fields, fields)
+
+    def fragment(
+        self, place: Any, call_id: Any, name: Any, arguments: Any, fields: Mapping[str, Any] | None = None
+    ) -> CallDraft:
+        """Take a piece of a call in; returns the call.  `place` is its index, None where the server gives none.
+
+        A new call starts with a new id *and* a name, once the call before it is whole: servers number every parallel
+        call 0, give each chunk of one call another id, or repeat name and arguments at the end.
+        """
         call_id = str(call_id) if call_id not in (None, "") else ""
-        current = self.places.get(place) if place is not None else (self.calls[-1] if self.calls else None)
-        starts = current is None or (call_id and current.id and call_id != current.id)
-        if place is None and name and not call_id:
-            starts = True
-        if starts or current is None:
-            current = CallDraft()
+        name = str(name) if name else ""
+        current = self._current(place, call_id)
+        if current is None or self._starts(current, place, call_id, name, arguments):
+            again = current is not None and current.name == name
+            current = CallDraft(again=again)
             self.calls.append(current)
         if place is not None:
             self.places[place] = current
         current.id = current.id or call_id
-        current.name = current.name or (str(name) if name else "")
+        current.name = current.name or name
         if isinstance(arguments, str):
             current.pieces.append(arguments)
         elif arguments is not None:
             current.ready = arguments
+        merge(current.fields, fields or {})
+        return current
 
-    def answer(self, taken: Collection[str] = ()) -> Answer:
-        """The whole answer.  Call ids are unique in it and among `taken`; missing or repeated ones are made."""
+    def _current(self, place: Any, call_id: str) -> CallDraft | None:
+        """The call that a piece may belong to."""
+        if place is not None and place in self.places:
+            return self.places[place]
+        known = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
+        if known is not None or place is not None:
+            return known
+        return self.calls[-1] if self.calls else None
+
+    def _starts(self, current: CallDraft, place: Any, call_id: str, name: str, arguments: Any) -> bool:
+        """Whether a piece with this id and name begins another call than `current`."""
+        if not name:
+            return False
+        if current.name and name != current.name:
+            other = bool(call_id and current.id and call_id != current.id)
+            return other or current.is_whole() or not current.has_arguments()
+        if call_id and call_id == current.id and place is not None and self.places.get(place) is current:
+            return False
+        if not call_id and not arguments:
+            return False
+        return current.is_whole() and not current.is_same(arguments)
+
+    def answer(self, taken: Collection[str] = (), offered: Collection[str] = ()) -> Answer:
+        """The whole answer.  Call ids are unique in it and among `taken`; missing or repeated ones are made.  Names
+        lose the markers of chat formats when that makes one of `offered`."""
         used = set(taken)
         calls = []
-        for draft in self.calls:
-            call = finished(draft, used)
+        drafts = [draft for draft in self.calls if draft.has_arguments() or not draft.again]
+        for draft in drafts:
+            call = finished(draft, used, offered)
             used.add(call["id"])
             calls.append(call)
+        text, thought = split_thoughts("".join(self.text))
         return Answer(
-            fit("".join(self.text)),
+            fit(text),
             tuple(calls),
             self.finish,
             self.usage,
             self.model,
-            fit("".join(self.reasoning)),
+            fit("".join(self.reasoning) + thought),
+            fields=sound(self.fields),
+            call_fields=tuple(sound(draft.fields) for draft in drafts),
         )
 
 
-def finished(draft: CallDraft, used: Collection[str]) -> Json:
+def finished(draft: CallDraft, used: Collection[str], offered: Collection[str] = ()) -> Json:
     """`{"id", "name", "arguments"}` of one call, with `invalid` when its arguments are not a JSON object."""
     call_id = draft.id if GOOD_ID.match(draft.id) and draft.id not in used else f"call_{uuid4().hex[:24]}"
-    call: Json = {"id": call_id, "name": legal_name(draft.name)}
+    call: Json = {"id": call_id, "name": legal_name(bare_name(draft.name, offered))}
     raw = "".join(draft.pieces)
-    arguments = draft.ready if draft.ready is not None else read_arguments(raw)
+    ready = draft.ready if draft.ready or not raw.strip() else None  # an empty object before the pieces is none
+    arguments = ready if ready is not None else read_arguments(raw)
+    if arguments is None:
+        arguments = repeated(raw, draft.pieces)
     if not is_shallow(arguments):
         call["arguments"] = {}
         call["invalid"] = f"more than {DEEPEST} objects or lists inside each other: {fit(raw[:SHOWN])}"[:SHOWN]
@@ -120,8 +184,21 @@ def finished(draft: CallDraft, used: Collection[str]) -> Json:
         call["arguments"] = fit_json(arguments)
     else:
         call["arguments"] = {}
-        call["invalid"] = fit(raw if draft.ready is None else json.dumps(draft.ready))[:SHOWN]
+        call["invalid"] = fit(raw if ready is None else json.dumps(ready))[:SHOWN]
     return call
+
+
+def bare_name(name: str, offered: Collection[str]) -> str:
+    """The tool that `name` means when one of `offered` is left of it without the markers of chat formats (`<|channel|>`
+    and what follows, `functions.`, `namespace::`, white space, quotes); else `name`."""
+    if name in offered:
+        return name
+    pieces = (re.split(r"::|[.:/]", piece.strip("\"'`(),;"))[-1] for piece in _MARKERS.split(name))
+    found = {piece for piece in pieces if piece in offered}
+    return found.pop() if len(found) == 1 else name
+
+
+_MARKERS = re.compile(r"[<>|\uff5c\s=]+")
 
 
 def legal_name(name: str) -> str:
@@ -145,19 +222,37 @@ def read_arguments(raw: str) -> Any:
     return value if isinstance(value, dict) else None
 
 
-def is_shallow(value: Any) -> bool:
-    """Whether at most DEEPEST objects and lists stand inside each other."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return True
-    return False
+def read_arguments_of(arguments: Any) -> Any:
+    """The object that a text or an object of arguments means; None when it is none."""
+    return read_arguments(arguments) if isinstance(arguments, str) else arguments
+
+
+def repeated(raw: str, pieces: Sequence[str]) -> Any:
+    """The one object of a text that has it more than once, or begun and then whole; None when there is no such thing.
+
+    Servers send the whole arguments once more at the end, or an empty object before them.
+    """
+    last = next((piece for piece in reversed(pieces) if piece.strip()), "")
+    before = raw.rstrip()[: -len(last.rstrip())] if last else ""
+    begins = last.lstrip().startswith(before.strip()) or all(
+        last.startswith(piece) for piece in pieces if piece.strip()
+    )
+    if before and begins and isinstance(whole := read_arguments(last), dict):
+        return whole
+    decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+    found: list[Any] = []
+    rest = raw.strip()
+    while rest:
+        try:
+            value, end = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(value, dict):
+            return None
+        if value and value not in found:
+            found.append(value)
+        rest = rest[end:].lstrip()
+    return found[0] if len(found) == 1 else None
 
 
 def counted(prompt: Any, completion: Any, cached: Any) -> Usage | None:

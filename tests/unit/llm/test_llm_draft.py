@@ -43,7 +43,7 @@ def test_a_name_repeated_in_every_fragment_is_taken_once():
     assert only(draft)["name"] == "one"
 
 
-@pytest.mark.parametrize("given_id", ["", None, "has space", "x" * 65])
+@pytest.mark.parametrize("given_id", ["", None, "has space", "\u0131d", "x" * 5000])
 def test_a_missing_or_unfit_id_is_made(given_id):
     draft = Draft()
     draft.fragment(0, given_id, "one", "{}")
@@ -161,3 +161,144 @@ def test_arguments_nested_beyond_all_measure_are_not_run_and_can_be_recorded(kep
 )
 def test_counts_that_can_be_none_are_not_taken(said, taken):
     assert counted(*said) == taken
+
+
+# --- calls in odd pieces ---------------------------------------------------------------------------------------
+
+PATH, OTHER = '{"path": "a.py"}', '{"path": "b.py"}'
+ONE = [("read_file", {"path": "a.py"})]
+TWO = [("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        # poolsideai/pool#9: another id in each chunk of one call, with or without its name
+        ([(0, "a", "read_file", ""), (0, "b", None, PATH[:5]), (0, "c", None, PATH[5:])], ONE),
+        ([(0, "a", "read_file", ""), (0, "b", "read_file", PATH[:5]), (0, "c", "read_file", PATH[5:])], ONE),
+        # vllm-project/vllm#51697: the whole arguments once more at the end
+        ([(0, "a", "read_file", PATH[:5]), (0, None, None, PATH[5:]), (0, None, None, PATH)], ONE),
+        ([(0, "a", "read_file", PATH[:5]), (0, None, None, PATH[5:]), (0, "b", "read_file", PATH)], ONE),
+        ([(0, "a", "read_file", PATH[:5]), (0, None, None, PATH[5:]), (0, "a", "read_file", {"path": "a.py"})], ONE),
+        ([(0, "a", "read_file", PATH[:9]), (0, None, None, PATH)], ONE),
+        ([(0, "a", "read_file", "{}"), (0, None, None, PATH)], ONE),
+        ([(0, "a", "read_file", PATH + "\n" + PATH)], ONE),
+        # each chunk has all that came so far
+        ([(0, "a", "read_file", PATH[:3]), (0, "a", "read_file", PATH[:9]), (0, "a", "read_file", PATH)], ONE),
+        # parallel calls that are all numbered 0, whole or in pieces, with and without ids
+        ([(0, "a", "read_file", PATH), (0, "b", "read_file", OTHER)], TWO),
+        ([(0, "a", "read_file", ""), (0, "a", None, PATH), (0, "b", "read_file", ""), (0, "b", None, OTHER)], TWO),
+        ([(0, "a", "read_file", ""), (0, None, None, PATH), (0, "b", "read_file", ""), (0, None, None, OTHER)], TWO),
+        ([(0, None, "read_file", PATH), (0, None, "read_file", OTHER)], TWO),
+        # no index
+        ([(None, "a", "read_file", PATH[:5]), (None, "a", "read_file", PATH[5:])], ONE),
+        ([(None, None, "read_file", PATH[:5]), (None, None, "read_file", PATH[5:])], ONE),
+        ([(None, None, "read_file", PATH), (None, None, "read_file", OTHER)], TWO),
+        ([(None, "a", "read_file", ""), (None, "b", "read_file", ""), (None, "a", None, PATH)], ONE),
+        ([(None, "a", "read_file", PATH[:5]), (None, "a", None, PATH[5:]), (None, "b", "read_file", OTHER)], TWO),
+        # an index that counts chunks, one id for several calls, an id that comes last
+        ([(0, "a", "read_file", PATH[:5]), (1, "a", None, PATH[5:])], ONE),
+        ([(0, "a", "read_file", PATH), (1, "a", "read_file", OTHER)], TWO),
+        ([(0, None, "read_file", PATH[:5]), (0, None, None, PATH[5:]), (0, "a", None, "")], ONE),
+        # a name in each chunk, the last one empty; an object for a text; nulls
+        ([(0, "a", "read_file", PATH), (0, None, "read_file", "")], ONE),
+        ([(0, "a", "read_file", {"path": "a.py"})], ONE),
+        ([(0, "a", "read_file", None), (0, None, None, None), (0, None, None, PATH)], ONE),
+        ([(None, None, "get_time", ""), (None, None, "read_file", PATH)], [("get_time", {}), *ONE]),
+        ([(0, "a", "get_time", ""), (0, "b", "read_file", PATH)], [("get_time", {}), *ONE]),
+    ],
+)
+def test_a_call_starts_with_a_new_id_and_a_name(pieces, calls):
+    draft = Draft()
+    for piece in pieces:
+        draft.fragment(*piece)
+    answer = draft.answer()
+    assert [(one["name"], one["arguments"]) for one in answer.calls] == calls
+    assert not any("invalid" in one for one in answer.calls)
+    assert len({one["id"] for one in answer.calls}) == len(calls)
+
+
+def test_a_long_id_is_kept_because_a_gateway_may_have_put_a_signature_there():
+    """BerriAI/litellm puts Gemini's thought signature behind the id."""
+    long = "call_1__thought__" + "QUJD" * 300
+    draft = Draft()
+    draft.fragment(0, long, "read_file", PATH)
+    assert only(draft)["id"] == long
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "edit_file<|channel|>commentary",  # vllm-project/vllm#32587
+        "functions.edit_file",  # ollama/ollama#12132
+        "<|start|>edit_file",
+        "<|channel|>commentary to=functions.edit_file",
+        "default_api:edit_file",
+        "tools::edit_file",
+        " edit_file\n",
+        "edit_file<\uff5ctool\u2581sep\uff5c>",
+        "`edit_file`",
+        "functions.edit_file<|constrain|>json",
+        "edit_file()",
+    ],
+)
+def test_markers_of_chat_formats_are_taken_off_the_name_of_an_offered_tool(name):
+    draft = Draft()
+    draft.fragment(0, "a", name, "{}")
+    (made,) = draft.answer(offered={"edit_file", "read_file"}).calls
+    assert made["name"] == "edit_file"
+
+
+@pytest.mark.parametrize("name", ["edit_file.old", "edit_file read_file", "my_edit_file", "functions.write", "edit"])
+def test_a_name_that_is_no_offered_tool_without_them_stays_what_it_is(name):
+    draft = Draft()
+    draft.fragment(0, "a", name, "{}")
+    (made,) = draft.answer(offered={"edit_file", "read_file"}).calls
+    assert made["name"] == legal_name(name)
+
+
+# --- reasoning in the text -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "reasoning"),
+    [
+        ("<think>\nhm\n</think>\n\nDone.", "Done.", "hm"),
+        ("\n<thinking>hm</thinking>Done.", "Done.", "hm"),
+        ("<seed:think>hm</seed:think>Done.", "Done.", "hm"),
+        ("[THINK]hm[/THINK]Done.", "Done.", "hm"),
+        ("\u25c1think\u25b7hm\u25c1/think\u25b7Done.", "Done.", "hm"),
+        ("<think>a</think>\n<think>b</think>Done.", "Done.", "a\nb"),
+        ("<think></think>Done.", "Done.", ""),
+        ("<think>cut off", "", "cut off"),
+        ("</think>\n\nDone.", "Done.", ""),
+        ("hm, a.py\n</think>\n\nDone.", "Done.", "hm, a.py"),
+        ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Done.", "Done.", "hm"),
+        ("<|channel|>analysis hm<|end|>Done.", "Done.", "hm"),
+    ],
+)
+def test_reasoning_at_the_beginning_of_a_text_is_told_apart(text, answer, reasoning):
+    for size in (1, 5, len(text)):
+        draft = Draft()
+        for start in range(0, len(text), size):
+            draft.say(text[start : start + size])
+        made = draft.answer()
+        assert (made.text, made.reasoning) == (answer, reasoning)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The reader takes `<think>` and `</think>` now.",
+        "<config>\n<think>1</think>\n</config>",
+        "I added this:\n```xml\n</think>\n```\nIt works.",
+        "Done. The tag </think> was missing.",
+        "<thinker>x</thinker>",
+        "[THINKPAD] is a name",
+        "a <|channel|>analysis b",
+    ],
+)
+def test_a_text_about_such_tags_keeps_them(text):
+    draft = Draft()
+    draft.say(text)
+    assert (draft.answer().text, draft.answer().reasoning) == (text, "")

@@ -1,0 +1,74 @@
+"""Reasoning that a server left in the text of an answer, told apart from the answer.
+
+Only what stands at the beginning of an answer is taken for reasoning: a text that is about such tags keeps them.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OPENED = re.compile(
+    r"\s*(?:<(?P<tag>(?:[\w.-]+:)?(?:think|thinking|thoughts?|reasoning))>|\[(?P<word>THINK|THINKING|REASONING)\]"
+    r"|<\|(?P<token>(?:begin_of_|start_)?(?:thought|think|thinking|reasoning))\|>|\u25c1think\u25b7)",
+    re.IGNORECASE,
+)
+"""`<think>` and its like (DeepSeek, Qwen, Seed), `[THINK]` (Mistral), `<|begin_of_thought|>`, Kimi-VL's."""
+_ALONE = re.compile(
+    r"(?:\A|\n)[ \t]*(?:</think(?:ing)?>|\[/THINK\])[ \t]*(?:\n|\Z)|\A\s*(?:</think(?:ing)?>|\[/THINK\])"
+)
+"""The end of reasoning that the chat template has begun: on a line of its own, or before everything."""
+_TOKEN = re.compile(r"<\|(start|end|channel|message|return|call|constrain)\|>")
+_FENCE = "```"
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """(the answer, the reasoning before it).  A text without reasoning comes back as it is."""
+    if "<" not in text and "[" not in text and "\u25c1" not in text:
+        return text, ""
+    if re.match(r"\s*(?:<\|start\|>\s*assistant)?<\|channel\|>", text):
+        return _channels(text)
+    thoughts: list[str] = []
+    rest = text
+    while (opened := _OPENED.match(rest)) is not None:
+        inner, after = _up_to_close(rest, opened)
+        thoughts.append(inner.strip())
+        rest = after
+    if not thoughts and (alone := _ALONE.search(text)) and text.count(_FENCE, 0, alone.start()) % 2 == 0:
+        return text[alone.end() :].lstrip(), text[: alone.start()].strip()
+    return (rest.lstrip() if thoughts else text), "\n".join(thoughts)
+
+
+def _up_to_close(text: str, opened: re.Match[str]) -> tuple[str, str]:
+    """(what is inside, what is behind); without a close all of it is inside."""
+    tag, word, token = (opened[name] for name in ("tag", "word", "token"))
+    if tag:
+        close = rf"</{re.escape(tag)}>"
+    elif word:
+        close = rf"\[/{word}\]"
+    elif token:
+        close = rf"<\|(?:end_of_|end_)?/?{re.sub(r'^(?:begin_of_|start_)', '', token, flags=re.IGNORECASE)}\|>"
+    else:
+        close = "\u25c1/think\u25b7"
+    found = re.compile(close, re.IGNORECASE).search(text, opened.end())
+    if found is None:
+        return text[opened.end() :], ""
+    return text[opened.end() : found.start()], text[found.end() :]
+
+
+def _channels(text: str) -> tuple[str, str]:
+    """OpenAI's harmony format: what is said on `analysis` is reasoning, the rest is the answer."""
+    said: list[str] = []
+    thought: list[str] = []
+    channel = before = ""
+    pieces = _TOKEN.split(text)  # text, token, text, token, …
+    for number in range(0, len(pieces), 2):
+        piece = pieces[number]
+        mark, before = before, pieces[number + 1] if number + 1 < len(pieces) else ""
+        if mark == "channel":
+            channel, _, piece = piece.strip().partition(" ")
+        elif mark in ("end", "return", "call"):
+            channel = ""
+        if mark in ("start", "constrain") or (mark == "channel" and before in ("message", "constrain")):
+            continue  # a header, no words
+        (thought if channel == "analysis" else said).append(piece.strip())
+    return "\n\n".join(part for part in said if part), "\n".join(part for part in thought if part)
