@@ -51,6 +51,11 @@ class ProviderSettings:
     price: models.Price | None = None
     messages: Path | None = None
 
+    @property
+    def wire(self) -> str:
+        """The wire that is spoken: LM Studio and a replay speak OpenAI's."""
+        return {"lmstudio": "openai", "replay": "openai"}.get(self.name, self.name)
+
 
 class Settings(Section):
     """Every key of config.yaml.  `Settings()` has the defaults, with the current folder as root."""

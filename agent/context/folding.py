@@ -18,6 +18,7 @@ import orjson
 from agent import clock, disk
 from agent.context.compactions import STRATEGIES
 from agent.context.projection import lines, shorter
+from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen
 from agent.context.survey import CUTTING, Cut, Survey
 from agent.store.jsonl import backwards
@@ -81,8 +82,15 @@ def plan(
 
 def tokens_after(store: MessageStore, fold: Fold) -> int:
     """The tokens of the view under the fold; two passes over messages.jsonl."""
-    survey = Survey.of(store.messages_path, fold.cut)
-    view = lines(store.context_dir, count=store.plain.count, cut=fold.cut, survey=survey, summary=fold.summary)
+    survey = Survey.of(store.messages_path, fold.cut, origin=store.origin)
+    view = lines(
+        store.context_dir,
+        count=store.plain.count,
+        cut=fold.cut,
+        survey=survey,
+        summary=fold.summary,
+        origin=store.origin,
+    )
     return sum(tokens for _, tokens in view)
 
 
@@ -123,7 +131,7 @@ def _record_summary(store: MessageStore, fold: Fold, usage: Usage | None) -> int
         identifier = int(latest["id"])
     else:
         original = sum(
-            record.get("tokens") or 0
+            tokens_of(record, store.origin)
             for record in store.records(fold.start_seq)
             if record["seq"] <= fold.end_seq and is_legible(record) and is_seen(record)
         )

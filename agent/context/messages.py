@@ -16,6 +16,7 @@ from agent import clock
 from agent.context import folding, projection
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
+from agent.context.provider_fields import Origin, to_keep, tokens_of
 from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, wire
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
@@ -25,7 +26,7 @@ from agent.errors import DiskError
 from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile
 from agent.store.text import fit
-from agent.tokens import counter_for, plain
+from agent.tokens import count_fields, counter_for, plain
 from agent.values import Usage
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class MessageStore:
         provider = settings.provider()
         self.context_dir = Path(context_dir)
         self.context_length = provider.context_length
+        self.origin = Origin(provider.wire, provider.model)
         self.counter = counter or counter_for(provider.model, ratios)
         self.redact = Redactor(settings.secrets())  # whoever said it: a model repeats what it was shown
         self.plain = plain(self.counter)  # `tokens` of a record never change their meaning, whatever is learnt
@@ -105,6 +107,7 @@ class MessageStore:
         finish_reason: str | None = None,
         output: str | None = None,
         tool_seq: int | None = None,
+        provider_fields: Mapping[str, Any] | None = None,
     ) -> int:
         """Append a message; returns its `seq`.
 
@@ -112,7 +115,8 @@ class MessageStore:
         system message is `kind: system`, the first plain user message `kind: task`.  `output` (a file below the task's
         folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
         result can be read again.  An empty tool result reads "(no output)", an empty message "(empty message)"; an
-        answer with neither text nor calls is recorded and stays out of the view.
+        answer with neither text nor calls is recorded and stays out of the view.  `provider_fields` are what came with
+        an answer for its server alone (`provider_fields.to_keep`).
 
         ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
@@ -148,6 +152,12 @@ class MessageStore:
                     entry["invalid"] = self.redact(entry["invalid"])
                 tokens += self._count(function["name"]) + self._count(function["arguments"])
             record["tokens"] = tokens
+        if provider_fields and role == "assistant":
+            fields = to_keep(provider_fields, record.get("tool_calls") or (), self.redact)
+            fields["tokens"] = count_fields(self.plain, fields["message"], *fields["calls"].values())
+            record["provider_fields"] = fields
+            record["tokens"] += fields["tokens"]
+            tokens = tokens_of(record, self.origin)
         if usage is not None:
             record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
         if finish_reason is not None:
@@ -314,10 +324,12 @@ class MessageStore:
         self._survey.feed(record, offset)
 
     def _load(self) -> None:
-        self._survey = Survey.of(self.messages_path, self.compactions.cut(), self._file.damage)
+        self._survey = Survey.of(self.messages_path, self.compactions.cut(), self._file.damage, origin=self.origin)
 
     def _lines(self) -> Iterator[projection.Line]:
-        return projection.lines(self.context_dir, count=self._count, cut=self._survey.cut, survey=self._survey)
+        return projection.lines(
+            self.context_dir, count=self._count, cut=self._survey.cut, survey=self._survey, origin=self.origin
+        )
 
     def _recut(self) -> None:
         """A compaction was committed: take it in and derive the view again."""
@@ -403,7 +415,7 @@ class MessageStore:
         offset = self._file.append_line(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
         try:
             if change == "line":
-                self._view.append(orjson.dumps(wire(record), option=orjson.OPT_APPEND_NEWLINE), tokens)
+                self._view.append(orjson.dumps(wire(record, self.origin), option=orjson.OPT_APPEND_NEWLINE), tokens)
             self._survey.take(record, offset)
             if change == "all":
                 self._derive()

@@ -1,4 +1,4 @@
-"""current.jsonl = f(messages.jsonl, summaries.jsonl, compactions.jsonl): the one function, pure and streaming.
+"""current.jsonl = f(messages.jsonl, summaries.jsonl, compactions.jsonl; wire and model): the one pure function.
 
 A start, a compaction and a resume all come here (design: section 4).  The view is, in this order:
 
@@ -13,6 +13,8 @@ A start, a compaction and a resume all come here (design: section 4).  The view 
 4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
    file may lack one half of a group: a result without its call is left out, a call without its result is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter.
+6. What only a server understands (`provider_fields.py`) stands in the answers of the wire and model in force, and in no
+   others: with another model in the configuration the next start derives another view.
 
 Memory: one line, and the ids of the calls that are open.  Readers of other processes may call `derive` at any time;
 nothing is repaired here.
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.context import carried as carrying
+from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.survey import Cut, Survey
 from agent.store.jsonl import records
@@ -34,18 +37,19 @@ from agent.store.text import line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from agent.context.provider_fields import Origin
     from agent.values import Json
 
 Line = tuple[bytes, int]
 """One line of the view with its newline, and its tokens."""
 
 
-def derive(context_dir: Path, out: int | Path) -> int:
+def derive(context_dir: Path, out: int | Path, origin: Origin | None = None) -> int:
     """Write the view of the task in `context_dir` to a descriptor, or to a new file; returns its size in bytes."""
     if isinstance(out, int):
-        return write(out, (data for data, _ in lines(Path(context_dir))))
+        return write(out, (data for data, _ in lines(Path(context_dir), origin=origin)))
     with disk.replacing(out) as descriptor:
-        return write(descriptor, (data for data, _ in lines(Path(context_dir))))
+        return write(descriptor, (data for data, _ in lines(Path(context_dir), origin=origin)))
 
 
 def write(descriptor: int, chunks: Iterable[bytes]) -> int:
@@ -77,8 +81,9 @@ def lines(
     cut: Cut | None = None,
     survey: Survey | None = None,
     summary: Json | None = None,
+    origin: Origin | None = None,
 ) -> Iterator[Line]:
-    """The lines of the view in order.
+    """The lines of the view in order, for the wire and model of `origin`.
 
     `count` counts the text of lines that are no record (else they count 0).  `cut` and `survey` save passes where the
     caller has them; `summary` stands for the record that `cut.summary_id` names, to see what a compaction would do.
@@ -86,11 +91,11 @@ def lines(
     messages = context_dir / "messages.jsonl"
     count = count or (lambda _text: 0)
     cut = Cut.of(context_dir / "compactions.jsonl") if cut is None else cut
-    survey = Survey.of(messages, cut) if survey is None else survey
+    survey = Survey.of(messages, cut, origin=origin) if survey is None else survey
     for offset in (survey.system, survey.task):
         if offset is not None:
             record = _at(messages, offset)
-            yield line(wire(record)), _tokens(record)
+            yield line(wire(record)), tokens_of(record, origin)
     prefix = ""
     for place in _bridge(context_dir, cut, survey, summary):
         if isinstance(place, str):
@@ -98,7 +103,7 @@ def lines(
         else:
             yield line(place[0]), place[1] if place[1] is not None else count(place[0]["content"])
     if survey.first is not None:
-        yield from _conversation(messages, survey.first, cut, prefix, count)
+        yield from _conversation(messages, survey.first, cut, prefix, count, origin)
 
 
 def _bridge(
@@ -125,13 +130,15 @@ def _bridge(
         yield {"role": "user", "content": f"{text}\n\n{carrying.GO_ON}" if text else carrying.GO_ON}, None
 
 
-def _conversation(messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int]) -> Iterator[Line]:
+def _conversation(
+    messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int], origin: Origin | None
+) -> Iterator[Line]:
     """Rules 4 and 5, from byte `start` on; `prefix` goes in front of the first message's text."""
     calls: dict[str, Json] = {}
     for _, record in records(messages, start):
         if record["seq"] <= cut.end_seq or not is_legible(record) or not is_seen(record):
             continue
-        tokens = _tokens(record)
+        tokens = tokens_of(record, origin)
         if record["role"] == "tool":
             if calls.pop(record["tool_call_id"], None) is None:
                 continue
@@ -145,7 +152,7 @@ def _conversation(messages: Path, start: int, cut: Cut, prefix: str, count: Call
             record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - the same, with more
             tokens += count(prefix)
             prefix = ""
-        yield line(wire(record)), tokens
+        yield line(wire(record, origin)), tokens
 
 
 def shorter(record: Json) -> str | None:
@@ -167,11 +174,6 @@ def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | Non
         return None
     record = _at(context_dir / "messages.jsonl", copy)
     return {"summary": record["content"], "summary_tokens": record.get("tokens")}
-
-
-def _tokens(record: Json) -> int:
-    tokens: Any = record.get("tokens")
-    return tokens if isinstance(tokens, int) else 0
 
 
 def same(path: Path, wanted: Iterable[Line]) -> int | None:

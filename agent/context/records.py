@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.context.provider_fields import of_call, of_message, of_record
 from agent.store.text import dumps, fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agent.context.provider_fields import Origin
     from agent.values import Json
 
 ROLES = frozenset(("system", "user", "assistant", "tool"))
@@ -148,19 +150,20 @@ def open_calls_of(record: Json) -> list[Json]:
     ]
 
 
-def wire(record: Json) -> Json:
-    """The record as OpenAI takes it: only the keys of its schema (unknown ones are refused)."""
+def wire(record: Json, origin: Origin | None = None) -> Json:
+    """The record as OpenAI takes it: only the keys of its schema (unknown ones are refused), and what the wire and
+    model of `origin` gave with an answer and want back."""
     role = record["role"]
     if role == "tool":
         return {"role": role, "tool_call_id": record["tool_call_id"], "content": record["content"]}
-    calls = record.get("tool_calls")
-    if not calls:
-        return {"role": role, "content": record["content"]}
-    return {
-        "role": role,
-        "content": record["content"],
-        "tool_calls": [{"id": call["id"], "type": "function", "function": call["function"]} for call in calls],
-    }
+    fields = of_record(record, origin) if role == "assistant" else None
+    message: Json = {"role": role, "content": record["content"]}
+    if fields is not None:
+        message |= of_message(fields)
+    if record.get("tool_calls"):
+        calls = [{"id": call["id"], "type": "function", "function": call["function"]} for call in record["tool_calls"]]
+        message["tool_calls"] = calls if fields is None else [of_call(fields, call) for call in calls]
+    return message
 
 
 def result_line(identifier: str, content: str) -> Json:

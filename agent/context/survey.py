@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.context.hashes import HashSet
+from agent.context.provider_fields import tokens_of
 from agent.context.records import is_legible, is_seen, open_calls_of
 from agent.store.jsonl import Damage, records
 from agent.tokens.counters import PER_CALL, PER_MESSAGE
@@ -18,6 +19,7 @@ from agent.tokens.counters import PER_CALL, PER_MESSAGE
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.context.provider_fields import Origin
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
@@ -95,13 +97,14 @@ class Survey:
     kept: int = 0  # reported tokens of messages that the newest compaction left whole, 0 for unknown
     kept_plain: int = 0  # estimated tokens of the same
     tool_seq: int = 0  # newest line of tools.jsonl that a result names
+    origin: Origin | None = None  # the wire and model in force
     _kept_after: int = 0  # what was reported before them
     _kept_so_far: int = 0
 
     @classmethod
-    def of(cls, path: Path, cut: Cut, damage: Damage | None = None) -> Survey:
+    def of(cls, path: Path, cut: Cut, damage: Damage | None = None, *, origin: Origin | None = None) -> Survey:
         """From the file."""
-        survey = cls(cut)
+        survey = cls(cut, origin=origin)
         for offset, record in records(path, damage=damage):
             survey.feed(record, offset, damage)
         return survey
@@ -164,11 +167,10 @@ class Survey:
             self.reported = prompt + completion
             self.since = -self._cost(record) if is_seen(record) else 0
 
-    @staticmethod
-    def _cost(record: Json) -> int:
+    def _cost(self, record: Json) -> int:
         """Estimated tokens of a message with what surrounds it."""
         calls = len(record.get("tool_calls") or ())
-        return (record.get("tokens") or 0) + PER_MESSAGE + PER_CALL * calls
+        return tokens_of(record, self.origin) + PER_MESSAGE + PER_CALL * calls
 
     def _see(self, record: Json, seq: int, role: str) -> None:
         if role == "tool":

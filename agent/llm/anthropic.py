@@ -41,7 +41,7 @@ class AnthropicClient(ChatClient):
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""
         out.write(wire_anthropic.header(self.parameters(output), system, self.tools))
-        wire_anthropic.write_messages(out, spans)
+        wire_anthropic.write_messages(out, spans, self.outgoing(shape))
         out.write(b"]}")
 
     def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:

@@ -34,19 +34,22 @@ from agent.errors import (
 from agent.llm import urls, wording
 from agent.llm.base import Check
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
+from agent.llm.ids import SHORT, form_of, with_ids
 from agent.llm.retry import insist
+from agent.llm.send_back import SendBack
 from agent.llm.spans import Lines
 from agent.llm.transport import Transport
 from agent.store.text import dumps, fit
 from agent.values import Span, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from agent.llm.base import Announce
     from agent.llm.dialects import Dialect
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
+    from agent.llm.tidy import Change
     from agent.llm.transport import Stream
     from agent.values import Answer, Control, Json, Messages, Plan
 
@@ -62,6 +65,10 @@ LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtoken
 SHORTEST = 16  # tokens; a number below is no limit of an answer
 MOST = 8_192
 """Tokens of an answer where neither the configuration nor a plan says."""
+ALTERNATE = re.compile(
+    r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
+)
+"""Refusals of a user's message behind a tool's."""
 READ = 1 << 16
 KEPT = "kept.json"
 NO_SUCH_PATH = (404, 405)
@@ -104,6 +111,9 @@ class ChatClient(ABC):
         self.summary: Answer | None = None  # the last answer of `get_summary`, for its usage
         self.lines = Lines()
         self.alternate = False  # learnt: this template counts turns
+        self.back = SendBack(self.keys.wire)  # which fields of earlier answers go back; learns too
+        self.id_form = ""  # learnt: a pattern of the tool call ids that this server takes
+        self.shape: Shape | None = None  # of the request that is under way, None for one outside the conversation
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
         self._window: int | None = None  # what the server has loaded, once it was asked
@@ -167,17 +177,17 @@ class ChatClient(ABC):
         words = str(error).lower()
         if error.status in NO_SUCH_PATH:
             return not self._is_about_the_model(error) and self.next_base()
-        if isinstance(error, RequestRefused):
-            return self._lower_output(error)
-        if (
-            isinstance(error, HistoryRefused)
-            and "alternat" in words
-            and error.status is not None
-            and not self.alternate
-        ):
+        if isinstance(error, RequestRefused) and self._lower_output(error):
+            return True
+        if error.status is not None and not self.alternate and ALTERNATE.search(words):
             self.alternate = True
             return True
-        return False
+        form = form_of(str(error))
+        if form and self.id_form != SHORT:
+            self.id_form = form if form != self.id_form else SHORT
+            return True
+        named = " ".join([words, *(param.lower() for param in error.params)])
+        return self.back.learn(named, self.dialect, self.shape) or self.back.give_up(self.dialect, self.shape)
 
     def _lower_output(self, error: RequestRefused) -> bool:
         """Learn from a refusal how long an answer may be: by known words, else by the largest number in it that is less
@@ -217,7 +227,7 @@ class ChatClient(ABC):
 
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
         spans = plan.spans if plan is not None else (Span(self.message_store.get_current_context_file()),)
-        shape = self.lines.check(spans)
+        self.shape = shape = self.lines.check(spans)
         self._input_limit = plan.limit if plan is not None else 0
         wanted = plan.output if plan is not None else 0
         tokens = plan.tokens if plan is not None else 0
@@ -226,17 +236,45 @@ class ChatClient(ABC):
         )
         answer = at_the_limit(answer, self.output(wanted))
         self.judge(answer, plan)
+        self.back.accepted(shape)
         self.message_store.add_message(
             "assistant",
             answer.text,
             tool_calls=answer.calls or None,
             usage=answer.usage,
             finish_reason=answer.finish_reason,
+            **self.fields_of(answer),
         )
         self.last = answer
         return answer.text, [dict(call) for call in answer.calls]
 
+    def fields_of(self, answer: Answer) -> Json:
+        """What `add_message` gets of the fields that only this server understands; nothing where there are none, or
+        where the answer is empty, which is never sent."""
+        if not answer.calls and not answer.text.strip():
+            return {}
+        kept = {"reasoning": answer.reasoning} if answer.reasoning and not answer.fields else {}
+        if not (answer.fields or any(answer.call_fields) or kept):
+            return {}
+        whose = {"wire": self.keys.wire, "model": self.model, "server": urls.host(self.base_url)}
+        own = {"message": answer.fields, "calls": answer.call_fields, "kept": kept}
+        return {"provider_fields": whose | own}
+
+    def outgoing(self, shape: Shape) -> Change | None:
+        """What is done to each message on its way out for this server; None when lines can be sent as they stand."""
+        form = self.id_form or self.dialect.id_form
+        ids = bool(form) and not all(re.fullmatch(form, call_id) for call_id in shape.ids)
+        if self.back.is_as_it_stands(self.dialect, shape) and not ids:
+            return None
+
+        def change(messages: Iterable[Json]) -> Iterator[Json]:
+            for message in self.back.applied(messages, self.dialect, shape):
+                yield with_ids(message, form) if ids else message
+
+        return change
+
     def get_summary(self, path: Path) -> str:
+        self.shape = None
         answer = self.ask(lambda out: self.encode_summary(out, escaped(Path(path))), summary=True)
         self.summary = answer = at_the_limit(answer, self.output(0))
         self.judge(answer, None)
@@ -268,7 +306,7 @@ class ChatClient(ABC):
                         control=self.control,
                         events=self.events,
                     )
-                answer = draft.answer(taken)
+                answer = draft.answer(taken, self.offered_names)
                 usage = (answer.usage or Usage()).to_dict()
                 seconds = round(clock.monotonic() - started, 3)
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
@@ -283,6 +321,11 @@ class ChatClient(ABC):
             except ModelError as error:
                 self.emit("model_failed", code=error.code, error=str(error))
                 raise
+
+    @cached_property
+    def offered_names(self) -> frozenset[str]:
+        """The names of the tools."""
+        return frozenset(str(tool.get("function", {}).get("name")) for tool in self.tools)
 
     def _who_answered(self, name: str) -> None:
         """Say it once when it was another model: a server with a single one loaded passes over the name it is given."""

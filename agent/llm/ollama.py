@@ -79,7 +79,7 @@ class OllamaClient(ChatClient):
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         out.write(self.header(output, tools=True))
-        wire_openai.join(out, wire_ollama.messages(spans, shape, alternate=self.alternate))
+        wire_openai.join(out, wire_ollama.messages(spans, shape, alternate=self.alternate, change=self.outgoing(shape)))
         out.write(b"]}")
 
     def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:

@@ -72,10 +72,13 @@ class OpenAIClient(ChatClient):
         wire_openai.check_tools(self.tools)
         header = wire_openai.header(self.parameters(output), self.offered)
         before, self._written = self._written, None  # until all of it is written
-        if self.alternate or self.no_null or shape.empty or (self.dialect.roles.no_neighbours and not shape.tidy):
+        roles, change = self.dialect.roles, self.outgoing(shape)
+        alternate = self.alternate or (roles.no_user_after_tool and shape.user_after_tool)
+        no_null = self.no_null or roles.text_beside_calls
+        if change or alternate or no_null or shape.empty or (roles.no_neighbours and not shape.tidy):
             out.write(header)
-            messages = tidied(spans, shape, merge=self.dialect.roles.no_neighbours, alternate=self.alternate)
-            if self.no_null:
+            messages = tidied(spans, shape, merge=roles.no_neighbours, alternate=alternate, change=change)
+            if no_null:
                 messages = (message | {"content": message["content"] or ""} for message in messages)
             wire_openai.join(out, (orjson.dumps(message) for message in messages))
         else:

@@ -15,10 +15,11 @@ from zlib import crc32
 import orjson
 
 from agent.errors import HistoryRefused
+from agent.tokens.counters import FUNCTION, MESSAGE
 from agent.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 FINGERPRINT = 512
@@ -29,6 +30,10 @@ KEYS = {
     "assistant": {"role", "content", "tool_calls"},
     "tool": {"role", "content", "tool_call_id"},
 }
+CALL = {"id", "type", "function"}
+NOT_SENT = MESSAGE - KEYS["assistant"]
+"""What a record has and a request does not; any other field of an answer is its server's own."""
+NOT_SENT_IN_CALLS = {"invalid", "given_id", "name", "arguments"}
 NAME = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
 
 
@@ -74,6 +79,13 @@ class Shape:
     last_role: str = ""
     awaited: set[str] = field(default_factory=set)  # calls of the last group without a result
     ids: set[str] = field(default_factory=set)  # every call id of the view
+    user_after_tool: bool = False  # a user's message directly behind a result
+    answers: int = 0  # assistant messages
+    fields: dict[str, int] = field(default_factory=dict)  # a server's own field → how many answers have a value there
+    call_fields: set[str] = field(default_factory=set)  # the same of calls
+    older_fields: set[str] = field(default_factory=set)  # those of both that stand before the last user's message
+    unsigned: bool = False  # the first call of an answer has no field of its own
+    loop: int = 0  # messages up to the last user's, with it
 
     @property
     def tidy(self) -> bool:
@@ -123,7 +135,7 @@ class Lines:
             found = message.get("role") if isinstance(message, dict) else message
             return f"role {found!r} is not one of {', '.join(KEYS)}"
         role = message["role"]
-        if unknown := set(message) - KEYS[role]:
+        if unknown := set(message) & NOT_SENT if role == "assistant" else set(message) - KEYS[role]:
             return f"a {role} message has no {', '.join(sorted(unknown))}"
         calls = message.get("tool_calls")
         content = message.get("content")
@@ -139,6 +151,11 @@ class Lines:
             return f"it stands between a call and its result; {', '.join(sorted(shape.awaited))} has no result yet"
         if role == "assistant" and "tool_calls" in message and (reason := self._take_calls(calls)):
             return reason
+        if role == "assistant":
+            self._take_fields(message)
+        elif role == "user":
+            shape.loop = shape.count
+            shape.older_fields |= shape.fields.keys() | shape.call_fields
         self._notice(role, empty=not content and not calls)
         return ""
 
@@ -147,17 +164,30 @@ class Lines:
             return "tool_calls is empty; the key must be left out"
         for call in calls:
             function = call.get("function") if isinstance(call, dict) else None
-            if not isinstance(function, dict) or set(call) != {"id", "type", "function"} or call["type"] != "function":
-                return "a call needs exactly id, type function, and function"
+            if not isinstance(function, dict) or not set(call) >= CALL or call["type"] != "function":
+                return "a call needs id, type function, and function"
             if not isinstance(function.get("name"), str) or not NAME.match(function["name"]):
                 return f"function name {function.get('name')!r} must be 1 to 64 of A-Z a-z 0-9 _ -"
-            if set(function) != {"name", "arguments"} or not isinstance(function["arguments"], str):
-                return f"the call of {function['name']} needs exactly name and arguments, arguments as text"
+            if not isinstance(function.get("arguments"), str):
+                return f"the call of {function['name']} needs arguments as text"
+            if ours := set(call) & NOT_SENT_IN_CALLS:
+                return f"the call of {function['name']} has no {', '.join(sorted(ours))}"
             if not isinstance(call["id"], str) or not call["id"] or call["id"] in self.shape.ids:
                 return f"call id {call['id']!r} is empty or used twice"
             self.shape.ids.add(call["id"])
             self.shape.awaited.add(call["id"])
         return ""
+
+    def _take_fields(self, message: Mapping[str, Any]) -> None:
+        """What only the server understands."""
+        shape = self.shape
+        shape.answers += 1
+        for name in message.keys() - KEYS["assistant"]:
+            shape.fields[name] = shape.fields.get(name, 0) + bool(message[name])
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            own = (call.keys() - CALL) | (call["function"].keys() - FUNCTION)
+            shape.call_fields |= own
+            shape.unsigned |= number == 0 and not own
 
     def _notice(self, role: str, *, empty: bool) -> None:
         shape = self.shape
@@ -170,6 +200,7 @@ class Lines:
         if empty and role == "assistant":
             shape.empty = True
             return
+        shape.user_after_tool |= role == "user" and shape.last_role == "tool"
         shape.adjacent |= role == shape.last_role and role in ("user", "assistant")
         shape.last_role = role
 

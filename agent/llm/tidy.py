@@ -13,10 +13,12 @@ import orjson
 from agent.llm.spans import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agent.llm.spans import Shape
     from agent.values import Json, Span
+
+    Change = Callable[[Iterable[Json]], Iterable[Json]]
 
 GO_ON = "Continue with the task."
 UNDERSTOOD = "Understood."
@@ -39,13 +41,21 @@ def system_text(spans: Sequence[Span], shape: Shape) -> str:
     return "\n\n".join(text for text in found if text)
 
 
-def tidied(spans: Sequence[Span], shape: Shape, *, merge: bool = True, alternate: bool = False) -> Iterator[Json]:
+def tidied(
+    spans: Sequence[Span],
+    shape: Shape,
+    *,
+    merge: bool = True,
+    alternate: bool = False,
+    change: Change | None = None,
+) -> Iterator[Json]:
     """The messages without empty assistants, system messages as one at the head.  `merge`: a user's message first, and
     neighbours of one side made one.  `alternate`: an assistant's word between a tool result and a user's message, for
-    templates that count turns."""
+    templates that count turns.  `change`: what is done to every message before that."""
     if shape.systems:
         yield {"role": "system", "content": system_text(spans, shape)}
-    messages = (message for message in parsed(spans) if message["role"] != "system" and not _is_empty(message))
+    every = parsed(spans) if change is None else change(parsed(spans))
+    messages = (message for message in every if message["role"] != "system" and not _is_empty(message))
     if not merge:
         yield from messages
         return

@@ -6,13 +6,14 @@ mark beside the one on system and tools, so that a provider's prompt cache grows
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.llm.draft import Draft, counted
+from agent.llm.draft import Draft, counted, read_arguments
 from agent.llm.faults import fault
+from agent.llm.fields import merge
+from agent.llm.ids import ANTHROPIC, translated
 from agent.llm.said import hear, read
 from agent.llm.streams import events
 from agent.llm.tidy import GO_ON, arguments_of, parsed
@@ -21,10 +22,14 @@ from agent.llm.wire_openai import cut, load
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from agent.llm.tidy import Change
     from agent.llm.transport import Stream
     from agent.values import Json, Span, Usage
 
 CACHE = {"type": "ephemeral"}
+BLOCKS = "thinking_blocks"
+"""The field of a message of the view with the blocks of an answer that only the server understands, in the order of all
+its blocks; text and calls, which the message has, are only named."""
 
 FINISH = {
     "end_turn": "stop",
@@ -56,11 +61,11 @@ def tool_of(tool: Json) -> Json:
     return {"name": function["name"], "description": function.get("description") or "", "input_schema": schema}
 
 
-def write_messages(out: BinaryIO, spans: Sequence[Span]) -> None:
+def write_messages(out: BinaryIO, spans: Sequence[Span], change: Change | None = None) -> None:
     """The turns, with commas between them; a block is in memory, never a turn."""
     role = ""
     held = b""  # the last block, until it is known whether it is the last of all
-    for side, block in blocks(spans):
+    for side, block in blocks(spans, change):
         if side != role:
             if role:
                 out.write(held + b"]},")
@@ -73,10 +78,10 @@ def write_messages(out: BinaryIO, spans: Sequence[Span]) -> None:
         out.write(held[:-1] + b',"cache_control":' + orjson.dumps(CACHE) + b"}]}")
 
 
-def blocks(spans: Sequence[Span]) -> Iterator[tuple[str, Json]]:
+def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json]]:
     """(side, block) of every message but the system's; a user's block first, nothing empty."""
     begun = False
-    for message in parsed(spans):
+    for message in parsed(spans) if change is None else change(parsed(spans)):
         for side, block in _blocks_of(message):
             if not begun and side != "user":
                 yield "user", {"type": "text", "text": GO_ON}
@@ -87,28 +92,52 @@ def blocks(spans: Sequence[Span]) -> Iterator[tuple[str, Json]]:
 def _blocks_of(message: Json) -> Iterable[tuple[str, Json]]:
     role, text = message["role"], message.get("content") or ""
     if role == "tool":
-        block: Json = {"type": "tool_result", "tool_use_id": legal_id(message["tool_call_id"])}
+        block: Json = {"type": "tool_result", "tool_use_id": translated(message["tool_call_id"], ANTHROPIC)}
         if text.strip():
             block["content"] = text
         yield "user", block
         return
-    if role != "system" and text.strip():
-        yield role, {"type": "text", "text": text}
-    for call in message.get("tool_calls") or ():
-        yield (
-            "assistant",
-            {
-                "type": "tool_use",
-                "id": legal_id(call["id"]),
-                "name": call["function"]["name"],
-                "input": arguments_of(call),
-            },
-        )
+    if role == "system":
+        return
+    texts, calls = [text], list(message.get("tool_calls") or ())
+    layout = message.get(BLOCKS)
+    if isinstance(layout, list):
+        yield from ((role, block) for block in _laid_out(layout, texts, calls))
+    for rest in texts:
+        if rest.strip():
+            yield role, {"type": "text", "text": rest}
+    for call in calls:
+        yield role, _tool_use(call)
 
 
-def legal_id(call_id: str) -> str:
-    """Call ids of other wires with the signs that this one takes."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", call_id)
+def _tool_use(call: Json) -> Json:
+    own = {key: value for key, value in call.items() if key not in ("id", "type", "function")}
+    block = {"type": "tool_use", "id": translated(call["id"], ANTHROPIC), "name": call["function"]["name"]}
+    return own | block | {"input": arguments_of(call)}
+
+
+def _laid_out(layout: Sequence[Any], texts: list[str], calls: list[Json]) -> Iterator[Json]:
+    """The blocks in the order in which they came.  `texts` and `calls` lose what was placed."""
+    lengths = [block.get("length") for block in layout if _is(block, "text")]
+    if lengths and all(isinstance(length, int) for length in lengths) and sum(lengths) == len(texts[0]):
+        whole, texts[:] = texts[0], []
+        for length in lengths:
+            texts.append(whole[:length])
+            whole = whole[length:]
+    for block in layout:
+        if _is(block, "text"):
+            text = texts.pop(0) if texts else ""
+            if text.strip():
+                yield {"type": "text", "text": text}
+        elif _is(block, "tool_use"):
+            if calls:
+                yield _tool_use(calls.pop(0))
+        elif isinstance(block, dict):
+            yield block
+
+
+def _is(block: Any, kind: str) -> bool:
+    return isinstance(block, dict) and block.get("type") == kind
 
 
 def read_answer(stream: Stream, who: str) -> Draft:
@@ -118,6 +147,7 @@ def read_answer(stream: Stream, who: str) -> Draft:
     if not first.startswith((b"event:", b"data:", b":")):
         return _whole(b"\n".join([first, *lines]), stream, who)
     draft, usage, done = Draft(), dict[str, int](), False
+    layout: dict[Any, Json] = {}
 
     def all_lines() -> Iterator[bytes]:
         yield first
@@ -132,41 +162,75 @@ def read_answer(stream: Stream, who: str) -> Draft:
         if kind == "message_stop":
             done = True
             break
-        _take(draft, usage, kind, record)
+        _take(draft, layout, usage, kind, record)
     if not done or not draft.finish:
         raise cut(who)
     draft.usage = usage_of(usage)
+    _lay_out(draft, layout)
     return draft
 
 
-def _take(draft: Draft, usage: dict[str, int], kind: str, record: Json) -> None:
+def _lay_out(draft: Draft, layout: Mapping[Any, Json]) -> None:
+    """Keep blocks that only the server understands (thinking with its signature) and the order of all of them."""
+    for block in layout.values():
+        block.pop("partial_json", None)
+    if any(block["type"] not in ("text", "tool_use") for block in layout.values()):
+        draft.keep({BLOCKS: list(layout.values())})
+
+
+def _take(draft: Draft, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json) -> None:
     if kind == "message_start":
         message = record.get("message") or {}
         draft.model = str(message.get("model") or "")
         _count(usage, message.get("usage"))
     elif kind == "content_block_start":
-        _block(draft, record.get("index"), record.get("content_block") or {}, streamed=True)
+        _block(draft, layout, record.get("index"), record.get("content_block") or {}, streamed=True)
     elif kind == "content_block_delta":
-        delta = record.get("delta") or {}
-        draft.say(delta.get("text"))
-        draft.think(delta.get("thinking"))
-        if "partial_json" in delta:
-            draft.fragment(record.get("index"), None, None, delta["partial_json"])
+        _delta(draft, layout.get(record.get("index")), record.get("index"), record.get("delta") or {})
     elif kind == "message_delta":
         reason = (record.get("delta") or {}).get("stop_reason")
         draft.finish = FINISH.get(reason, str(reason)) if reason else draft.finish
         _count(usage, record.get("usage"))
 
 
-def _block(draft: Draft, index: Any, block: Mapping[str, Any], *, streamed: bool) -> None:
-    if block.get("type") == "tool_use":
+def _block(draft: Draft, layout: dict[Any, Json], index: Any, block: Mapping[str, Any], *, streamed: bool) -> None:
+    kind = str(block.get("type") or "text")
+    layout[index] = {"type": kind}
+    if kind == "tool_use":
         # In a stream `input` is {} here and follows in pieces.
         whole = None if streamed and not block.get("input") else block.get("input")
-        draft.fragment(index, block.get("id"), block.get("name"), whole)
-    elif block.get("type") == "text":
-        draft.say(block.get("text"))
+        own = {key: value for key, value in block.items() if key not in ("type", "id", "name", "input")}
+        draft.fragment(index, block.get("id"), block.get("name"), whole, own)
+    elif kind == "text":
+        _text(draft, layout[index], block.get("text"))
     else:
+        layout[index] = dict(block)
         draft.think(block.get("thinking"))
+
+
+def _text(draft: Draft, block: Json, text: Any) -> None:
+    draft.say(text)
+    if isinstance(text, str):
+        block["length"] = block.get("length", 0) + len(text)
+
+
+def _delta(draft: Draft, block: Json | None, index: Any, delta: Mapping[str, Any]) -> None:
+    kind = block["type"] if block else ""
+    if kind in ("", "text"):
+        _text(draft, block if block is not None else {}, delta.get("text"))
+    draft.think(delta.get("thinking"))
+    if kind in ("", "tool_use") and "partial_json" in delta:
+        draft.fragment(index, None, None, delta["partial_json"])
+    if block is None or kind in ("text", "tool_use"):
+        return
+    if "signature" in delta:  # whole, whatever came before
+        block["signature"] = delta["signature"]
+    merge(block, {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")})
+    if isinstance(delta.get("partial_json"), str):
+        pieces = block.setdefault("partial_json", "") + delta["partial_json"]
+        block["partial_json"] = pieces
+        if isinstance(whole := read_arguments(pieces), dict) and whole:
+            block["input"] = whole
 
 
 def _count(usage: dict[str, int], record: Any) -> None:
@@ -181,8 +245,10 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
     if not isinstance(record, dict) or record.get("type") != "message":
         raise fault(hear(stream.status, body, stream.headers), who)
     draft = Draft(model=str(record.get("model") or ""))
+    layout: dict[Any, Json] = {}
     for index, block in enumerate(record.get("content") or ()):
-        _block(draft, index, block, streamed=False)
+        _block(draft, layout, index, block, streamed=False)
+    _lay_out(draft, layout)
     reason = record.get("stop_reason")
     draft.finish = FINISH.get(str(reason), str(reason or "stop"))
     draft.usage = usage_of(record.get("usage") or {})

@@ -16,24 +16,28 @@ from agent.llm.faults import RESAMPLE_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import lines
 from agent.llm.tidy import arguments_of, tidied
-from agent.llm.wire_openai import cut, parse
+from agent.llm.wire_openai import cut, own_fields, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agent.llm.spans import Shape
+    from agent.llm.tidy import Change
     from agent.llm.transport import Stream
     from agent.values import Json, Span
 
+KNOWN = frozenset(("role", "content", "images", "tool_calls", "tool_name", "tool_call_id"))
 COUNTS = ("prompt_eval_count", "eval_count", "prompt_eval_cached_count")
 
 
-def messages(spans: Sequence[Span], shape: Shape, *, alternate: bool = False) -> Iterator[bytes]:
+def messages(
+    spans: Sequence[Span], shape: Shape, *, alternate: bool = False, change: Change | None = None
+) -> Iterator[bytes]:
     """Each message in Ollama's form, the results of a group in the order of its calls: that is what ties them to each
     other in most templates."""
     names: dict[str, str] = {}
     results: dict[str, bytes] = {}  # of the open group, which is whole in every request
-    for answers, line in _lines(spans, shape, names, alternate=alternate):
+    for answers, line in _lines(spans, shape, names, alternate=alternate, change=change):
         if not answers:
             yield line
             continue
@@ -44,11 +48,11 @@ def messages(spans: Sequence[Span], shape: Shape, *, alternate: bool = False) ->
 
 
 def _lines(
-    spans: Sequence[Span], shape: Shape, names: dict[str, str], *, alternate: bool
+    spans: Sequence[Span], shape: Shape, names: dict[str, str], *, alternate: bool, change: Change | None
 ) -> Iterator[tuple[str, bytes]]:
     """(the call that it answers or "", message)."""
-    if alternate or not shape.tidy:
-        for message in tidied(spans, shape, alternate=alternate):
+    if alternate or change or not shape.tidy:
+        for message in tidied(spans, shape, alternate=alternate, change=change):
             yield message.get("tool_call_id", ""), orjson.dumps(translated(message, names))
         return
     for line in lines(spans):
@@ -74,20 +78,15 @@ def translated(message: Json, names: dict[str, str]) -> Json:
         }
     calls = message.get("tool_calls")
     if not calls:
-        return {"role": message["role"], "content": message["content"] or ""}
+        return message | {"content": message["content"] or ""}
     names.clear()
     names.update({call["id"]: call["function"]["name"] for call in calls})
-    return {
-        "role": "assistant",
-        "content": message.get("content") or "",
-        "tool_calls": [
-            {
-                "id": call["id"],
-                "function": {"index": index, "name": call["function"]["name"], "arguments": arguments_of(call)},
-            }
-            for index, call in enumerate(calls)
-        ],
-    }
+    translated_calls = [
+        {key: value for key, value in call.items() if key != "type"}
+        | {"function": call["function"] | {"index": index, "arguments": arguments_of(call)}}
+        for index, call in enumerate(calls)
+    ]
+    return message | {"content": message.get("content") or "", "tool_calls": translated_calls}
 
 
 def read_answer(stream: Stream, who: str) -> Draft:
@@ -125,10 +124,13 @@ def _take(draft: Draft, record: Json) -> None:
     draft.model = str(record.get("model") or draft.model)
     draft.say(message.get("content"))
     draft.think(message.get("thinking"))
+    draft.keep({key: value for key, value in message.items() if key not in KNOWN and value != ""})
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
         # Ollama sends each call whole, so every one is a new call whatever its index says.
-        draft.fragment(len(draft.calls), call.get("id"), function.get("name"), function.get("arguments") or {})
+        arguments = function.get("arguments") or {}
+        own = own_fields(call, function)
+        draft.fragment(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
     if record.get("done"):
         draft.finish = str(record.get("done_reason") or "stop")
         draft.usage = counted(*(record.get(key) for key in COUNTS))

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from agent.values import Json, Usage
 
 MOST_TOOLS = 128
+KNOWN = frozenset(
+    ("role", "content", "tool_calls", "refusal", "function_call", "audio", "images", "annotations", "name", "index")
+)
+"""Fields of a message that are read here, or are never sent back.  Any other is kept for its server."""
+KNOWN_OF_CALL = frozenset(("id", "type", "index", "function"))
+KNOWN_OF_FUNCTION = frozenset(("name", "arguments", "index"))
 BROKEN_OFF = frozenset(("error", "abort"))
 """Reasons of an answer that its server did not bring to an end (OpenRouter, vLLM): half an answer."""
 BLOCK = 1 << 17  # bytes; a MiB falls out of the cache between reading and writing it, and is new memory each time
@@ -206,9 +212,18 @@ def take_message(draft: Draft, message: Mapping[str, Any]) -> None:
     draft.say(message.get("content"))
     draft.say(message.get("refusal"))
     draft.think(message.get("reasoning_content") or message.get("reasoning"))
+    draft.keep({key: value for key, value in message.items() if key not in KNOWN})
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
-        draft.fragment(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"))
+        own = own_fields(call, function)
+        draft.fragment(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"), own)
+
+
+def own_fields(call: Mapping[str, Any], function: Mapping[str, Any]) -> Json:
+    """What a call has beside id, name and arguments: only its server understands it."""
+    own = {key: value for key, value in call.items() if key not in KNOWN_OF_CALL and value is not None}
+    inner = {key: value for key, value in function.items() if key not in KNOWN_OF_FUNCTION and value is not None}
+    return own | {"function": inner} if inner else own
 
 
 def _whole(body: bytes, stream: Stream, who: str) -> Draft:

@@ -24,6 +24,7 @@ import orjson
 from agent import clock, disk
 from agent.context import projection
 from agent.context.effects import NAME as EFFECTS
+from agent.context.provider_fields import Origin
 from agent.context.survey import Cut, Survey
 from agent.context.totals import Totals
 from agent.errors import UsageError
@@ -125,7 +126,8 @@ def begin_from(settings: Settings, point: PastPoint, folder: Path) -> None:
     newest = max((int(record.get("summary_id") or 0) for record in _compactions(source, point.seq)), default=0)
     _lines(folder / "summaries.jsonl", _summaries(source, newest))
     _lines(folder / "compactions.jsonl", _compactions(source, point.seq))
-    projection.derive(folder, folder / "current.jsonl")
+    provider = settings.provider()
+    projection.derive(folder, folder / "current.jsonl", Origin(provider.wire, provider.model))
     _cost(folder, last_call).write_inherited(folder)
 
 

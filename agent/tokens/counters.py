@@ -25,6 +25,26 @@ PER_CALL = 8
 PRIMING = 3
 """Once a request: the start of the answer."""
 
+SENT = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
+RECORDED = frozenset(
+    (
+        "seq",
+        "timestamp",
+        "tokens",
+        "kind",
+        "tool_name",
+        "usage",
+        "finish_reason",
+        "output",
+        "tool_seq",
+        "provider_fields",
+    )
+)
+MESSAGE = SENT | RECORDED
+"""Fields of a line or a record that are counted by themselves or are not sent; every other one is a server's own."""
+CALL = frozenset(("id", "type", "function", "name", "arguments", "invalid", "given_id", "index"))
+FUNCTION = frozenset(("name", "arguments"))
+
 
 class EstimatedCounter:
     """The byte-class estimate of a model's family times the ratio learnt for the model, as it is now.
@@ -106,15 +126,33 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
     name = message.get("name")
     if isinstance(name, str):
         tokens += counter.count(name) + 1
+    tokens += count_fields(counter, {key: value for key, value in message.items() if key not in MESSAGE})
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list | tuple) else ():
         if not isinstance(call, Mapping):
             continue
+        tokens += count_fields(counter, {key: value for key, value in call.items() if key not in CALL})
         inner = call.get("function")
         function = inner if isinstance(inner, Mapping) else call
         arguments = function.get("arguments")
         text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
         tokens += PER_CALL + counter.count(str(function.get("name") or "")) + counter.count(text)
+        if isinstance(inner, Mapping) and len(inner) > len(FUNCTION):
+            tokens += count_fields(counter, {key: value for key, value in inner.items() if key not in FUNCTION})
+    return tokens
+
+
+def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
+    """Tokens of what only a server understands, in a message and in each of its calls: every text once, since some
+    servers give the same reasoning under two names."""
+    tokens = 0
+    for part in parts:
+        inner = part.get("function")
+        if isinstance(inner, Mapping):
+            tokens += count_fields(counter, inner)
+            part = {key: value for key, value in part.items() if key != "function"}  # noqa: PLW2901 - the rest of it
+        texts = {value if isinstance(value, str) else orjson.dumps(value).decode() for value in part.values()}
+        tokens += sum(counter.count(text) for text in texts)
     return tokens
 
 

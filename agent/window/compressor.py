@@ -223,7 +223,7 @@ class ContextCompressor:
         cut = store.survey.cut
         used = self.assembler.tokens_in_use()
         return Need(
-            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.plain.count),
+            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.plain.count, store.origin),
             used=used,
             estimate=self.assembler.estimate(),
             view=store.get_current_token_count(),

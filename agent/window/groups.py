@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.context.projection import shorter
+from agent.context.provider_fields import tokens_of
 from agent.context.records import is_legible, is_seen
 from agent.tokens.counters import PER_CALL, PER_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from agent.context.provider_fields import Origin
     from agent.values import Json
 
 
@@ -34,13 +36,16 @@ class Group:
     maskable: int = 0
 
 
-def groups_of(records: Iterable[Json], masked: int, count: Callable[[str], int]) -> list[Group]:
-    """The groups of `records` (messages.jsonl, in order); results up to seq `masked` are pointers already."""
+def groups_of(
+    records: Iterable[Json], masked: int, count: Callable[[str], int], origin: Origin | None = None
+) -> list[Group]:
+    """The groups of `records` (messages.jsonl, in order); results up to seq `masked` are pointers already.  `origin` is
+    the wire and model in force."""
     found: list[Group] = []
     for record in records:
         if not is_legible(record) or not is_seen(record):
             continue
-        tokens = int(record.get("tokens") or 0)
+        tokens = tokens_of(record, origin)
         freed = 0
         if record["role"] == "tool" and (pointer := shorter(record)) is not None:
             pointed = count(pointer)

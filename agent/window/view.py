@@ -16,6 +16,7 @@ import orjson
 
 from agent import disk
 from agent.tokens import count_message
+from agent.tokens.counters import MESSAGE
 from agent.window.base import IllegalContext
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = {"role", "content", "name", "tool_calls", "tool_call_id"}
+NOT_SENT = MESSAGE - KEYS
+"""What a record has and a request does not; any other field of an answer is its server's own."""
 FINGERPRINT = 512
 """Bytes before the checkpoint that must still be there: a renamed file may get the old inode number again."""
 
@@ -171,7 +174,7 @@ class View:
         role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
         if role not in ROLES:
             return f"Message {number} missing role: {where} has {role!r}; allowed are {', '.join(ROLES)}"
-        if extra := set(message) - KEYS:
+        if extra := set(message) & NOT_SENT if role == "assistant" else set(message) - KEYS:
             return f"Unknown keys in {where}: {', '.join(sorted(extra))}"
         if number == 1 and role != "system":
             return f"First message must be system prompt: {where} has role {role!r}"

@@ -75,8 +75,9 @@ class Dialect:
     usage: str = "stream_options"  # "always": comes without being asked for; "never": is not reported in a stream
 
     # --- messages ------------------------------------------------------------------------------------------
-    send_back: Mapping[str, When] = field(default_factory=dict)  # field of an answer's message → when; else never
+    send_back: Mapping[str, When] = field(default_factory=dict)  # field of an answer's message, or * → when; else never
     send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same for fields of one tool call
+    stand_ins: frozenset[str] = frozenset()  # fields that every answer must have, also one of another model
     id_form: str = ""  # a pattern that each tool call id must match as a whole; "": any that is legal
     roles: Roles = Roles()
     images: str = "image_url"  # how a picture is sent: image_url, source (Anthropic), images (Ollama); "": not at all

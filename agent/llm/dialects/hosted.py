@@ -53,6 +53,7 @@ DEEPSEEK = Dialect(
     hosts=("api.deepseek.com", "*.deepseek.com"),
     owners=("deepseek",),
     send_back={"reasoning_content": When.ALWAYS, "thinking_blocks": When.ALWAYS},
+    stand_ins=frozenset({"reasoning_content", "thinking_blocks"}),
     stops={"insufficient_system_resource": "error"},
     usage="always",
     images="",
@@ -83,7 +84,9 @@ GEMINI = Dialect(
     hosts=("generativelanguage.googleapis.com", "aiplatform.googleapis.com", "*-aiplatform.googleapis.com"),
     owners=("google",),
     base_path="/v1beta/openai",
+    send_back={"extra_content": When.ALWAYS},
     send_back_in_calls={"extra_content": When.ALWAYS},
+    stand_ins=frozenset({"extra_content"}),
 )
 KIMI = Dialect(
     "kimi",
@@ -91,6 +94,7 @@ KIMI = Dialect(
     hosts=("api.moonshot.ai", "api.moonshot.cn", "api.kimi.com"),
     owners=("moonshot", "moonshotai"),
     send_back={"reasoning_content": When.ALWAYS, "thinking_blocks": When.ALWAYS},
+    stand_ins=frozenset({"reasoning_content", "thinking_blocks"}),
     roles=LOCAL_ROLES,
 )
 DASHSCOPE = Dialect(
@@ -108,6 +112,7 @@ ANTHROPIC = Dialect(
     key_header="x-api-key",
     usage="always",
     send_back={"thinking_blocks": When.ALWAYS},
+    send_back_in_calls={"*": When.ALWAYS},
     images="source",
     tells_window=False,
 )

@@ -10,13 +10,8 @@ COMPATIBLE = Dialect(
     "a server of OpenAI's wire",
     local=True,
     roles=LOCAL_ROLES,
-    send_back={
-        "reasoning_content": When.ASKED,
-        "reasoning": When.ASKED,
-        "reasoning_details": When.ALWAYS,
-        "thinking_blocks": When.ALWAYS,
-    },
-    send_back_in_calls={"extra_content": When.ALWAYS},
+    send_back={"*": When.ALWAYS},
+    send_back_in_calls={"*": When.ALWAYS},
 )
 """Nobody knows more: an address that is not known, before or after it was asked who it is."""
 

@@ -1,12 +1,14 @@
 """Anthropic's wire: system apart, blocks, turns, cache marks, its stream."""
 
 import json
+import re
 
 import pytest
 from llm_servers import TOOL, Reply, Script, anthropic_events, call, client_for, says, sse
 
 from agent import clock
 from agent.errors import ContextOverflow, ModelStalled, QuotaExhausted
+from agent.llm.ids import ANTHROPIC, translated
 from agent.values import Plan, Span
 
 
@@ -75,7 +77,10 @@ def test_ids_of_another_wire_are_made_legal_on_both_sides(talk):
     store.add_message("tool", "A", tool_call_id="functions.read_file:0")
     client.get_response()
     turns = server.asked[0].json["messages"]
-    assert turns[1]["content"][0]["id"] == turns[2]["content"][0]["tool_use_id"] == "functions_read_file_0"
+    sent = turns[1]["content"][0]["id"]
+    assert sent == turns[2]["content"][0]["tool_use_id"]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", sent)
+    assert sent != translated("functions_read_file:0", ANTHROPIC)
 
 
 def test_usage_counts_what_was_read_from_the_cache(talk):

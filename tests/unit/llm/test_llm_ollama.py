@@ -1,5 +1,6 @@
 """Ollama's wire: objects for arguments, a constant window, no silent cutting (cases 34, 35, 37, 38)."""
 
+import json
 from pathlib import Path
 
 import jsonschema
@@ -231,7 +232,9 @@ def test_thinking_is_kept_apart(talk):
     store.add_message("user", "u")
     assert client.get_response()[0] == "yes"
     assert client.last.reasoning == "hm"
-    assert "hm" not in (store.context_dir / "messages.jsonl").read_text()
+    record = json.loads((store.context_dir / "messages.jsonl").read_text().splitlines()[-1])
+    assert record["content"] == "yes"
+    assert record["provider_fields"]["message"] == {"thinking": "hm"}
 
 
 def test_html_is_no_answer(talk):

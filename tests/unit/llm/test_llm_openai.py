@@ -255,10 +255,17 @@ def test_only_reasoning_is_an_answer_without_text_and_is_not_replayed(talk):
     assert b"let me think" not in server.asked[-1].body
 
 
-def test_think_tags_in_the_text_are_left_as_they_are(talk):
-    client, store, _ = talk(says("openai", "<think>hm</think>yes"))
+def test_think_tags_in_the_text_are_told_apart_from_the_answer(talk):
+    """Aider-AI/aider#3613."""
+    client, store, server = talk(says("openai", "<think>\nhm\n</think>\n\nyes"), says("openai", "x"))
     store.add_message("user", "u")
-    assert client.get_response()[0] == "<think>hm</think>yes"
+    assert client.get_response()[0] == "yes"
+    assert client.last.reasoning == "hm"
+    record = json.loads((store.context_dir / "messages.jsonl").read_text().splitlines()[-1])
+    assert (record["content"], record["provider_fields"]["kept"]) == ("yes", {"reasoning": "hm"})
+    store.add_message("user", "v")
+    client.get_response()
+    assert b"hm" not in server.asked[-1].body
 
 
 def test_cached_tokens_are_taken_from_the_details(talk):

@@ -108,7 +108,7 @@ def path(tmp_path):
                     ],
                 },
             ],
-            "exactly",
+            "has no invalid",
         ),
         ([USER, DONE], "last message"),
         ([SYSTEM], "last message"),

@@ -1,0 +1,195 @@
+"""Which fields of earlier answers a request has: what the dialect says, and what refusals have taught.
+
+The view has every field that came from this wire and model (`context/provider_fields.py`).  Lines are copied as long as
+all of it is wanted; else each message is changed on its way out, the same way each time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.llm.dialects import When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.llm.dialects import Dialect
+    from agent.llm.spans import Shape
+    from agent.values import Json
+
+BLOCKS = "thinking_blocks"  # as `wire_anthropic.BLOCKS`
+ANY = "*"
+"""In a dialect's table: every field that is not named there."""
+PLAIN = frozenset(("role", "content", "tool_calls", "name"))
+PLAIN_CALL = frozenset(("id", "type", "function"))
+
+MISSING = re.compile(
+    r"missing|must be (?:passed|sent|provided|included|preserved|returned|present|set)|is required|requires|passed back"
+    r"|field required|lacks|expected .{0,20}thinking|must (?:have|start with|contain|include)",
+    re.IGNORECASE,
+)
+UNWANTED = re.compile(
+    r"remove|not (?:be )?(?:permitted|allowed|supported|accepted|included)|unsupported|unknown|unrecogni[sz]ed"
+    r"|unexpected"
+    r"|extra|additional propert|forbidden|cannot pass both|cannot be modified|invalid `?signature|must not",
+    re.IGNORECASE,
+)
+STAND_INS: Mapping[str, Any] = {
+    "reasoning_content": " ",
+    "reasoning": " ",
+    BLOCKS: [{"type": "thinking", "thinking": " ", "signature": ""}],
+}
+"""What stands for a field that a server wants of each answer, where another model gave the answer."""
+STAND_INS_IN_CALLS: Mapping[str, Any] = {
+    "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}},
+}
+SPELLINGS: Mapping[str, str] = {
+    "thought_signature": "extra_content",
+    "thoughtsignature": "extra_content",
+    "redacted_thinking": BLOCKS,
+    "content[].thinking": BLOCKS,
+    "`thinking` block": BLOCKS,
+    "thinking block": BLOCKS,
+    "content and thinking": "reasoning_content",
+}
+"""How refusals call a field that has another name in the message."""
+
+
+class SendBack:
+    """The rules of one client.  `dialect` is asked each time: it becomes another one when the server says who it is."""
+
+    def __init__(self, wire: str) -> None:
+        self.wire = wire
+        self.learnt: dict[str, When] = {}
+        self.wanted: set[str] = set()  # fields that each answer must have
+        self.bare = False  # nothing is sent back any more
+        self.proven = False  # the server has taken a request with such fields
+
+    # --- reading the rules ------------------------------------------------------------------------------------
+
+    def when(self, dialect: Dialect, name: str, *, in_call: bool = False) -> When:
+        """When this field is sent back."""
+        table = dialect.send_back_in_calls if in_call else dialect.send_back
+        if self.bare:
+            return When.NEVER
+        return self.learnt.get(name) or table.get(name) or table.get(ANY, When.NEVER)
+
+    def _sent(self, dialect: Dialect, name: str, *, in_call: bool = False, in_loop: bool = True) -> bool:
+        when = self.when(dialect, name, in_call=in_call)
+        return when is When.ALWAYS or (when is When.LOOP and in_loop)
+
+    def needs(self, dialect: Dialect) -> Mapping[str, Any]:
+        """The stand-ins of fields that every answer must have."""
+        if self.bare:
+            return {}
+        names = {name for name in dialect.stand_ins if self.learnt.get(name) is not When.NEVER} | self.wanted
+        names = names & {BLOCKS} if self.wire == "anthropic" else names - {BLOCKS}
+        return {name: STAND_INS[name] for name in sorted(names & set(STAND_INS))}
+
+    def needs_in_calls(self, dialect: Dialect) -> Mapping[str, Any]:
+        """The same for the first call of an answer."""
+        names = ({*dialect.stand_ins} | self.wanted) & set(STAND_INS_IN_CALLS)
+        return {} if self.bare else {name: STAND_INS_IN_CALLS[name] for name in sorted(names)}
+
+    def is_as_it_stands(self, dialect: Dialect, shape: Shape) -> bool:
+        """Whether every line can be sent as it is."""
+        for name in shape.fields:
+            if not self._sent(dialect, name, in_loop=name not in shape.older_fields):
+                return False
+        for name in shape.call_fields:
+            if not self._sent(dialect, name, in_call=True, in_loop=name not in shape.older_fields):
+                return False
+        if any(shape.fields.get(name, 0) < shape.answers for name in self.needs(dialect)):
+            return False
+        return not self.needs_in_calls(dialect) or not shape.unsigned
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def applied(self, messages: Iterable[Json], dialect: Dialect, shape: Shape) -> Iterator[Json]:
+        """The messages with what the server wants of its fields."""
+        needs, in_calls = self.needs(dialect), self.needs_in_calls(dialect)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                yield message
+                continue
+            in_loop = number >= shape.loop
+            changed = {
+                key: value
+                for key, value in message.items()
+                if key in PLAIN or self._sent(dialect, key, in_loop=in_loop)
+            }
+            if self.wire != "anthropic" or message.get("tool_calls"):
+                changed |= {name: value for name, value in needs.items() if not changed.get(name)}
+            if calls := message.get("tool_calls"):
+                changed["tool_calls"] = [
+                    self._call(call, dialect, in_calls if not place else {}, in_loop=in_loop)
+                    for place, call in enumerate(calls)
+                ]
+            yield changed
+
+    def _call(self, call: Json, dialect: Dialect, needs: Mapping[str, Any], *, in_loop: bool) -> Json:
+        kept = {
+            key: value
+            for key, value in call.items()
+            if key in PLAIN_CALL or self._sent(dialect, key, in_call=True, in_loop=in_loop)
+        }
+        function = call["function"]
+        if len(function) > 2:
+            function = {
+                key: value
+                for key, value in function.items()
+                if key in ("name", "arguments") or self._sent(dialect, key, in_call=True, in_loop=in_loop)
+            }
+        return {**needs, **kept, "function": function}
+
+    # --- learning ---------------------------------------------------------------------------------------------
+
+    def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:
+        """Take in a refusal (lower case); True when the next request will be another."""
+        if shape is None or self.bare:
+            return False
+        for name in self._named(words, shape):
+            in_call = name in shape.call_fields or name in STAND_INS_IN_CALLS
+            present = name in shape.fields or name in shape.call_fields
+            if MISSING.search(words) and not UNWANTED.search(words):
+                if present and self.when(dialect, name, in_call=in_call) is not When.ALWAYS:
+                    self.learnt[name] = When.ALWAYS
+                    return True
+                if name not in self.wanted and (name in STAND_INS or name in STAND_INS_IN_CALLS):
+                    self.wanted.add(name)
+                    return True
+            elif UNWANTED.search(words) and (present or name in self.needs(dialect)):
+                return self._drop(name, dialect, shape, in_call=in_call)
+        return False
+
+    def _drop(self, name: str, dialect: Dialect, shape: Shape, *, in_call: bool) -> bool:
+        before = self.when(dialect, name, in_call=in_call)
+        if before is When.NEVER and name not in self.wanted and name not in dialect.stand_ins:
+            return False
+        older = before is When.ALWAYS and name in shape.older_fields and name not in self.wanted
+        self.wanted.discard(name)
+        self.learnt[name] = When.LOOP if older else When.NEVER
+        return True
+
+    def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
+        """Send nothing back from here on; True when that makes a difference.  The last try at a refusal that names no
+        field, of a server that has taken none so far."""
+        if shape is None or self.bare or self.proven:
+            return False
+        sent = [name for name in shape.fields if self._sent(dialect, name)]
+        sent += [name for name in shape.call_fields if self._sent(dialect, name, in_call=True)]
+        self.bare = bool(sent)
+        return self.bare
+
+    def accepted(self, shape: Shape) -> None:
+        """The server has answered a request of this shape."""
+        self.proven |= not self.bare and bool(shape.fields or shape.call_fields)
+
+    @staticmethod
+    def _named(words: str, shape: Shape) -> list[str]:
+        """The fields that a refusal is about, the longest name first: `reasoning` is also a part of other names."""
+        known = {name.lower(): name for name in (*shape.fields, *shape.call_fields, *STAND_INS, *STAND_INS_IN_CALLS)}
+        known |= SPELLINGS
+        found = [spelled for spelled in known if re.search(rf"(?<![\w]){re.escape(spelled)}(?![\w])", words)]
+        return [known[spelled] for spelled in sorted(found, key=len, reverse=True)]
