@@ -17,6 +17,12 @@ SHOWN = "Fix the totals 合計"
 OPEN = "0a000000-0000-4000-8000-000000000001"
 DONE = "0b000000-0000-4000-8000-000000000002"
 
+FINISH = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "finish", "arguments": '{"title": "Looked", "summary": "Done."}'},
+}
+
 
 class Home:
     """`folder` with config.yaml, tracker/, repo/ and contexts/."""
@@ -27,7 +33,7 @@ class Home:
         recorded = [
             {"seq": 1, "role": "system", "content": "s"},
             {"seq": 2, "role": "user", "content": "t"},
-            {"seq": 3, "role": "assistant", "content": "Done."},
+            {"seq": 3, "role": "assistant", "content": None, "tool_calls": [FINISH]},
         ]
         (folder / "rec.jsonl").write_text("".join(json.dumps(one) + "\n" for one in recorded))
         self.config = folder / "config.yaml"

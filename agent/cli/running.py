@@ -187,9 +187,7 @@ def cleanup(
     if days is not None and days < 0:
         raise UsageError(f"--days is {days:g}; it must be 0 or more")
     if not state.has_tasks():
-        state.say(f"nothing to remove: {state.where_none()}")
-        state.data([])
-        return 0
+        raise UsageError(f"nothing can be removed: {state.where_none()}")
     wiring = Wiring(state.settings)
     try:
         more: dict[str, Any] = {}
@@ -202,9 +200,9 @@ def cleanup(
     finally:
         wiring.close()
     for one in removed:
-        state.say(
-            f"{'would remove' if dry_run else 'removed'} {one.uuid} {one.status} {one.completed_at} {one.size:,} bytes"
-        )
+        did = ("would empty" if dry_run else "emptied") if one.until else "would remove" if dry_run else "removed"
+        stays = f"; its row, and how it ended, stay until {one.until[:10]}" if one.until else ""
+        state.say(f"{did} {one.uuid} {one.status} {one.completed_at} {one.size:,} bytes{stays}")
     for uuid in branches.waiting:
         state.say(f"kept {uuid}: nobody answered about its branch; the next cleanup asks again")
     for name, why in broken.items():

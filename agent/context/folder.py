@@ -85,13 +85,16 @@ class TaskFolder:
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
         """metadata.json: written once, read ever after; and whether it was there before.
 
-        Besides the seed's fields it has `fence`, the run's random marker (24 hex digits).  One that cannot be read
-        is kept as `metadata.json.broken` and written anew.
+        Besides the seed's fields it has `fence`, the run's random marker (24 hex digits), which one that lacks it gets.
+        One that cannot be read, or is of another task, is kept as `metadata.json.broken` and written anew.
         """
         path = self.path / "metadata.json"
         try:
             found = orjson.loads(path.read_bytes())
-            if isinstance(found, dict) and isinstance(found.get("fence"), str):
+            if isinstance(found, dict) and found.get("uuid") == self.uuid:
+                if not isinstance(found.get("fence"), str):
+                    found["fence"] = secrets.token_hex(12)
+                    disk.write_file(path, orjson.dumps(found, option=_PRETTY))
                 return found, True
             path.rename(path.with_name("metadata.json.broken"))
         except FileNotFoundError:

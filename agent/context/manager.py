@@ -121,6 +121,7 @@ class TaskContextManager:
         self.noticed: Callable[[str], None] | None = None
         self._messages.noticed = self._notice
         for file in self._files:
+            file.make()
             self.repairs += file.damaged
             file.noticed = self._notice
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
-from agent.context import folding, projection
+from agent.context import folding, plain_form, projection
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
@@ -79,7 +79,10 @@ class MessageStore:
         self.current_path = self.context_dir / "current.jsonl"
         self.repairs: list[str] = []
         self._count = self.plain.count
+        if plain_form.is_plain(self.messages_path):
+            self.repairs.append(plain_form.convert(self.messages_path))
         self._file = JsonlFile(self.messages_path, durability=durability)
+        self._file.make()
         self._view = View(self.current_path, sync=durability != "none")
         self._stale = False
         self._load()

@@ -33,6 +33,7 @@ EVENTS: dict[str, str] = {
     "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
     # what a start mends
     "folder_moved": "A closed task's folder still lay in running/; it is in completed/ now (uuid, status).",
+    "row_restored": "The ledger had no row at all; this one was made again from its folder (uuid, status, error).",
     "row_settled": "An open row's folder had ended; the row says so now (uuid, was, status).",
     "folder_recreated": "A task's folder was gone; it was made anew and the task starts from its issue (uuid, status).",
     "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
@@ -102,6 +103,7 @@ LEVELS: dict[str, str] = {
     "issue_skipped": "warning",
     "disk_low": "warning",
     "disk_slow": "warning",
+    "row_restored": "warning",
     "row_settled": "warning",
     "folder_recreated": "warning",
     "folder_quarantined": "warning",

@@ -82,7 +82,8 @@ def _task(
         return []
     if folder is None and of_another_host(row):
         return []  # its folder lies there, and goes with its row when that host cleans up
-    kept = KEPT if not all_of_it and may_be_gone_on_from(settings, ledger, row) else ()
+    until = "" if all_of_it else gone_on_from_until(settings, ledger, row)
+    kept = KEPT if until else ()
     going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
     if kept and not going:
         return []
@@ -98,16 +99,17 @@ def _task(
         remove(folder, going, whole=not kept)
         if ledger.latest(row.key) is None:  # else a later task lives in the same tracker
             solo.forget(settings, row.instance)
-    return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size)]
+    return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
 
 
-def may_be_gone_on_from(settings: Settings, ledger: Ledger, row: Row) -> bool:
-    """Whether a mention, or the label again, starts a task that goes on from this one (`Attention`, `parent_of`)."""
-    since = clock.now() - timedelta(days=settings.context_inheritance.expiry_days)
-    if row.completed_at is None or clock.parse(row.completed_at) < since or solo.is_private(settings, row.instance):
-        return False
+def gone_on_from_until(settings: Settings, ledger: Ledger, row: Row) -> str:
+    """Until when a mention, or the label again, starts a task that goes on from this one (`Attention`, `parent_of`);
+    "" when none does any more."""
+    if row.completed_at is None or solo.is_private(settings, row.instance):
+        return ""
+    until = clock.parse(row.completed_at) + timedelta(days=settings.context_inheritance.expiry_days)
     newest = ledger.latest(row.key)
-    return newest is not None and newest.uuid == row.uuid
+    return clock.stamp(until) if until >= clock.now() and newest is not None and newest.uuid == row.uuid else ""
 
 
 def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:

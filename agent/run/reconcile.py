@@ -6,7 +6,8 @@
 | open | in `completed/` | the row gets the end that the folder's `end.json` records | `row_settled` |
 | running | in `running/`, its lock free | back to the queue (`Supervisor.sweep`) | `task_requeued` |
 | open, worked on before | none | made anew from the row; the task starts from its issue | `folder_recreated` |
-| none | in `running/` | put aside in `quarantine/` | `folder_quarantined` |
+| none at all, of any task | any | made again from the folders (`restore.py`) | `row_restored` |
+| none, though other tasks have one | in `running/` | put aside in `quarantine/` | `folder_quarantined` |
 
 A name in `running/` is only ever taken for a task when it is a real folder (no link is followed) whose row there is;
 nothing of what is put aside is opened.  Source: durability facts, section 3.  Called by `run/daemon.py`.
@@ -23,6 +24,7 @@ from agent.context.folder import read_end, write_metadata
 from agent.errors import DiskError, LedgerError
 from agent.run.closing import move_leftovers
 from agent.run.folders import is_uuid, set_aside
+from agent.run.restore import restore
 from agent.taskqueue.identity import hostname
 from agent.values import CLOSED_STATUSES, Status
 
@@ -43,6 +45,7 @@ OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 def reconcile(wiring: Wiring) -> None:
     """All that is to be mended at a start, in the order in which one step helps the next.  DiskError, LedgerError."""
+    restore(wiring)
     quarantine(wiring)
     settle_ended(wiring, OPEN)
     move_leftovers(wiring)

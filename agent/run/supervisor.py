@@ -20,6 +20,7 @@ from agent.observe.events import Events
 from agent.run import groups, later, worker
 from agent.run.closing import move_leftovers
 from agent.run.reconcile import settle_ended
+from agent.run.restore import restore
 from agent.run.room import Room
 from agent.run.showing import announce
 from agent.run.watch import Watch
@@ -157,6 +158,7 @@ class Supervisor:
         for uuid, pid in list(self.owed.items()):
             self.give_back(uuid, pid, why="it could not write its row")
         self.ledger.after_the_clock()
+        restore(self.wiring)
         settled: list[Row] = []
         settle_ended(self.wiring)
         alone = self.settings.taskqueue.ledger == "sqlite"  # one kernel opens it, and so sees every lock

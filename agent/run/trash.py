@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Removed:
     """One task that was (or, dry, would be) removed; `size` in bytes of its folder.  What is no task has the name of
-    its folder as `uuid`, and `replay`, `quarantine`, `unlisted`, `setup`, `mirror` or `branch` as status."""
+    its folder as `uuid`, and `replay`, `quarantine`, `unlisted`, `setup`, `mirror` or `branch` as status.  `until`: the
+    row and the files that say how the task ended stay until then, and only the rest of the folder goes."""
 
     uuid: str
     status: str
     completed_at: str
     size: int
+    until: str = ""
 
 
 def each(items: Iterable[Path], remove: Callable[[Path], Removed | None], failed: OnFailure) -> Iterator[Removed]:

@@ -90,7 +90,13 @@ def sqlite_version() -> tuple[str, str, bool]:
 
 
 class Database:
-    """One connection to a SQLite file.  May be used from several threads; each call is one critical section."""
+    """One connection to a SQLite file.  May be used from several threads; each call is one critical section.
+
+    No other SQLite library may open the file in the same process (Python's own `sqlite3` beside pysqlite3): POSIX locks
+    belong to a process, so when the other one closes its connection it takes itself for the last user and removes the
+    write-ahead log under ours (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`, or another
+    process.  A log that was removed is noticed before the next statement, and the connection is opened again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +104,10 @@ class Database:
         self._sqlite = module()
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._wal = f"{path}-wal"
+        self._log = 0  # inode of the write-ahead log, 0 before there is one
         self._connection = self._connect()
+        self.remake: Callable[[Database], object] | None = None  # makes a table that somebody dropped
 
     def run(self, name: str, /, **params: Any) -> Rows:
         """Execute the named query; its rows as dicts, [] for none.  Outside a transaction a busy database is tried
@@ -114,8 +123,20 @@ class Database:
         with self._lock:
             if self._connection.in_transaction:
                 return self._translated(lambda: self._once(statement, params))
+            self._keep_log()
             started = time.monotonic()
-            found = self._retried(lambda: self._once(statement, params))
+            try:
+                found = self._retried(lambda: self._once(statement, params))
+            except LedgerError as error:
+                remake, self.remake = self.remake, None  # once: it executes statements itself
+                if remake is None or "no such table: tasks" not in str(error):
+                    self.remake = remake
+                    raise
+                try:
+                    remake(self)
+                    found = self._retried(lambda: self._once(statement, params))
+                finally:
+                    self.remake = remake
             disk.took(self.path, "row", started)
             return found
 
@@ -124,6 +145,7 @@ class Database:
         """BEGIN IMMEDIATE … COMMIT, rolled back when the block raises.  Not nested."""
         self._same_process()
         with self._lock:
+            self._keep_log()
             self._retried(lambda: self._once("BEGIN IMMEDIATE", {}))
             try:
                 yield self
@@ -137,6 +159,18 @@ class Database:
             except BaseException:
                 self._roll_back()
                 raise
+
+    def _keep_log(self) -> None:
+        """Open the connection again when somebody removed its write-ahead log; see the class."""
+        try:
+            found = os.stat(self._wal).st_ino  # noqa: PTH116 - at each statement
+        except FileNotFoundError:
+            found = 0
+        if self._log and found != self._log:
+            self._connection.close()
+            self._connection = self._connect()
+            found = 0
+        self._log = found
 
     def define(self, statement: str) -> None:
         """Execute a statement of a migration."""
@@ -278,4 +312,5 @@ def open_tasks(base_dir: Path, address: str = "sqlite") -> base.Database:
     except BaseException:
         database.close()
         raise
+    database.remake = migrate.apply
     return database

@@ -146,6 +146,11 @@ class JsonlFile:
         if path.exists():
             self._open()
 
+    def make(self) -> None:
+        """Make an empty file where there is none, for people who read it before the first record.  DiskError."""
+        if self._descriptor < 0 and not self._closed:
+            self._open()
+
     @property
     def count(self) -> int:
         """How many records were appended.  Numbers have no gaps, so this is the last one; nothing is read."""

@@ -24,6 +24,7 @@ Known = tuple[tuple[int, str, Path], ...]
 FOLDER = Path(__file__).parent / "migrations"
 
 _COMMENT = re.compile(r"--[^\n]*")
+_TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
 @cache
@@ -49,6 +50,8 @@ def apply(database: Database) -> list[int]:
     A database that a newer version of the program has changed is refused with SurroundingsError.
     """
     known = migrations()
+    if database.has_table("schema_version") and not database.has_table("tasks"):
+        _make_again(database, known)
     missing = _missing(database, known)
     if not missing:
         return []
@@ -72,6 +75,19 @@ def apply(database: Database) -> list[int]:
             )
             applied.append(number)
     return applied
+
+
+def _make_again(database: Database, known: Known) -> None:
+    """Define what a dropped `tasks` took with it, by the migrations that were applied; other tables stay."""
+    with database.transaction():
+        if database.has_table("tasks"):  # another process was quicker
+            return
+        versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
+        for number, _, path in known:
+            for statement in statements(path.read_text(encoding="utf-8")) if number in versions else ():
+                made = _TABLE.match(statement)
+                if made is None or not database.has_table(made.group(1)):
+                    database.define(statement)
 
 
 def _missing(database: Database, known: Known) -> Known:

@@ -185,6 +185,11 @@ class BaseLedger(Protocol):
         """
         ...
 
+    def restore(self, record: Mapping[str, Any]) -> bool:
+        """Insert a row with these columns (`run/restore.record_of`), which has attempt 1 and was told; False when there
+        is one of that uuid, or an open one of that key."""
+        ...
+
     def offer(self, uuid: str) -> bool:
         """Let a queued row be claimed now, whatever its `not_before`; False when it is not queued."""
         ...

@@ -87,6 +87,9 @@ class Ledger:
             raise LedgerError(f"the uuid {name} belongs to another task, {there.key}; use a new one")
         return None
 
+    def restore(self, record: Mapping[str, Any]) -> bool:
+        return bool(self.db.run("ledger_restore", **record))
+
     def offer(self, uuid: str) -> bool:
         return bool(self.db.run("ledger_offer", uuid=uuid))
 

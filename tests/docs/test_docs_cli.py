@@ -55,3 +55,12 @@ def test_the_script_writes_every_page_when_it_is_called_as_the_rules_say(tmp_pat
     assert len(written) == 6
     for name in written:
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_what_is_printed_for_a_service_and_for_cron_names_its_configuration():
+    """Without it both would use the repository's own file, or none."""
+    page = text("docs/operations.md")
+    calls = [line for line in page.splitlines() if re.match(r"ExecStart=|\d+ \d+ \* \* \*", line)]
+    assert len(calls) == 2
+    assert all("--config /etc/makimono/config.yaml" in line for line in calls)
+    assert "RestartPreventExitStatus=2" in page

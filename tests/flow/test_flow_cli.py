@@ -57,7 +57,7 @@ def test_a_configuration_that_is_wrong_is_2_and_says_where(tmp_path, text, said)
 def test_without_a_configuration_there_are_defaults_and_it_is_said(tmp_path):
     said = f"no tasks: {tmp_path}/contexts has no tasks.db; there is no config.yaml in {tmp_path}: call from the folder"
     assert ended(start("tasks", cwd=tmp_path), 0).stdout.startswith(said)
-    assert "nothing to remove: " in ended(start("cleanup", cwd=tmp_path), 0).stdout
+    assert "nothing can be removed: " in ended(start("cleanup", cwd=tmp_path), 2).stderr
     assert "there is nothing to copy" in ended(start("backup", "there", cwd=tmp_path), 2).stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -13,6 +13,21 @@ INSERT INTO tasks (
 ON CONFLICT DO NOTHING
 RETURNING uuid;
 
+-- name: ledger_restore
+-- The row of a folder that has none, from what the folder says (run/restore.py).
+INSERT INTO tasks (
+    uuid, task_source, instance, owner, repo, task_type, task_id, status, created_at, started_at, completed_at, attempt,
+    hostname, "user", title, llm_provider, model, context_length, outcome, error_code, error_message, last_seq,
+    llm_call_count, tool_call_count, compression_count, total_tokens, prompt_tokens, completion_tokens, cached_tokens
+) VALUES (
+    :uuid, :task_source, :instance, :owner, :repo, :task_type, :task_id, :status, :created_at, :created_at,
+    :completed_at, 1, :hostname, :user, :title, :llm_provider, :model, :context_length, :outcome, :error_code,
+    :error_message, :last_seq, :llm_call_count, :tool_call_count, :compression_count, :total_tokens, :prompt_tokens,
+    :completion_tokens, :cached_tokens
+)
+ON CONFLICT DO NOTHING
+RETURNING uuid;
+
 -- name: ledger_get
 SELECT * FROM tasks WHERE uuid = :uuid;
 

@@ -122,9 +122,8 @@ def test_what_a_dead_process_left_is_removed_and_reported(open_task):
     ):
         (first.context_dir / name).write_text("left")
     second = open_task()
-    assert {path.name for path in second.context_dir.iterdir()} == {"metadata.json", "current.jsonl"} | {
-        "messages.jsonl"
-    } & {path.name for path in second.context_dir.iterdir()}
+    stores = {f"{name}.jsonl" for name in ("messages", "current", "tools", "summaries", "compactions", "effects")}
+    assert {path.name for path in second.context_dir.iterdir()} == {"metadata.json", *stores}
     assert sum("left by a process that died" in repair for repair in second.repairs) == 9
 
 

@@ -284,3 +284,25 @@ except SurroundingsError as error:
 sys.exit(0 if taken else 1)
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_log_that_another_sqlite_library_of_this_process_removed_loses_nothing(tmp_path):
+    import sqlite3
+
+    from agent.context import TaskContextManager
+
+    config = {
+        "context_storage": {"base_dir": str(tmp_path)},
+        "llm": {"provider": "openai", "openai": {"model": "m", "api_key": "key-of-the-test", "context_length": 9000}},
+    }
+    key = {"task_source": "local", "owner": "local", "repo": "default", "task_type": "issue", "task_id": "1"}
+    with TaskContextManager(key, "550e8400-e29b-41d4-a716-446655440000", config) as task:
+        for number in range(1, 6):
+            task.update_statistics(llm_calls=1)
+            other = sqlite3.connect(tmp_path / "tasks.db")  # as a person's script would
+            assert other.execute("SELECT llm_call_count FROM tasks").fetchone() == (number,)
+            other.close()
+            assert task.row["llm_call_count"] == number
+    again = db.open_tasks(tmp_path)
+    assert again.execute("SELECT llm_call_count FROM tasks") == [{"llm_call_count": 5}]
+    again.close()
