@@ -11,7 +11,8 @@
     ├── ContextError             a task's folder is not what it should be
     ├── LedgerError              the ledger refused
     │   ├── ClaimLost            the row was not ours to take
-    │   └── Fenced               a newer attempt owns the task: stop at once
+    │   ├── Fenced               a newer attempt owns the task: stop at once
+    │   └── RowUnreadable        one row has something in a column that cannot be there
     ├── GitError                 a git command failed
     │   ├── GitKilled            ended by a signal from outside
     │   └── RemoteAway           the other side cannot be reached
@@ -26,6 +27,7 @@
     ├── ForgeError               the place where tasks come from refused
     │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
     │   ├── ForgeUnreachable     no connection, 5xx after all retries; says whether it may have happened
+    │   │   └── AnswerOdd        200, and a field of the answer is not what it must be
     │   ├── ForgeLimited         slow down; carries `retry_after`
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
@@ -127,6 +129,12 @@ class Fenced(LedgerError):
     """A newer attempt owns the task.  The holder of the old one must stop without another outside effect."""
 
     code = "fenced"
+
+
+class RowUnreadable(LedgerError):
+    """One row has something in a column that cannot be there; somebody else wrote it.  The message names both."""
+
+    code = "row_unreadable"
 
 
 class GitError(MakimonoError):
@@ -245,6 +253,11 @@ class ForgeUnreachable(ForgeError):
     def __init__(self, message: str, *, maybe: bool = False) -> None:
         super().__init__(message)
         self.maybe = maybe
+
+
+class AnswerOdd(ForgeUnreachable):
+    """An answer of 200 lacks a field, or has something else in it: a proxy, a host that starts, an API of another kind.
+    The message names the request, the field, and what was found."""
 
 
 class ForgeLimited(ForgeError):

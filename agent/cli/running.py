@@ -195,7 +195,7 @@ def cleanup(
         if state.settings.context_storage.cleanup_branches:
             more["branch"] = branches.remove
         broken: dict[str, str] = {}
-        more["failed"] = lambda name, error: broken.update({name: str(error)})
+        more["failed"] = broken.__setitem__
         removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run, **more)
     finally:
         wiring.close()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from agent.errors import ForgeError, IssueUnreadable
+from agent.store.text import fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -293,7 +294,25 @@ def _compose(text: str) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_FAST)
     except yaml.YAMLError:
-        return yaml.compose(text, Loader=yaml.SafeLoader)
+        return _fit(yaml.compose(text, Loader=yaml.SafeLoader))
+
+
+def _fit(root: yaml.Node | None) -> yaml.Node | None:
+    """`root` with its scalars made fit to be written.  Escapes can spell the halves of a sign one by one, which
+    libyaml refuses and the parser in Python leaves apart."""
+    nodes, seen = [root], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.ScalarNode):
+            node.value = fit(node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            nodes += [one for pair in node.value for one in pair]
+    return root
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ Not a cache: the forge is asked each time, and only its "304, as before" gives t
 from __future__ import annotations
 
 import json
+import re
 import threading
 import zlib
 from collections import OrderedDict
@@ -14,11 +15,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeUnreachable
+from agent.store.text import fit_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEPT_BYTES = 4 << 20
+_UNFIT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 HEADERS = ("link", "x-next-page", "x-oauth-scopes", "github-authentication-token-expiration")
 """What is kept of an answer's headers: how it goes on, and what it says of the token."""
 
@@ -90,10 +93,10 @@ class KeptAnswers:
         if status == 304:
             if kept is None:
                 raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
-            return Answer(304, kept.headers, json.loads(zlib.decompress(kept.packed)))
+            return Answer(304, kept.headers, _loaded(zlib.decompress(kept.packed)))
         try:
-            data = json.loads(body) if body else None
-        except ValueError as error:
+            data = _loaded(body) if body else None
+        except (ValueError, RecursionError) as error:
             start = body[:80].decode("utf-8", "replace")
             said = f"{what}: {status}, and the body is not JSON: {start!r}{advice}"
             raise ForgeUnreachable(said, maybe=verb != "GET") from error
@@ -122,6 +125,12 @@ class KeptAnswers:
     def _drop(self, name: str) -> None:
         if (old := self._kept.pop(name, None)) is not None:
             self.used -= len(old.packed)
+
+
+def _loaded(body: bytes) -> Any:
+    """The JSON of a body.  Halves of signs, and NUL, which nothing here could write, are made fit."""
+    data = json.loads(body)
+    return fit_json(data) if _UNFIT.search(body) else data
 
 
 def condition(kept: Kept | None) -> dict[str, str]:

@@ -20,11 +20,12 @@ from agent import clock
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
 from agent.forge import front
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
-from agent.forge.local_comments import LocalComments, cursor_of
+from agent.forge.local_comments import LocalComments, cursor_of, time_of
 from agent.forge.local_files import TrackerFiles
 from agent.forge.local_pulls import LocalPulls
 from agent.forge.task import Task
 from agent.observe import log
+from agent.observe.items import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class LocalForge:
         self.files = TrackerFiles(tracker)
         self.pulls = LocalPulls(self.files)
         self.told: set[str] = set()  # problems that were logged, so that each is logged once
+        self.items = Items(lambda _name, _why: None)  # issues that nobody foresaw; the getter reports them
 
     @classmethod
     def all(cls, settings: Any) -> tuple[Self, ...]:
@@ -94,7 +96,7 @@ class LocalForge:
             base=issue.base,
             comments=comments,
             url=(self.files.root / relative).as_uri(),
-            created_at=head.value("created_at") or saved,
+            created_at=time_of(head.value("created_at")) or saved,
             updated_at=saved,
             cursor=cursor_of(comments),
             problems=(*_misspelt(head, relative), *problems),
@@ -301,14 +303,18 @@ class LocalTaskGetter:
         ]
         tasks = []
         for number in numbers:
-            try:
-                task = self.forge.task(number)
-            except IssueUnreadable as error:
-                problems.append(error)
-                continue
-            if task is not None:
-                tasks.append(task)
-        self.problems = tuple(problems)
+            with self.forge.items.one(f"issues/{number}.md"):
+                try:
+                    task = self.forge.task(number)
+                except IssueUnreadable as error:
+                    problems.append(error)
+                    continue
+                if task is not None:
+                    tasks.append(task)
+        bugs = [
+            IssueUnreadable(f"{self.forge.files.root / name}: {why}") for name, why in self.forge.items.known.items()
+        ]
+        self.problems = (*problems, *bugs)
         return tasks
 
     def _is_issue(self, relative: str) -> bool:

@@ -7,6 +7,7 @@ Ours are appended; an edit replaces one line and leaves every other byte.  Calle
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from agent import clock
 from agent.errors import ForgeError
 from agent.forge.base import Comment, Marked
 from agent.forge.marks import all_in
+from agent.store.text import fit_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +107,7 @@ class LocalComments:
                     continue
                 if found.body == body:
                     return data
-                record = orjson.loads(line) | {"body": body, "updated_at": clock.stamp()}
+                record = _loaded(line) | {"body": body, "updated_at": clock.stamp()}
                 end = start + len(line.rstrip(b"\r"))
                 return data[:start] + orjson.dumps(record) + data[end:]
             raise ForgeError(
@@ -168,10 +170,7 @@ def _digest(comment: Comment) -> str:
 
 def _comment(line: bytes) -> Comment:
     """ValueError says what is wrong and what is expected."""
-    try:
-        record: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise ValueError(f"this line is not JSON ({error.msg})") from None
+    record = _loaded(line)
     if not isinstance(record, dict):
         problem = 'a comment must be an object with "id", "author" and "body"'
         raise ValueError(problem)  # noqa: TRY004 - the caller needs one class and the text
@@ -180,14 +179,33 @@ def _comment(line: bytes) -> Comment:
         raise ValueError(f'"id" must be a whole number, not {number!r}; it may be left out')
     if wrong := [name for name in ("author", "body") if not isinstance(record.get(name), str)]:
         raise ValueError(f'"{wrong[0]}" must be text')
-    created = str(record.get("created_at") or "")
-    updated = str(record.get("updated_at") or created)
+    created = time_of(record.get("created_at"))
+    updated = time_of(record.get("updated_at")) or created
     if number is None:  # no number can be this, so it clashes with none, and other lines may come and go
         said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
         return Comment(
             f"h{blake2b(said, digest_size=6).hexdigest()}", record["author"], record["body"], created, updated
         )
     return Comment(str(number), record["author"], record["body"], created, updated)
+
+
+def time_of(value: Any) -> str:
+    """A time as people write it; "" for what is none: they may have written `yesterday`."""
+    try:
+        return str(value) if value and clock.parse(str(value)) else ""
+    except ValueError:
+        return ""
+
+
+def _loaded(line: bytes) -> Any:
+    """The JSON of a line.  orjson takes no half of a sign in an escape, which other programs write."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        try:
+            return fit_json(json.loads(line))
+        except (ValueError, RecursionError):
+            raise ValueError(f"this line is not JSON ({error.msg})") from None
 
 
 def _found(line: bytes) -> Comment | None:

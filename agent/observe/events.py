@@ -24,6 +24,7 @@ EVENTS: dict[str, str] = {
     "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
+    "item_skipped": "One row, folder or message cannot be handled; the others are (loop, item, why).",
     "worker_awaited": "`run --once` waits for a worker that an earlier daemon started (uuid).",
     "worker_died": "A worker ended without closing its task, or could not be started (uuid, signal, error).",
     "worker_hung": "A worker's step has outlived its own time-out; it is traced and ended (uuid, pid, heartbeat).",
@@ -101,6 +102,7 @@ LEVELS: dict[str, str] = {
     "model_differs": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
+    "item_skipped": "warning",
     "disk_low": "warning",
     "disk_slow": "warning",
     "row_restored": "warning",
@@ -129,6 +131,8 @@ LINES: dict[str, str] = {
     "comment_skipped": "A line of a local comment file cannot be read and is left out (why).",
     "draft_unsupported": "The repository has no draft pull requests; an ordinary one is opened.",
     "review_not_asked": "The person who asked could not be asked for a review.",
+    "item_left_out": "One row, folder, comment or answer cannot be handled; the others are (loop, item, why).",
+    "bug": "An item of a loop met an error that nobody foresaw; the others are handled (item, error; the traceback).",
     "metrics": "Metrics are answered on this port (port).",
 }
 """Lines that a room logs by itself: nobody else hears of them."""

@@ -15,7 +15,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable, UsageError
+from agent.errors import UsageError
+from agent.observe.items import Items
 from agent.run import words
 from agent.run.answering import answer
 from agent.run.claims import is_held, over_in
@@ -56,30 +57,42 @@ class Attention:
         self.stirred: set[TaskKey] = set()  # changed, and not answered yet
         self.waiting: set[tuple[str, int, Status]] = set()  # open rows as they were at the last look
         self.paused_at = -PAUSED_SECONDS
+        self.late: set[TaskKey] = set()  # of those, the ones that failed at the last look: they come last
+        self.items = Items(self._skipped)
+        self.rows = Items(self._skipped)
 
-    def look(self) -> tuple[bool, list[str]]:
-        """(whether anything changed, the uuids of tasks that were started).  ForgeError when the forge is away: what
-        is not answered is kept for the next look."""
+    def look(self, started: list[str]) -> bool:
+        """Whether anything changed; the uuids of tasks that were started are added to `started`.  ForgeError when the
+        forge is away: what is not answered is kept for the next look."""
         rows = self._watched()
         if not rows:
-            return False, []
+            return False
         cursor = self.cursor or clock.stamp(min(map(_mark, rows.values())) - SKEW)
         stirred, self.cursor = self.forge.stirred({key: row.url for key, row in rows.items()}, cursor)
         self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
         self.stirred |= self._let_go(rows)
-        started = []
-        for key in sorted(self.stirred, key=str):
-            try:
-                done, uuid = self._answer(rows[key]) if key in rows else (True, None)
-            except (IssueUnreadable, ForgeRefused, ForgeAccessRefused) as error:
-                where = {"source": self.forge.source, "instance": self.forge.instance}
-                self.events.emit("issue_skipped", **where, why=str(error))
-                done, uuid = True, None
-            if done:
-                self.stirred.discard(key)
-            if uuid is not None:
-                started.append(uuid)
-        return bool(stirred), started
+        for key in sorted(self.stirred, key=lambda key: (key in self.late, str(key))):
+            self.stirred.discard(key)
+            if key not in rows:
+                continue
+            with self.items.one(str(key)):
+                try:
+                    done, uuid = self._answer(rows[key])
+                except self.items.whole:
+                    self.stirred.add(key)
+                    self.late.add(key)
+                    raise
+                started += [uuid] if uuid is not None else []
+                self.late.discard(key)
+                if not done:
+                    self.stirred.add(key)
+        self.late &= self.stirred
+        self.items.end()
+        return bool(stirred)
+
+    def _skipped(self, item: str, why: str) -> None:
+        said = why if item in why else f"{item}: {why}"
+        self.events.emit("issue_skipped", source=self.forge.source, instance=self.forge.instance, why=said)
 
     def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
         """Keys of rows that a worker let go of since the last look: what was said while it had them may have reached
@@ -96,7 +109,12 @@ class Attention:
         issue's, comes first in `watched`'s order when it is the newer one."""
         days = timedelta(days=self.settings.context_inheritance.expiry_days)
         rows = self.ledger.watched(self.forge.source, self.forge.instance, clock.now() - days)
-        return {row.key: row for row in rows if self.forge.covers(row.key)}
+        watched = {}
+        for row in rows:
+            with self.rows.one(row.uuid):
+                if self.forge.covers(row.key) and _mark(row):
+                    watched[row.key] = row
+        return watched
 
     def _answer(self, row: Row) -> tuple[bool, str | None]:
         """(whether all is done that the change asks for, the uuid of a task that was started)."""

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import clock, disk, filetree, treecopy
-from agent.errors import UsageError
+from agent.errors import DiskError, UsageError
+from agent.observe.items import Items
 from agent.run.folders import QUARANTINE
 from agent.run.solo import FOLDER as SOLO
 from agent.store.db import Database, open_tasks
@@ -135,12 +136,10 @@ class _Copy(treecopy.Copy):
     def folder(self, source: Path, target: Path, *, task: bool = False) -> None:
         """A folder and all below it, if it is there."""
         told = len(self.missed)
-        try:
+        items = Items(lambda _name, why: self.missed.append(why), whole=(DiskError,))
+        with items.one(source.name), suppress(FileNotFoundError, NotADirectoryError):
             self.tree(source, target, order=_order, wanted=_of_task if task else _of_repository)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        except OSError as error:
-            self.missed.append(str(error.strerror))
+        items.end()
         self.missed[told:] = [f"{source}: {line}" for line in self.missed[told:]]
 
     def remove(self, folder: Path) -> None:

@@ -16,7 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock, disk, filetree
-from agent.errors import MakimonoError
+from agent.errors import LedgerError, MakimonoError
+from agent.observe.items import Items
 from agent.run import solo
 from agent.run.folders import REPLAYS, folder_of
 from agent.run.leftovers import leftovers
@@ -44,22 +45,23 @@ def cleanup(
     days: float | None = None,
     dry_run: bool = False,
     branch: Callable[[Row, Path], Removed | None] = lambda _row, _folder: None,
-    failed: OnFailure = lambda _name, _error: None,
+    failed: OnFailure = lambda _name, _why: None,
 ) -> list[Removed]:
     """Remove what is old enough; returns what went, oldest first.
 
     `branch` removes a task's pushed one (`branches.py`) before its folder goes.  A MakimonoError of it means that
     nobody can tell now whether it may go: folder and row stay as they are, and the next cleanup asks again.
-    `failed(name, error)` is told of each that could not be removed; the others go on.
+    `failed(name, why)` is told of each that could not be removed; the others go on.
     """
     age = settings.context_storage.cleanup_days if days is None else days
     before = clock.stamp(clock.now() - timedelta(days=age))
     removed = []
+    tasks = Items(failed, whole=(LedgerError,))
     for closed in ledger.closed_before(before):
-        try:
-            removed += _task(settings, ledger, closed["uuid"], branch, all_of_it=days is not None, dry_run=dry_run)
-        except OSError as error:
-            failed(closed["uuid"], error)
+        uuid = str(closed["uuid"])
+        with tasks.one(uuid):
+            removed += _task(settings, ledger, uuid, branch, all_of_it=days is not None, dry_run=dry_run)
+    tasks.end()
     removed += old_replays(settings, before, failed, dry_run=dry_run)
     return removed + leftovers(
         settings, ledger, before, failed, dry_run=dry_run

@@ -62,7 +62,14 @@ def close_from_outside(wiring: Wiring, row: Row) -> bool:
 def tell_untold(wiring: Wiring) -> list[str]:
     """Everything that is due to be told: ends, and what waits (`showing.py`); returns the uuids of what is told now.
     Called where a slow forge holds nobody up."""
-    return [row.uuid for row in wiring.ledger.untold() if _tell_row(wiring, row)]
+    if not (rows := wiring.ledger.untold()):
+        return []
+    told, items = [], wiring.items("tell")
+    for row in rows:
+        with items.one(row.uuid):
+            told += [row.uuid] if _tell_row(wiring, row) else []
+    items.end()
+    return told
 
 
 def _tell_row(wiring: Wiring, row: Row) -> bool:
@@ -76,17 +83,20 @@ def move_leftovers(wiring: Wiring) -> list[str]:
     outside.  Returns the uuids."""
     running = wiring.settings.base_dir / "running"
     moved = []
+    items = wiring.items("move_leftovers")
     for folder in sorted(running.iterdir()) if disk.is_real_dir(running) else ():
-        row = wiring.ledger.get(folder.name) if disk.is_real_dir(folder) else None
-        if row is None or row.status not in CLOSED_STATUSES:
-            continue
-        with suppress(LockHeld):
-            lock = disk.lock(folder / "lock")
-            try:
-                _move(wiring, row, folder)
-            finally:
-                disk.unlock(lock)
-            moved.append(row.uuid)
+        with items.one(folder.name):
+            row = wiring.ledger.get(folder.name) if disk.is_real_dir(folder) else None
+            if row is None or row.status not in CLOSED_STATUSES:
+                continue
+            with suppress(LockHeld):
+                lock = disk.lock(folder / "lock")
+                try:
+                    _move(wiring, row, folder)
+                finally:
+                    disk.unlock(lock)
+                moved.append(row.uuid)
+    items.end()
     return moved
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import MakimonoError
+from agent.observe.items import Items
 from agent.run.kept_thread import KeptThread
 from agent.run.wiring import Wiring
 from agent.taskqueue.broker import make_broker
@@ -48,6 +49,7 @@ class Courier:
         self._settled: deque[str] = deque()
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self.items = Items.of(events, "broker")
         self.thread = KeptThread("courier", self._run, self._died)
 
     def start(self) -> None:
@@ -116,15 +118,19 @@ class Courier:
 
     def _publish(self, ledger: Ledger, again_after: float | None) -> None:
         for row in ledger.publish(AT_ONCE, again_after):
-            self.broker.publish(pointer(row))
-            self.events.emit("task_published", uuid=row.uuid)
+            with self.items.one(row.uuid):
+                self.broker.publish(pointer(row))
+                self.events.emit("task_published", uuid=row.uuid)
+        self.items.end()
 
     def _acknowledge(self) -> None:
         while self._settled:
             with self._lock:
                 deliveries = self._held.pop(self._settled.popleft(), [])
             for delivery in deliveries:
-                delivery.ack()
+                with self.items.one(delivery.uuid):
+                    delivery.ack()
+        self.items.end()
 
     def _forget(self) -> None:
         """What this connection had fetched comes again over the next one, or is lost and published again."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.context import receipt_in
 from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
+from agent.observe.items import Items
 from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, State
 from agent.taskqueue import is_decided
 from agent.taskqueue.identity import hostname
@@ -167,9 +168,12 @@ def kept_where(folder: Path) -> str:
 
 def try_now(ledger: Ledger) -> None:
     """Let everything that waits to be published, or told, or for its model's server, try at once."""
+    items = Items.logged("try_now")
     for row in ledger.list("queued"):
-        if row.outcome == MARK or row.is_decided or row.error_code in SILENT:
-            ledger.offer(row.uuid)
+        with items.one(row.uuid):
+            if row.outcome == MARK or row.is_decided or row.error_code in SILENT:
+                ledger.offer(row.uuid)
+    items.end()
 
 
 def _say(run: TaskRun | None, state: str, note: str) -> None:

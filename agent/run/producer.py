@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import ForgeError, ForgeLimited
+from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
+from agent.observe.items import WHOLE, Items
 from agent.run.attention import Attention
 from agent.run.pace import Pace
 from agent.run.parent import parent_of
@@ -41,7 +43,9 @@ class Place:
     forge: Forge
     pace: Pace
     attention: Attention
+    items: Items
     backlog: deque[Task] = field(default_factory=deque)
+    problems: set[str] = field(default_factory=set)  # of the last look, so that each is reported once
 
 
 class Poller:
@@ -53,9 +57,17 @@ class Poller:
         self.ledger = ledger
         self.events = events
         self.unasked: list[str] = []
-        self.places = [
-            Place(forge, Pace.of(settings, forge), Attention(settings, ledger, forge, events)) for forge in forges
-        ]
+        self.places = [self._place(forge) for forge in forges]
+        self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
+
+    def _place(self, forge: Forge) -> Place:
+        attention = Attention(self.settings, self.ledger, forge, self.events)
+        return Place(forge, Pace.of(self.settings, forge), attention, Items(partial(skipped, self.events, forge)))
+
+    def _failed(self, place: str, why: str) -> None:
+        source, _, instance = place.partition(" ")
+        self.unasked.append(place)
+        self.events.emit("poll_failed", source=source, instance=instance, error=why)
 
     def poll(self, *, everything: bool = False) -> list[str]:
         """One look at what is due (or at `everything`); returns the uuids that are new in the ledger."""
@@ -63,7 +75,10 @@ class Poller:
         self.unasked = []
         for place in self.places:
             if everything or place.pace.is_due():
-                new += self._look(place, None if everything else AT_ONCE)
+                with self.items.one(f"{place.forge.source} {place.forge.instance}"):
+                    place.pace.looked(happened=False)  # one that ends by an error is not due at once either
+                    self._look(place, None if everything else AT_ONCE, new)
+        self.items.end()
         return new
 
     def seconds(self) -> float:
@@ -71,34 +86,50 @@ class Poller:
         due = min((place.pace.due_at for place in self.places), default=clock.monotonic() + 1.0)
         return max(0.0, due - clock.monotonic())
 
-    def _look(self, place: Place, most: int | None) -> list[str]:
-        """One look, which takes at most so many tasks."""
+    def _look(self, place: Place, most: int | None, new: list[str]) -> None:
+        """One look, which takes at most so many tasks and adds their uuids to `new`."""
         forge = place.forge
         where = {"source": forge.source, "instance": forge.instance}
-        new: list[str] = []
+        before = len(new)
         try:
             if not place.backlog:
                 getter = forge.getter()
                 place.backlog.extend(getter.get_task_list())
-                for problem in getter.problems:
-                    self.events.emit("issue_skipped", **where, why=str(problem))
+                self._tell(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
-            while place.backlog and (most is None or len(new) < most):
-                uuid = enqueue(self.settings, self.ledger, place.backlog.popleft(), self.events)
-                new += [uuid] if uuid is not None else []
-            stirred, started = place.attention.look()
-            new += started
+            while place.backlog and (most is None or len(new) - before < most):
+                task = place.backlog.popleft()
+                with place.items.one(str(task.get_task_key())):
+                    uuid = enqueue(self.settings, self.ledger, task, self.events)
+                    new += [uuid] if uuid is not None else []
+            try:
+                stirred = place.attention.look(new)
+            finally:
+                place.items.end()
         except ForgeError as error:
             self.unasked.append(f"{forge.source} {forge.instance}")
             self.events.emit("poll_failed", **where, error=str(error))
             wait = error.retry_after if isinstance(error, ForgeLimited) else None
-            place.pace.looked(happened=bool(new), pause=wait or 0.0)
+            place.pace.looked(happened=len(new) > before, pause=wait or 0.0)
         else:
             self.events.emit("poll_finished", **where, found=found)
             place.pace.looked(happened=stirred or found > 0, pause=forge.pause)
             if place.backlog:
                 place.pace.again()
-        return new
+
+    def _tell(self, place: Place, problems: list[str]) -> None:
+        """Report what the look before has not reported."""
+        for problem in dict.fromkeys(problems):
+            if problem not in place.problems:
+                skipped(self.events, place.forge, "", problem)
+        place.problems.clear()
+        place.problems.update(problems)
+
+
+def skipped(events: Events, forge: Forge, item: str, why: str) -> None:
+    """Report an issue that cannot be a task."""
+    said = why if not item or item in why else f"{item}: {why}"
+    events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=said)
 
 
 def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:

@@ -58,9 +58,12 @@ def reconcile(wiring: Wiring) -> None:
 def quarantine(wiring: Wiring) -> None:
     """Put aside what lies in `running/` and is no task's folder.  Hidden names are not ours and stay."""
     running = wiring.settings.base_dir / "running"
+    items = wiring.items("quarantine")
     for name in sorted(os.listdir(running)) if disk.is_real_dir(running) else ():  # noqa: PTH208 - names only
-        if not name.startswith(".") and (why := strange(wiring, running / name)):
-            _put_aside(wiring, running / name, why)
+        with items.one(name):
+            if not name.startswith(".") and (why := strange(wiring, running / name)):
+                _put_aside(wiring, running / name, why)
+    items.end()
 
 
 def strange(wiring: Wiring, path: Path) -> str:
@@ -99,15 +102,17 @@ def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
 
 def settle_ended(wiring: Wiring, statuses: tuple[Status, ...] = (Status.RUNNING,)) -> None:
     """Give open rows whose folder lies in `completed/` the end that the folder records."""
-    for status in statuses:
-        for row in wiring.ledger.list(status):
-            folder = wiring.settings.base_dir / "completed" / row.uuid
+    items = wiring.items("settle_ended")
+    for row in (row for status in statuses for row in wiring.ledger.list(status)):
+        folder = wiring.settings.base_dir / "completed" / row.uuid
+        with items.one(row.uuid):
             if not (is_uuid(row.uuid) and disk.is_real_dir(folder)) or _is_held(folder):
                 continue
             now = wiring.ledger.get(row.uuid)  # a worker that closes it writes the row before it moves the folder
             if now is not None and now.status not in CLOSED_STATUSES:
                 with suppress(LedgerError):  # somebody else settled it
                     _settle(wiring, now, folder)
+    items.end()
 
 
 def _settle(wiring: Wiring, row: Row, folder: Path) -> None:
@@ -136,26 +141,34 @@ def recreate(wiring: Wiring) -> None:
     settings = wiring.settings
     if not settings.context_storage.enabled:
         return
+    items = wiring.items("recreate")
     for row in _begun_here(wiring):
-        folder = settings.base_dir / "running" / row.uuid
-        if os.path.lexists(folder) or os.path.lexists(settings.base_dir / "completed" / row.uuid):
-            continue
-        mode = disk.passable()
-        disk.make_dir(disk.make_dir(folder.parent, mode) / row.uuid, mode)
-        write_metadata(
-            folder,
-            row.uuid,
-            row.key,
-            {
-                "llm_provider": row.llm_provider,
-                "model": row.model,
-                "context_length": row.context_length,
-                "compression_threshold": settings.context_storage.compression_threshold,
-            },
-            user=row.user,
-            title=row.title,
-        )
-        wiring.events.emit("folder_recreated", uuid=row.uuid, status=str(row.status))
+        with items.one(row.uuid):
+            _recreate(wiring, row)
+    items.end()
+
+
+def _recreate(wiring: Wiring, row: Row) -> None:
+    settings = wiring.settings
+    folder = settings.base_dir / "running" / row.uuid
+    if os.path.lexists(folder) or os.path.lexists(settings.base_dir / "completed" / row.uuid):
+        return
+    mode = disk.passable()
+    disk.make_dir(disk.make_dir(folder.parent, mode) / row.uuid, mode)
+    write_metadata(
+        folder,
+        row.uuid,
+        row.key,
+        {
+            "llm_provider": row.llm_provider,
+            "model": row.model,
+            "context_length": row.context_length,
+            "compression_threshold": settings.context_storage.compression_threshold,
+        },
+        user=row.user,
+        title=row.title,
+    )
+    wiring.events.emit("folder_recreated", uuid=row.uuid, status=str(row.status))
 
 
 def _begun_here(wiring: Wiring) -> Iterator[Row]:

@@ -55,8 +55,11 @@ class Room:
         elif before and not self.why:
             self.wiring.events.emit("disk_free", free=free(self.wiring.settings.base_dir))
         if not self.why:
+            items = self.wiring.items("disk_free")
             for row in waiting:
-                self._resume(row, now, at_once=bool(before))
+                with items.one(row.uuid):
+                    self._resume(row, now, at_once=bool(before))
+            items.end()
 
     def _waiting(self) -> list[Row]:
         rows = [row for row in self.wiring.ledger.list(Status.PAUSED) if row.outcome == OUTCOME]

@@ -113,36 +113,43 @@ class Supervisor:
 
     def reap(self) -> None:
         """Collect reports and ended workers."""
+        items = self.wiring.items("reap")
         for uuid, child in list(self.children.items()):
-            if not child.claimed and child.report.poll():
-                try:
-                    child.claimed = child.report.recv() == "claimed"
-                except EOFError:
-                    child.claimed = False
-                self.settle(uuid)
-                if child.claimed:
-                    self.events.emit("task_claimed", uuid=uuid, pid=child.process.pid)
-            if child.process.exitcode is None:
-                continue
-            child.process.join()
-            child.report.close()
-            self.watch.end(uuid)
+            with items.one(uuid):
+                self._reap(uuid, child)
+        items.end()
+
+    def _reap(self, uuid: str, child: Child) -> None:
+        """Take the report of one worker, and what its end means."""
+        if not child.claimed and child.report.poll():
+            try:
+                child.claimed = child.report.recv() == "claimed"
+            except EOFError:
+                child.claimed = False
             self.settle(uuid)
-            del self.children[uuid]
-            self.exit_codes[uuid] = child.process.exitcode
-            if child.process.exitcode != 0 and not child.claimed:
-                self.refuse(uuid)
-            if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
-                self.give_back(uuid, child.process.pid, why="it could not write its row")
-            if child.process.exitcode < 0:
-                if child.claimed:
-                    self.close_if_too_large(uuid, child.process.pid)
-                    groups.end_tree(self.settings.base_dir, uuid)
-                if child.claimed or not self.draining:  # else it had not begun when the drain came
-                    self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
-                self.sweep()
-            groups.remove(self.settings.base_dir, uuid)
-            child.process.close()
+            if child.claimed:
+                self.events.emit("task_claimed", uuid=uuid, pid=child.process.pid)
+        if child.process.exitcode is None:
+            return
+        child.process.join()
+        child.report.close()
+        self.watch.end(uuid)
+        self.settle(uuid)
+        del self.children[uuid]
+        self.exit_codes[uuid] = child.process.exitcode
+        if child.process.exitcode != 0 and not child.claimed:
+            self.refuse(uuid)
+        if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
+            self.give_back(uuid, child.process.pid, why="it could not write its row")
+        if child.process.exitcode < 0:
+            if child.claimed:
+                self.close_if_too_large(uuid, child.process.pid)
+                groups.end_tree(self.settings.base_dir, uuid)
+            if child.claimed or not self.draining:  # else it had not begun when the drain came
+                self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
+            self.sweep()
+        groups.remove(self.settings.base_dir, uuid)
+        child.process.close()
 
     def close_if_too_large(self, uuid: str, pid: int | None) -> None:
         """A worker that the kernel killed because the task's memory was used up has not died for no reason."""
@@ -155,8 +162,11 @@ class Supervisor:
 
     def sweep(self) -> None:
         """Rows that run without a living holder go back to the queue, after what they left running is ended."""
+        items = self.wiring.items("give_back")
         for uuid, pid in list(self.owed.items()):
-            self.give_back(uuid, pid, why="it could not write its row")
+            with items.one(uuid):
+                self.give_back(uuid, pid, why="it could not write its row")
+        items.end()
         self.ledger.after_the_clock()
         restore(self.wiring)
         settled: list[Row] = []
@@ -203,23 +213,38 @@ class Supervisor:
             return
         room = 0 if self.room.why else max(0, self.settings.scheduling.max_workers - self.running())
         connected = self.courier is not None and self.courier.connected
+        items = self.wiring.items("start")
         for uuid in self.startable(later.MARK if connected else None) if room > 0 else ():
-            if room > 0 and not self.leave(uuid):
-                self.start(uuid)
-                room -= 1
+            if room <= 0:
+                break
+            well = False
+            with items.one(uuid):
+                if not self.leave(uuid):
+                    self.start(uuid)
+                    room -= 1
+                well = True
+            if not well:
+                self.refuse(uuid)  # or it would stand at the head of the queue for ever
+        items.end()
         if self.courier is not None and connected:
             self.start_arrived(self.courier, room)
 
     def start_arrived(self, courier: Courier, room: int) -> None:
         """Start what the broker brought.  A message about a row that is not queued, or has a worker, is let go."""
+        items = self.wiring.items("start")
         for uuid in courier.take(room):
-            row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
-            if row is not None and row.status is Status.QUEUED and not self.leave(uuid):
-                self.start(uuid)
+            started = False
+            with items.one(uuid):
+                row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
+                if row is not None and row.status is Status.QUEUED and not self.leave(uuid):
+                    self.start(uuid)
+                    started = True
+            if started:
                 room -= 1
             else:
                 courier.settle(uuid)
         courier.room = room
+        items.end()
 
     def leave(self, uuid: str) -> bool:
         """Whether the task is left to the host on which its work lies; it is looked at again in a while."""

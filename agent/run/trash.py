@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent import filetree
-from agent.errors import MakimonoError
+from agent.errors import LedgerError
+from agent.observe.items import Items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    OnFailure = Callable[[str, Exception], object]
+    OnFailure = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,15 @@ class Removed:
 
 
 def each(items: Iterable[Path], remove: Callable[[Path], Removed | None], failed: OnFailure) -> Iterator[Removed]:
-    """What `remove` says of each item.  One that cannot be removed goes to `failed(name, error)`; the others go on."""
+    """What `remove` says of each item.  One that cannot be removed goes to `failed(name, why)`; the others go on."""
+    loop = Items(failed, whole=(LedgerError,))
     for item in items:
-        try:
+        removed = None
+        with loop.one(item.name):
             removed = remove(item)
-        except (OSError, MakimonoError) as error:
-            failed(item.name, error)
-        else:
-            if removed is not None:
-                yield removed
+        if removed is not None:
+            yield removed
+    loop.end()
 
 
 def size_of(path: Path) -> int:

@@ -57,18 +57,23 @@ class Watchdog:
         if now - self.looked_at < SECONDS:
             return False
         self.looked_at = now
-        held = [
-            (row, pid)
-            for row in self.wiring.ledger.list(Status.RUNNING)
-            if (pid := living_holder(row.lease_owner)) is not None and pid != os.getpid()
-        ]
+        items = self.wiring.items("watchdog")
+        held = []
+        for row in self.wiring.ledger.list(Status.RUNNING):
+            with items.one(row.uuid):
+                if (pid := living_holder(row.lease_owner)) is not None and pid != os.getpid():
+                    held.append((row, pid))
         current = {(row.uuid, row.attempt) for row, _ in held}
         self.leases = {key: said for key, said in self.leases.items() if key in current}
         for seen in (self.over, self.asked):
             for key in set(seen) - current:
                 del seen[key]
-        ended = [self._judge(row, pid, now) for row, pid in held]
-        return any(ended)
+        ended = False
+        for row, pid in held:
+            with items.one(row.uuid):
+                ended |= self._judge(row, pid, now)
+        items.end()
+        return ended
 
     def _judge(self, row: Row, pid: int, now: float) -> bool:
         if self.limit is not None and (used := trees.memory_of(pid)) > self.limit:

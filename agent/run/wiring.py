@@ -13,6 +13,7 @@ from agent import disk
 from agent.errors import ConfigError
 from agent.forge.base import FORGES
 from agent.observe.events import Events, to_log
+from agent.observe.items import Items
 from agent.run import solo
 from agent.store.ratios import TokenRatios
 from agent.taskqueue import LEDGERS
@@ -32,7 +33,14 @@ class Wiring:
         self.settings = settings
         self.events = events or Events([to_log])
         self.owner = owner(settings.base_dir)
+        self._items: dict[str, Items] = {}
         disk.on_slow(self._slow)
+
+    def items(self, loop: str) -> Items:
+        """What a loop of this name over rows, folders or messages handles each of its items in."""
+        if loop not in self._items:
+            self._items[loop] = Items.of(self.events, loop)
+        return self._items[loop]
 
     @property
     def db(self) -> Any:

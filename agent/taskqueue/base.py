@@ -21,8 +21,10 @@ Status changes follow `moves.MOVES`; anything else is a LedgerError.  Times are 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.errors import RowUnreadable
 from agent.registry import Registry
 from agent.values import Status, TaskKey
 
@@ -63,6 +65,24 @@ ENDING = "ending"
 def is_decided(outcome: str | None) -> bool:
     """Whether an open row's `outcome` is an end that is decided, and perhaps told."""
     return (outcome or "").startswith(f"{ENDING} ")
+
+
+_NUMBERS = frozenset(
+    (
+        *("process_id", "context_length", "llm_call_count", "tool_call_count", "total_tokens", "compression_count"),
+        *("attempt", "deaths", "last_seq", "priority", "prompt_tokens", "completion_tokens", "cached_tokens", "cost"),
+        "progress_at_claim",
+    )
+)
+
+
+def _may_hold(name: str, value: Any) -> bool:
+    """Whether a value can stand in a column: SQLite takes anything anywhere."""
+    if name in _NUMBERS:
+        return isinstance(value, Number)
+    if not isinstance(value, str):
+        return False
+    return name != "status" or value in set(Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +140,12 @@ class Row:
     def of(cls, record: Mapping[str, Any]) -> Row:
         """From a database row; columns of a newer schema are left out."""
         values = {field.name: record[field.name] for field in fields(cls) if record.get(field.name) is not None}
+        for name, value in values.items():
+            if not _may_hold(name, value):
+                raise RowUnreadable(
+                    f"task {record.get('uuid')} in the ledger: column {name} holds {value!r}, which cannot be there; "
+                    f"mend it, or delete the row"
+                )
         return cls(**values | {"status": Status(record["status"])})
 
     @property

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
+from agent.observe.items import Items
 from agent.taskqueue import identity, moves
 from agent.taskqueue.base import Claim, Row
 from agent.values import CLOSED_STATUSES, Status, TaskKey
@@ -47,6 +48,8 @@ class Ledger:
 
     def __init__(self, db: Database, *, place: str | None = None) -> None:
         self.db = db
+        self._items = Items.logged("rows")
+        self._dead = Items.logged("requeue_dead")
         path = getattr(db, "path", None)
         self.place = place or (identity.place(path.parent) if path is not None else None)
 
@@ -117,7 +120,16 @@ class Ledger:
 
     def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
         word = None if status is None else str(_status(status))
-        return [Row.of(record) for record in self.db.run("ledger_list", status=word, limit=_limit(limit))]
+        return self._rows(self.db.run("ledger_list", status=word, limit=_limit(limit)))
+
+    def _rows(self, found: Records) -> Rows:
+        """Rows of records; one that cannot be read is left out, and logged once."""
+        rows = []
+        for record in found:
+            with self._items.one(str(record.get("uuid"))):
+                rows.append(Row.of(record))
+        self._items.end()
+        return rows
 
     def latest(self, key: TaskKey) -> Row | None:
         found = self.db.run("ledger_latest", **key.to_dict())
@@ -131,7 +143,7 @@ class Ledger:
         now = self.db.now()
         before = "" if again_after is None else _after(now, -again_after)
         found = self.db.run("ledger_publish", now=clock.stamp(now), before=before, limit=_limit(limit))
-        rows = [Row.of(record) for record in found]
+        rows = self._rows(found)
         return sorted(rows, key=lambda row: (-row.priority, row.created_at, row.uuid))
 
     # --- the holder --------------------------------------------------------------------------------------------
@@ -212,14 +224,16 @@ class Ledger:
         moment = self._stamp(now)
         requeued = []
         for row in self.list(Status.RUNNING):
-            by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
-            if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
-                continue
-            to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count)
-            if to is Status.QUEUED:
-                requeued.append(row.uuid)
-            elif to is not None and on_settled is not None:
-                on_settled(self.get(row.uuid) or row)
+            with self._dead.one(row.uuid):
+                by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
+                if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
+                    continue
+                to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count)
+                if to is Status.QUEUED:
+                    requeued.append(row.uuid)
+                elif to is not None and on_settled is not None:
+                    on_settled(self.get(row.uuid) or row)
+        self._dead.end()
         return requeued
 
     def after_the_clock(self) -> Uuids:
@@ -302,7 +316,7 @@ class Ledger:
 
     def watched(self, source: str, instance: str, since: datetime) -> Rows:
         found = self.db.run("ledger_watched", source=source, instance=instance, since=clock.stamp(since))
-        return [Row.of(record) for record in found]
+        return self._rows(found)
 
     def answered(self, uuid: str, comment: str) -> None:
         def remember(row: Row) -> bool:
@@ -312,7 +326,7 @@ class Ledger:
 
     def untold(self, limit: int | None = None) -> Rows:
         found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
-        return [Row.of(record) for record in found]
+        return self._rows(found)
 
     def telling(self, uuid: str, until: datetime | str) -> bool:
         return bool(self.db.run("ledger_telling", uuid=uuid, now=clock.stamp(), later=_time(until)))

@@ -138,7 +138,9 @@ def test_two_daemons_that_share_a_ledger_start_one_task_for_a_comment(watching):
     watching.place.put_labels(key, "coding agent failed")
     watching.time.move(60)
     late = Attention(watching.home.settings, watching.ledger, watching.place.again(), watching.home.events)
-    assert late.look()[1] == watching.poll() == []
+    started = []
+    late.look(started)
+    assert started == watching.poll() == []
 
 
 def test_two_daemons_with_ledgers_of_their_own_do_not_both_go_on(watching, tmp_path):
@@ -456,9 +458,9 @@ def test_a_task_that_waits_is_looked_at_now_and_then_although_nothing_stirs(plac
     claim = here.claim(1)
     here.wiring.db.run("ledger_pause", outcome="asked", uuid=claim.uuid, was="running", attempt=claim.attempt)
     attention = Attention(here.settings, here.ledger, here.forge, here.events)
-    attention.look()
+    attention.look([])
     assert here.ledger.get(UUID % 1).status is Status.PAUSED
     (here.folder / "tracker" / "issues" / "1.md").unlink()
     time.move(PAUSED_SECONDS)
-    attention.look()
+    attention.look([])
     assert here.ledger.get(UUID % 1).status is Status.STOPPED

@@ -241,7 +241,7 @@ def test_where_many_wait_they_are_taken_in_order_and_people_are_heard_in_between
     listed, looked = [], []
     getter, look = one.forge.getter, one.attention.look
     one.forge.getter = lambda: listed.append(1) or getter()
-    one.attention.look = lambda: looked.append(1) or look()
+    one.attention.look = lambda started: looked.append(1) or look(started)
     taken = [poller.poll() for _ in range(3)]
     assert [len(uuids) for uuids in taken] == [AT_ONCE, AT_ONCE, 1]
     assert (len(listed), len(looked)) == (1, 3)
