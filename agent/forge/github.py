@@ -1,8 +1,8 @@
 """GitHub and GitHub Enterprise: the contract of `base.py` over the REST API.
 
 This page says what each call of the contract means on GitHub; the parts are in `github_*.py`: one polite request
-(`wire`), repositories and people (`places`), comments (`talk`), pull requests (`pulls`), what waits (`getter`).
-Facts: docs/forges.md; field facts rows 8, 9, 16, 17, 19, 21, 25.  Built by `run/wiring.py`.
+(`wire`) whose answer has its shape (`shapes`), repositories and people (`places`), comments (`talk`), pull requests
+(`pulls`), what waits (`getter`).  Facts: docs/forges.md.  Built by `run/wiring.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from agent.forge.github_talk import Talk, number_of
 from agent.forge.github_wire import GitHubWire
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
-from agent.forge.odd import understood
 from agent.forge.talk import Cursor
 from agent.forge.task import Task
 from agent.values import TaskKey
@@ -61,7 +60,6 @@ _MEANINGS = {
 }
 
 
-@understood
 class GitHubForge:
     """One section `github` of the settings: a host, an account, and the projects that it serves."""
 
@@ -385,7 +383,8 @@ class GitHubForge:
         query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
         try:
             path = f"{self.places.project(owner, repo).path}/issues"
-            items = [(str(item["number"]), str(item["updated_at"])) for item in self.wire.pages(path, query=query)]
+            listed = self.wire.pages(path, query=query, odd=lambda _error: None)  # the look at what waits says so
+            items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
         except IssueUnreadable:
             return {}  # the repository is gone; the look at what waits says so
         except ForgeRefused as error:

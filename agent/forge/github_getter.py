@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.errors import ForgeRefused, IssueUnreadable
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.github_asking import last_actor
 from agent.forge.github_auth import AppToken
 from agent.forge.github_places import login
-from agent.forge.odd import understood
 from agent.forge.task import Task
+from agent.observe.items import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ LOOK_UPS = 50  # issues per look whose label's author is looked up; the rest wai
 SETTLED = timedelta(minutes=1)  # an issue that changed later may change again in the same second, unseen
 
 
-@understood
 class GitHubTaskGetter:
     """One look at everything that the section covers."""
 
@@ -40,6 +39,7 @@ class GitHubTaskGetter:
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
+        self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         self._problems, self._look_ups, self._askers = [], 0, {}
@@ -52,13 +52,11 @@ class GitHubTaskGetter:
             number = int(item["number"])
             if (f"{owner}/{repo}", number) in found:
                 continue
-            try:
+            with self._items.one(f"{owner}/{repo}#{number}"):
                 task = self._task(owner, repo, item)
-            except IssueUnreadable as error:
-                self._problems.append(error)
-                continue
-            if task is not None:
-                found[f"{owner}/{repo}", number] = task
+                if task is not None:
+                    found[f"{owner}/{repo}", number] = task
+        self._items.end(unless_some=True)
         self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = tuple(self._problems)
         return [found[place] for place in sorted(found)]
@@ -70,21 +68,18 @@ class GitHubTaskGetter:
         if self.forge.searches:
             yield from self._searched()
             return
+        projects = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
         for owner, repo in self.forge.projects:
-            try:
+            listed: list[dict[str, Any]] = []
+            with projects.one(f"{owner}/{repo}"):
                 project = self.forge.places.project(owner, repo)
                 if project.archived or not project.has_issues:
                     why = "it is archived" if project.archived else "its issues are switched off"
-                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")  # noqa: TRY301
+                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")
                 for query in self._queries():
-                    for item in self.forge.wire.pages(f"{project.path}/issues", query=query):
-                        yield owner, repo, item
-            except IssueUnreadable as error:
-                self._tell(error, f"{owner}/{repo}")
-            except ForgeRefused as error:
-                if error.status not in (404, 410):
-                    raise
-                self._tell(IssueUnreadable(f"{owner}/{repo}: its issues cannot be listed: {error}"), f"{owner}/{repo}")
+                    listed += self.forge.wire.pages(f"{project.path}/issues", query=query, odd=self._odd)
+            yield from ((owner, repo, item) for item in listed)
+        projects.end(unless_some=True)
 
     def _queries(self) -> Iterator[dict[str, Any]]:
         common = {"state": "open", "sort": "created", "direction": "asc"}
@@ -99,7 +94,7 @@ class GitHubTaskGetter:
             asked.append(f"assignee:{self.forge.places.own()}")
         for one in asked:
             query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
-            for item in self.forge.wire.pages("/search/issues", query=query):
+            for item in self.forge.wire.pages("/search/issues", query=query, odd=self._odd):
                 owner, _, repo = str(item["repository_url"]).rpartition("/repos/")[2].partition("/")
                 if self.forge.serves(owner, repo):
                     yield owner, repo, item
@@ -146,6 +141,14 @@ class GitHubTaskGetter:
         )
         self._tell(problem, f"{where} {item.get('updated_at')}")
         return None
+
+    def _odd(self, error: AnswerOdd) -> None:
+        """An item of a list is not what it must be."""
+        self._skipped("", str(error))
+
+    def _skipped(self, item: str, why: str) -> None:
+        said = why if not item or item in why else f"{item}: {why}"
+        self._tell(IssueUnreadable(said), said)
 
     def _tell(self, problem: IssueUnreadable, once: str) -> None:
         """Report a problem at the first look that sees it, not at every one."""

@@ -16,7 +16,7 @@ from agent.errors import ForgeError
 from agent.forge.base import Comment, Marked
 from agent.forge.github_places import is_bot, login
 from agent.forge.marks import all_in
-from agent.forge.talk import REMEMBERED, Cursor, digest
+from agent.forge.talk import REMEMBERED, Cursor, digest, odd_comment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,12 +75,12 @@ class Talk:
         """Every comment that changed; `pulls` are read beside the issue, with their reviews."""
         path = self.project.path
         for number in dict.fromkeys((self.number, *pulls)):
-            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query):
+            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query, odd=odd_comment):
                 yield _comment(item, ""), item.get("user")
         for number in pulls:
-            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query):
+            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query, odd=odd_comment):
                 yield _comment(item, "r", _place(item)), item.get("user")
-            for item in self.wire.pages(f"{path}/pulls/{number}/reviews"):
+            for item in self.wire.pages(f"{path}/pulls/{number}/reviews", odd=odd_comment):
                 if item.get("body"):
                     state = str(item.get("state") or "").lower().replace("_", " ")
                     yield _comment(item, "v", f"Review of pull request #{number}: {state}"), item.get("user")

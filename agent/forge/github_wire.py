@@ -9,7 +9,6 @@ Conditional requests: the answer of each GET is kept, compressed, with its ETag,
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import contextmanager
 from itertools import count
@@ -19,16 +18,17 @@ from urllib.parse import urlsplit
 import requests
 
 from agent import __version__, clock
-from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
+from agent.errors import AnswerOdd, ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import github_answers as answers
 from agent.forge import http
 from agent.forge.github_auth import AppToken, SettingsToken, private_key
+from agent.forge.github_shapes import SHAPES
 from agent.forge.kept import Answer, KeptAnswers, condition
 from agent.forge.limiter import EVERYTHING, Limiter
 from agent.forge.trust import trust_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from agent.forge.github_auth import Tokens
@@ -69,12 +69,13 @@ class GitHubWire:
         query: Mapping[str, Any] | None = None,
         body: Any = None,
         again: bool | None = None,
+        checked: bool = True,
     ) -> Answer:
         """One request, repeated where that is right.
 
         `again`: it may be sent a second time although the first may have been carried out (all but POST by default);
-        else ForgeUnreachable with `maybe`.  Raises the errors of `agent.errors` only: ForgeLimited, ForgeUnreachable,
-        ForgeAccessRefused, ForgeRefused.
+        else ForgeUnreachable with `maybe`.  `checked`: the answer has its shape (`github_shapes.py`), else AnswerOdd.
+        Raises ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused only.
         """
         again = verb != "POST" if again is None else again
         patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
@@ -95,7 +96,10 @@ class GitHubWire:
             self._note(bucket, headers)
             if status < 400:
                 self.limiter.went_well()
-                return self.kept.answer(verb, path, query, kept, status, headers, text.encode(), what)
+                answer = self.kept.answer(verb, path, query, kept, status, headers, text.encode(), what)
+                if checked:
+                    SHAPES.check(verb, path, answer.data, what)
+                return answer
             message, reasons = answers.said(text)
             if status == 401 and not refreshed and self.tokens.refresh():
                 refreshed = True
@@ -125,19 +129,23 @@ class GitHubWire:
         """The JSON of one GET."""
         return self.call("GET", path, query=query).data
 
-    def pages(self, path: str, *, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-        """Every item of a list, following `Link: rel="next"` to the end (its paths may be `/repositories/{id}/…`)."""
+    def pages(
+        self, path: str, *, query: Mapping[str, Any] | None = None, odd: Callable[[AnswerOdd], None] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Every item of a list, following `Link: rel="next"` to the end (its paths may be `/repositories/{id}/…`).
+        `odd` hears of items that are left out since they are not what they must be; without it AnswerOdd is raised."""
         following: str | None = path
         params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
         seen = set()
         while following is not None and following not in seen:
             seen.add(following)
-            answer = self.call("GET", following, query=params)
+            answer = self.call("GET", following, query=params, checked=False)
             params = None
             items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
+            what = f"{self.host}: GET {following}"
             if not isinstance(items, list):
-                raise ForgeUnreachable(f"{self.host}: GET {following}: a list was expected, got {type(items).__name__}")
-            yield from items
+                raise AnswerOdd(f"{what}: a list was expected, got {type(items).__name__}")
+            yield from SHAPES.items(path, items, what, odd)
             following = self._next(answer.headers.get("link", ""))
 
     def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
@@ -152,6 +160,10 @@ class GitHubWire:
                 raise ForgeLimited(f"{self.host}: {name}: rate limit", retry_after=pause)
             reasons = tuple(str(error.get("message")) for error in errors)
             raise ForgeRefused(f"{self.host}: {name}: {'; '.join(reasons)}", status=422, reasons=reasons)
+        if name not in (data.get("data") or {}):
+            raise AnswerOdd(
+                f"{self.host}: {name}: the answer of GraphQL has neither errors nor `data.{name}`", maybe=True
+            )
         return data["data"][name]
 
     def ca_file(self) -> Path | None:
@@ -205,7 +217,9 @@ class GitHubWire:
                     raise ForgeUnreachable(f"{what}: {http.why(error)}") from error
                 status, text = 599, ""
             if status < 400:
-                return json.loads(text)
+                answer = self.kept.answer(verb, path, None, None, status, {}, text.encode(), what)
+                SHAPES.check(verb, path, answer.data, what)
+                return answer.data
             if status >= 500 and attempt < TRIES:
                 clock.sleep(4.0 ** (attempt - 1))
                 continue
@@ -217,7 +231,7 @@ class GitHubWire:
         """The path of the next page, without the API's own prefix; the host in it is not trusted."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
-                parts = urlsplit(one["url"])
+                parts = http.parts_of(one["url"], f"{self.host}: Link")
                 return f"{parts.path.removeprefix(self.prefix)}?{parts.query}"
         return None
 

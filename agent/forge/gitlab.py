@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
-from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge import gitlab_rights
 from agent.forge import gitlab_text as text
 from agent.forge.address import on_gitlab
@@ -31,7 +31,6 @@ from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
-from agent.forge.odd import understood
 from agent.forge.talk import Cursor
 from agent.forge.task import Task
 from agent.values import TaskKey
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 GIT_USER = "oauth2"
 
 
-@understood
 class GitLabForge:
     """One section `gitlab` of the settings: a host, an account, and the projects that it serves.
 
@@ -352,18 +350,22 @@ class GitLabForge:
 
     def served(self) -> list[tuple[str, Project]]:
         """The listed projects that can be worked on: (path as keys name it, project); the others are problems."""
-        found = []
+        found: list[tuple[str, Project]] = []
+        refused: ForgeError | None = None
         for one in self.projects:
             try:
                 project = self.places.project(one, patience=QUICK)
                 if (why := _unfit(project)) is not None:
                     raise IssueUnreadable(f"{project.full_name}: {why}")  # noqa: TRY301
-            except IssueUnreadable as problem:
-                if one not in self.told:
-                    self.told.add(one)
-                    self._problems.append(problem)
+            except (IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd) as error:
+                if (said := f"{one}: {error}" if one not in str(error) else str(error)) not in self.told:
+                    self.told.add(said)
+                    self._problems.append(IssueUnreadable(said))
+                refused = error if not isinstance(error, IssueUnreadable) else refused
                 continue
             found.append((project.full_name if one.isdigit() else one, project))
+        if refused is not None and not found:  # nothing is to be had there at all
+            raise refused
         return found
 
     def take_problems(self) -> tuple[IssueUnreadable, ...]:

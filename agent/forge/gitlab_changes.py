@@ -62,7 +62,7 @@ def _changed(forge: GitLabForge, name: str, changes: Changes) -> Iterator[tuple[
     query: dict[str, Any] = {"scope": "all", "state": "all", "order_by": "updated_at", "sort": "asc"}
     query["updated_after"] = since
     try:
-        for item in forge.wire.pages(name, query=query, patience=QUICK, reserve=RESERVE):
+        for item in forge.wire.pages(name, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
             yield f"{item['project_id']} {item['iid']}", str(item["updated_at"])
     except (ForgeRefused, ForgeAccessRefused) as error:
         if isinstance(error, ForgeRefused) and error.status != 404:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent import clock
-from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.gitlab_asking import who_asked
 from agent.forge.gitlab_places import DEVELOPER, username
 from agent.forge.gitlab_wire import QUICK
 from agent.forge.limiter import KEPT_SECONDS
-from agent.forge.odd import understood
 from agent.forge.task import Task
+from agent.observe.items import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ LOOK_UPS = 50  # issues per look whose asker is looked up; the rest waits for th
 KINDS = {"issues": "issue", "merge_requests": "merge_request"}
 
 
-@understood
 class GitLabTaskGetter:
     """One look at everything that the section covers."""
 
@@ -42,6 +41,7 @@ class GitLabTaskGetter:
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
+        self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
         self._problems, self._look_ups, self._askers = [], 0, {}
@@ -51,8 +51,10 @@ class GitLabTaskGetter:
         for kind, item in self._candidates(projects):
             names, project = projects[int(item["project_id"])]
             place = (names, kind, int(item["iid"]))
-            if place not in found and (task := self._task(names, project, kind, item)) is not None:
-                found[place] = task
+            with self._items.one(f"{names} {kind} {item['iid']}"):
+                if place not in found and (task := self._task(names, project, kind, item)) is not None:
+                    found[place] = task
+        self._items.end(unless_some=True)
         self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = (*self.forge.take_problems(), *self._problems)
         return [found[place] for place in sorted(found)]
@@ -62,21 +64,22 @@ class GitLabTaskGetter:
     def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
         """(kind, item) of all that might wait, of the projects that are served."""
         self.forge.lists = self._lists(projects)
-        for path in self.forge.lists:
-            for kind in KINDS:
-                try:
-                    for item in self._items(f"{path}/{kind}", {"labels": self.forge.labels.queued}):
-                        if int(item["project_id"]) in projects:
-                            yield kind, item
-                except (ForgeRefused, ForgeAccessRefused) as error:
-                    if isinstance(error, ForgeRefused) and error.status != 404:
-                        raise
-                    # 403, 404: this kind is switched off there, or the place went away since it was looked up
-                    self._tell(IssueUnreadable(f"{path}/{kind} cannot be listed: {error}"), f"{path}/{kind}")
-        for kind in KINDS:
-            for item in self._items(f"/{kind}", {"scope": "assigned_to_me"}):
-                if int(item["project_id"]) in projects:
-                    yield kind, item
+        lists = Items(
+            lambda path, why: self._skipped("", f"{path} cannot be listed: {why}"),
+            refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused),
+        )
+        asked = [
+            (f"{path}/{kind}", kind, {"labels": self.forge.labels.queued})
+            for path in self.forge.lists
+            for kind in KINDS
+        ]
+        asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS]
+        for path, kind, query in asked:
+            listed: list[dict[str, Any]] = []
+            with lists.one(path):  # 403, 404: the kind is switched off there, or the place went away since the look-up
+                listed += self._listed(path, query)
+            yield from ((kind, item) for item in listed if int(item["project_id"]) in projects)
+        lists.end(unless_some=True)
 
     def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
         """Where the label is looked for: `/projects/1`, or `/groups/a%2Fb` (with all below it) where that is less."""
@@ -87,11 +90,11 @@ class GitLabTaskGetter:
         alone = [project.path for _, project in projects.values() if not self.forge.is_group(project)]
         return [f"/groups/{quote(top, safe='')}" for top in tops] + alone
 
-    def _items(self, path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _listed(self, path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         query |= {"state": "opened", "order_by": "created_at", "sort": "asc"}
         if self.forge.section.query:
             query["search"] = self.forge.section.query
-        return self.forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE)
+        return self.forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=self._odd)
 
     # --- what is taken ----------------------------------------------------------------------------------------
 
@@ -132,11 +135,28 @@ class GitLabTaskGetter:
         key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
         return Task(key, self.forge, user=username(user), title=str(item.get("title") or ""))
 
+    def _odd(self, error: AnswerOdd) -> None:
+        """An item of a list is not what it must be."""
+        self._skipped("", str(error))
+
+    def _skipped(self, item: str, why: str) -> None:
+        said = why if not item or item in why else f"{item}: {why}"
+        self._tell(IssueUnreadable(said), said)
+
     def _tell(self, problem: IssueUnreadable, once: str) -> None:
         """Report a problem at the first look that sees it, not at every one."""
         if once not in self.forge.told:
             self.forge.told.add(once)
             self._problems.append(problem)
+
+
+_ODD_PROJECTS = Items.logged("projects")
+
+
+def odd_project(error: AnswerOdd) -> None:
+    """A project that cannot be read is left out, and logged once."""
+    with _ODD_PROJECTS.one(str(error)):
+        raise error
 
 
 class Served:
@@ -160,7 +180,7 @@ class Served:
         }
         below = f"{forge.section.owner}/".casefold() if forge.section.owner else ""
         found = []
-        for item in forge.wire.pages("/projects", query=query, patience=QUICK, reserve=RESERVE):
+        for item in forge.wire.pages("/projects", query=query, patience=QUICK, reserve=RESERVE, odd=odd_project):
             project = forge.places.learn(item)
             if (item.get("namespace") or {}).get("kind") == "group":
                 forge.groups.add(project.owner)

@@ -16,7 +16,7 @@ from agent.forge.base import Comment, Marked
 from agent.forge.gitlab_places import username
 from agent.forge.gitlab_wire import PATIENT
 from agent.forge.marks import all_in
-from agent.forge.talk import REMEMBERED, Cursor, digest
+from agent.forge.talk import REMEMBERED, Cursor, digest, odd_comment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +103,7 @@ class Talk:
         query = {"sort": "desc", "order_by": "updated_at", "activity_filter": "only_comments"}
         pulls = (Thing("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
-            for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience):
+            for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
                 updated = _utc(note.get("updated_at"))
                 # A merge request whose first look this is has older notes than the newest of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
@@ -124,7 +124,7 @@ class Talk:
         if not wanted:
             return found
         path = f"{self.project.path}/{thing.kind}/{thing.number}/discussions"
-        for discussion in self.wire.pages(path, patience=self.patience):
+        for discussion in self.wire.pages(path, patience=self.patience, odd=odd_comment):
             for note in discussion.get("notes") or ():
                 if int(note["id"]) in wanted:
                     found[int(note["id"])] = discussion

@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 import requests
 
 from agent import __version__, clock
-from agent.errors import ForgeLimited, ForgeRefused, ForgeUnreachable
+from agent.errors import AnswerOdd, ForgeLimited, ForgeRefused, ForgeUnreachable
 from agent.forge import gitlab_answers as answers
 from agent.forge import http
+from agent.forge.gitlab_shapes import SHAPES
 from agent.forge.kept import Answer, KeptAnswers, condition, request_name
 from agent.forge.limiter import EVERYTHING, Limiter
 from agent.forge.trust import trust_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from agent.forge.gitlab_requester import Requester
@@ -65,11 +66,13 @@ class GitLabWire:
         again: bool | None = None,
         patience: float = PATIENT,
         reserve: float = 0.0,
+        checked: bool = True,
     ) -> Answer:
         """One request, repeated where that is right.
 
         `again`: it may be sent a second time although the first may have been carried out (all but POST by default);
-        else ForgeUnreachable with `maybe`.  Raises ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused.
+        else ForgeUnreachable with `maybe`.  `checked`: the answer has its shape (`gitlab_shapes.py`), else AnswerOdd.
+        Raises ForgeLimited, ForgeUnreachable, ForgeAccessRefused, ForgeRefused only.
         """
         again = verb != "POST" if again is None else again
         what = f"{self.host}: {verb} {path}"
@@ -90,7 +93,10 @@ class GitLabWire:
                 self.limiter.heard(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
             if status < 400:
                 self.limiter.went_well()
-                return self.kept.answer(verb, path, query, kept, status, headers, content, what, advice=NO_JSON)
+                answer = self.kept.answer(verb, path, query, kept, status, headers, content, what, advice=NO_JSON)
+                if checked:
+                    SHAPES.check(verb, path, answer.data, what)
+                return answer
             reasons = answers.said(content)
             if status == 429:
                 pause = self.limiter.slow_down(EVERYTHING, answers.pause(headers), "it asks to slow down (429)")
@@ -110,20 +116,26 @@ class GitLabWire:
         return self.call("GET", path, query=query, patience=patience, reserve=reserve).data
 
     def pages(
-        self, path: str, *, query: Mapping[str, Any] | None = None, patience: float = PATIENT, reserve: float = 0.0
+        self,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        patience: float = PATIENT,
+        reserve: float = 0.0,
+        odd: Callable[[AnswerOdd], None] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """Every item of a list, following `Link: rel="next"` to the end; with `x-next-page` where a proxy drops it."""
+        """Every item of a list, following `Link: rel="next"` to the end; with `x-next-page` where a proxy drops it.
+        `odd` hears of items that are left out since they are not what they must be; without it AnswerOdd is raised."""
         following: str | None = path
         params: dict[str, Any] = {"per_page": 100} | dict(query or {})
         seen = set()
         while following is not None and (name := request_name(following, params)) not in seen:
             seen.add(name)
-            answer = self.call("GET", following, query=params, patience=patience, reserve=reserve)
+            answer = self.call("GET", following, query=params, patience=patience, reserve=reserve, checked=False)
+            what = f"{self.host}: GET {path}"
             if not isinstance(answer.data, list):
-                raise ForgeUnreachable(
-                    f"{self.host}: GET {path}: a list was expected, got {type(answer.data).__name__}"
-                )
-            yield from answer.data
+                raise AnswerOdd(f"{what}: a list was expected, got {type(answer.data).__name__}")
+            yield from SHAPES.items(path, answer.data, what, odd)
             if (link := self._next(answer.headers.get("link", ""))) is not None:
                 following, params = link, {}
             elif (page := answer.headers.get("x-next-page", "")).isdigit() and "link" not in answer.headers:
@@ -159,7 +171,7 @@ class GitLabWire:
         """Path and query of the next page, without the API's own prefix; host and sub-path in it are not trusted."""
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
-                parts = urlsplit(one["url"])
+                parts = http.parts_of(one["url"], f"{self.host}: Link")
                 _, found, path = parts.path.partition(API)
                 if found:
                     return f"{path}?{parts.query}"

@@ -7,11 +7,13 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from http.client import RemoteDisconnected
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
 
 import requests
 from urllib3.exceptions import NewConnectionError
 
 from agent import clock
+from agent.errors import AnswerOdd
 from agent.reasons import innermost, is_no_tls, is_untrusted, reason, tls_reason
 
 if TYPE_CHECKING:
@@ -98,6 +100,14 @@ def why(error: BaseException) -> str:
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
     return request
+
+
+def parts_of(url: str, what: str) -> SplitResult:
+    """The parts of an address that an answer names.  AnswerOdd when it is none; `what` names where it stood."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise AnswerOdd(f"{what}: {url[:80]!r} is no address") from None
 
 
 def _place(url: str) -> str:

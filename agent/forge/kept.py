@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import ForgeUnreachable
+from agent.errors import AnswerOdd
 from agent.store.text import fit_json
 
 if TYPE_CHECKING:
@@ -87,19 +87,19 @@ class KeptAnswers:
         """The decoded answer of a request that went well (`status` below 400); one with an ETag is kept, and found for
         the next request of its name.  `kept`: what this one was asked with, and what a 304 gives.
 
-        ForgeUnreachable, naming the request (`what`), when the body is not JSON (with `advice` of what to look at), or
+        AnswerOdd, naming the request (`what`), when the body is not JSON (with `advice` of what to look at), or
         for a 304 that nobody asked for.
         """
         if status == 304:
             if kept is None:
-                raise ForgeUnreachable(f"{what}: 304 without having been asked with a condition")
+                raise AnswerOdd(f"{what}: 304 without having been asked with a condition")
             return Answer(304, kept.headers, _loaded(zlib.decompress(kept.packed)))
         try:
             data = _loaded(body) if body else None
         except (ValueError, RecursionError) as error:
             start = body[:80].decode("utf-8", "replace")
             said = f"{what}: {status}, and the body is not JSON: {start!r}{advice}"
-            raise ForgeUnreachable(said, maybe=verb != "GET") from error
+            raise AnswerOdd(said, maybe=verb != "GET") from error
         if verb == "GET" and (etag := headers.get("etag")):
             told = {key: headers[key] for key in HEADERS if key in headers}
             self.put(request_name(path, query), Kept(etag, told, zlib.compress(body, 1)))

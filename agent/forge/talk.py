@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import orjson
 
 from agent import clock
+from agent.observe.items import Items
+
+if TYPE_CHECKING:
+    from agent.errors import AnswerOdd
 
 REMEMBERED = 1000  # digests in a cursor; an edit of an older comment is news even when it changed nothing
 
@@ -39,6 +44,15 @@ class Cursor:
     def text(self) -> str:
         """One line of JSON."""
         return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls)}).decode()
+
+
+def odd_comment(error: AnswerOdd) -> None:
+    """A comment that cannot be read is left out, and logged once."""
+    with _ODD.one(str(error)):
+        raise error
+
+
+_ODD = Items.logged("comments")
 
 
 def digest(text: str) -> str:

@@ -43,14 +43,21 @@ REMEMBERED = 10_000
 
 
 class Items:
-    """The items of one loop.  `skipped` hears the name of an item and why it was left out."""
+    """The items of one loop.  `skipped` hears the name of an item and why it was left out.  `refusals` are errors that
+    are about the whole only where no item went well (`end`)."""
 
-    def __init__(self, skipped: Callable[[str, str], None], whole: tuple[type[Exception], ...] = WHOLE) -> None:
+    def __init__(
+        self,
+        skipped: Callable[[str, str], None],
+        whole: tuple[type[Exception], ...] = WHOLE,
+        refusals: tuple[type[Exception], ...] = (),
+    ) -> None:
         self.skipped = skipped
         self.whole = whole
+        self.refusals = refusals
         self.known: dict[str, str] = {}  # name of a bad item → why
         self.went_well = 0
-        self.failed: Exception | None = None  # the first error in `whole` of this loop
+        self.failed: dict[str, Exception] = {}  # item → error of this loop that may be about the whole
         self.in_a_row = 0
 
     @classmethod
@@ -73,12 +80,15 @@ class Items:
             raise
         except Exception as error:  # noqa: BLE001 - whatever an item contains, the others are handled
             if isinstance(error, self.whole) and not isinstance(error, OF_ONE):
-                self.failed = self.failed or error
+                self._fail(name, error)
                 self.in_a_row += 1
                 if self.in_a_row >= IN_A_ROW:
                     self.end()
+                return
+            self.in_a_row = 0
+            if isinstance(error, self.refusals):
+                self._fail(name, error)
             else:
-                self.in_a_row = 0
                 self._say(name, error)
         else:
             self.in_a_row = 0
@@ -86,14 +96,20 @@ class Items:
             self.known.pop(name, None)
 
     def end(self, *, unless_some: bool = False) -> None:
-        """End the loop: raise the first error that was about the whole (`unless_some`: only if no item went well)."""
+        """End the loop: raise the first error that was about the whole.  `unless_some`: where an item went well, such
+        errors are reported as those of their items."""
         failed, went_well = self.failed, self.went_well
         self._begin_anew()
-        if failed is not None and not (unless_some and went_well):
-            raise failed
+        if failed and not (unless_some and went_well):
+            raise next(iter(failed.values()))
+        for name, error in failed.items():
+            self._say(name, error)
 
     def _begin_anew(self) -> None:
-        self.failed, self.in_a_row, self.went_well = None, 0, 0
+        self.failed, self.in_a_row, self.went_well = {}, 0, 0
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failed.setdefault(name, error)
 
     def _say(self, name: str, error: Exception) -> None:
         why = reason_of(error)

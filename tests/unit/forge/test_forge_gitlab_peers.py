@@ -74,7 +74,8 @@ def test_prism_tells_what_the_document_forbids_in_both_directions(tmp_path):
     with pytest.raises(ForgeError):
         wire.get("/projects/1/nowhere")
     place.project["issues"][1]["title"] = ["not a text"]
-    wire.get("/projects/1/issues")
+    with pytest.raises(ForgeError):
+        wire.get("/projects/1/issues")
     said = " ".join(place.violations())
     for part in ("request.body.add_labels", "request.query.state", "route not found", "response.body.0.title"):
         assert part in said, said
