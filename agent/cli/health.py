@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
 
-import typer  # noqa: TC002 - typer evaluates the annotations
+import typer
 
 from agent.cli import tables
 from agent.cli.app import app
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
 
 @app.command()
-def doctor(context: typer.Context) -> int:
+def doctor(
+    context: typer.Context,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="First forget what refusals of the models' servers have taught.")
+    ] = False,
+) -> int:
     """Look at everything that a task needs: server, window, forges, git, sandbox, SQLite, disk; and say what to do."""
     from agent.run.doctor import examine, worst
 
     state: State = context.obj
+    if forget:
+        _forget(state)
     with steps(state) as step:
         checks = list(examine(state.load, step))
     code = worst(checks)
@@ -38,6 +45,13 @@ def doctor(context: typer.Context) -> int:
                 state.say(f"{one.name}:")
                 _advise(state, one.advice, indent="  ")
     return code
+
+
+def _forget(state: State) -> None:
+    from agent.run.wiring import Wiring
+
+    with closing(Wiring(state.load(True))) as wiring:
+        wiring.learnt.forget_all()
 
 
 def _advise(state: State, advice: str, *, indent: str) -> None:

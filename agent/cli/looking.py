@@ -252,6 +252,8 @@ def _why(state: State, found: Preview) -> None:
             "task": f"{found.row.uuid} {found.row.status}",
             "model": f"{found.provider} {found.model}".strip(),
             "address": found.url,
+            "dialect": found.dialect,
+            "learnt": "; ".join(f"{name}: {value}" for name, value in (found.learnt or {}).items()),
             "messages": found.messages or "",
             "tokens": tokens if found.counter else "",
         },

@@ -34,7 +34,7 @@ class Provider(Section):
     context_length: Whole | None = Field(
         default=None,
         ge=1,
-        description="Window of the model in tokens; empty: known for the default model, else"
+        description="Window of the model in tokens; empty: known for models of vendors, else what the server tells,"
         " DEFAULT_MAX_TOKENS or 4096.",
     )
     max_output_tokens: Whole | None = Field(

@@ -58,13 +58,14 @@ How many tokens a request may have is, as far as it is configured, the first of:
    provider's: `OPENAI_MAX_TOKENS`, `CHATGPT_MAX_TOKENS`; `OLLAMA_MAX_TOKENS`; `LMSTUDIO_MAX_TOKENS`;
    `ANTHROPIC_MAX_TOKENS`;
 3. `context_length` of the provider, which is about the model configured beside it;
-4. the known window of a provider's *default* model (@KNOWN@);
+4. the known window of the model: the default ones (@KNOWN@), and with `openai`, `anthropic` and plug-ins those that
+   their vendors serve under a name (GPT, Claude, Gemini, DeepSeek, Kimi, Qwen, Mistral, Grok; made in @MADE@);
 5. `DEFAULT_MAX_TOKENS`;
 6. 4096.
 
-`MLC_MAX_CONTEXT_TOKENS` caps the result. So another model than the default one has 4096 tokens until you say more: a
-window that is assumed too large breaks a task, one that is too small only compacts it more often. What the server says
-is loaded, and what an error has taught, can only lower it.
+`MLC_MAX_CONTEXT_TOKENS` caps the result. What the server says is loaded, and what an error has taught, can only lower
+what 1 to 4 say; it replaces 5 and 6. So 4096 tokens count only where neither you nor the server says more: a window
+that is assumed too large breaks a task, one that is too small only compacts it more often.
 
 A conversation is compacted above the least of `compression_threshold` × window and 0.9 × the room for the request
 (window less answer and margin); `request UUID` shows both.
@@ -78,10 +79,11 @@ list of them.
 
 def markdown() -> str:
     """docs/configuration.md."""
+    from agent.config.known_windows import MADE
     from agent.config.models import KNOWN_WINDOWS
 
     known = ", ".join(f"{provider}: {model} {tokens}" for provider, (model, tokens) in KNOWN_WINDOWS.items())
-    parts = [_HEAD.replace("@KNOWN@", known)]
+    parts = [_HEAD.replace("@KNOWN@", known).replace("@MADE@", MADE)]
     for name, field in Settings.model_fields.items():
         inner = section_in(field.annotation)
         parts.append(f"\n### `{name}`\n\n{field.description}\n")

@@ -1,7 +1,7 @@
 """The window of a model, as configured (design: "The window of a model"; seed 001, FR-1 and section 5).
 
 Only what was written down.  What a server says is loaded, and what an error has taught, is added by
-`window/limits.py`; the least of them counts.
+`window/limits.py`; the least of them counts, but what is only assumed here gives way to both.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.config.base import PROVIDERS
+from agent.config.known_windows import MADE, served_window
 from agent.config.models import KNOWN_WINDOWS
 from agent.errors import ConfigError
 
@@ -22,6 +23,9 @@ SMALLEST = 4096
 """What is assumed when nothing is known (seed 001, section 5)."""
 UNKNOWN = f"the default, {SMALLEST}"
 """What says so where nobody does."""
+
+OWN_MACHINES = ("ollama", "lmstudio", "replay")
+"""Providers whose windows are what is loaded, whatever the model's vendor serves."""
 
 FAMILIES = {
     "openai": ("OPENAI_MAX_TOKENS", "CHATGPT_MAX_TOKENS"),
@@ -53,25 +57,40 @@ def configured_window(settings: Settings, provider: str | None = None, model: st
     """(tokens, what said so) for a model of a provider; both default to those in use.
 
     The first of: the model's variable, the variables of its family, `context_length` (which is about the model
-    configured beside it), the known window of the provider's default model, DEFAULT_MAX_TOKENS, 4096; then
+    configured beside it), the known window of the model, DEFAULT_MAX_TOKENS, 4096; then
     MLC_MAX_CONTEXT_TOKENS as a cap.  ConfigError for a variable that is no whole number above 0.
     """
     provider = provider or settings.llm.provider
+    tokens, source = _uncapped(settings, provider, model or settings.llm.of(provider).model)
+    cap = window_cap(settings)
+    return (cap, CAP) if cap is not None and cap < tokens else (tokens, source)
+
+
+def _uncapped(settings: Settings, provider: str, model: str) -> tuple[int, str]:
     section = settings.llm.of(provider)
-    configured_model = section.model
-    model = model or configured_model
     variables = settings.variables
     tokens, source = _first(variables, [model_variable(model), *_family(provider, model)])
-    if not tokens and section.context_length is not None and model == configured_model:
+    if not tokens and section.context_length is not None and model == section.model:
         tokens, source = section.context_length, f"llm.{provider if provider in PROVIDERS else 'plugin'}.context_length"
     if not tokens and KNOWN_WINDOWS.get(provider, ("", 0))[0] == model:
         tokens, source = KNOWN_WINDOWS[provider][1], f"the known window of {model}"
+    if not tokens and provider not in OWN_MACHINES and (served := served_window(model)):
+        tokens, source = served, f"the known window of {model} ({MADE})"
     if not tokens:
         tokens, source = _first(variables, [DEFAULT])
     if not tokens:
         tokens, source = SMALLEST, UNKNOWN
-    cap, _ = _first(variables, [CAP])
-    return (cap, CAP) if 0 < cap < tokens else (tokens, source)
+    return tokens, source
+
+
+def assumed_window(settings: Settings, provider: str, model: str) -> bool:
+    """Whether nobody says anything about this model, so that what its server tells is the window."""
+    return _uncapped(settings, provider, model)[1] in (UNKNOWN, DEFAULT)
+
+
+def window_cap(settings: Settings) -> int | None:
+    """MLC_MAX_CONTEXT_TOKENS, None when it is not set."""
+    return _first(settings.variables, [CAP])[0] or None
 
 
 def _family(provider: str, model: str) -> list[str]:

@@ -36,11 +36,12 @@ class AnthropicClient(ChatClient):
 
     def parameters(self, output: int) -> Json:
         """What stands before tools and system, always in this order."""
-        return {"model": self.model, "max_tokens": output, "stream": True}
+        fields = {"model": self.model, "max_tokens": output, "stream": True}
+        return {name: value for name, value in fields.items() if name not in self.dropped}
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""
-        out.write(wire_anthropic.header(self.parameters(output), system, self.tools))
+        out.write(wire_anthropic.header(self.parameters(output), system, self.offers()))
         wire_anthropic.write_messages(out, spans, self.outgoing(shape))
         out.write(b"]}")
 

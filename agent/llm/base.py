@@ -68,6 +68,18 @@ class Announce(Protocol):
         ...
 
 
+class Kept(Protocol):
+    """Where what was learnt about a model on its server outlives the process (`store.learnt`)."""
+
+    def get(self, server: str, model: str) -> Mapping[str, Any]:
+        """The facts, {} for none."""
+        ...
+
+    def put(self, server: str, model: str, facts: Mapping[str, Any]) -> None:
+        """Keep these facts instead of others."""
+        ...
+
+
 class ModelClient(Protocol):
     """One model on one wire, for one conversation.  Built as `(config, message_store, context_dir)`."""
 
@@ -133,8 +145,10 @@ def make_client(
     events: Announce | None = None,
     provider: str | None = None,
     model: str | None = None,
+    kept: Kept | None = None,
 ) -> ModelClient:
-    """The client of the configured provider, or of `provider` and `model` (a dotted path works as a name).
+    """The client of the configured provider, or of `provider` and `model` (a dotted path works as a name).  A client
+    with `recall(kept)` begins with what earlier ones have learnt of its server.
 
     ConfigError for an unknown name.
     """
@@ -144,4 +158,8 @@ def make_client(
     name = provider or validated.llm.provider
     make: Callable[..., ModelClient] = CLIENTS.load(name)
     more: Mapping[str, Any] = {"tools": tools, "control": control, "events": events, "provider": name, "model": model}
-    return make(validated, message_store, context_dir, **more)
+    client: ModelClient = make(validated, message_store, context_dir, **more)
+    recall = getattr(client, "recall", None)
+    if kept is not None and recall is not None:
+        recall(kept)
+    return client

@@ -21,17 +21,18 @@ import orjson
 from agent import clock, disk
 from agent.config import settings_of
 from agent.config.base import PROVIDERS
-from agent.config.window import configured_window
+from agent.config.window import assumed_window, configured_window
 from agent.errors import (
     AnswerUnreadable,
     ContextError,
     ContextOverflow,
     HistoryRefused,
+    MakimonoError,
     ModelError,
     ModelNotFound,
     RequestRefused,
 )
-from agent.llm import urls, wording
+from agent.llm import parameters, urls, wording
 from agent.llm.base import Check
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
 from agent.llm.ids import SHORT, form_of, with_ids
@@ -45,7 +46,7 @@ from agent.values import Span, Usage
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from agent.llm.base import Announce
+    from agent.llm.base import Announce, Kept
     from agent.llm.dialects import Dialect
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
@@ -82,6 +83,14 @@ class ChatClient(ABC):
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
     call: ClassVar[str] = "/chat/completions"  # what stands behind the base of an address
+    learns: ClassVar[tuple[str, ...]] = (
+        "alternate",
+        "most_output",
+        "base",
+        "dropped",
+        "id_form",
+        "said",
+    )
     key_header: ClassVar[str] = "Authorization"
     own_dialect: ClassVar[Dialect] = COMPATIBLE  # where neither configuration nor address names another
 
@@ -101,7 +110,9 @@ class ChatClient(ABC):
         self.provider = provider or self.name
         self.keys = self.settings.provider_of(self.provider)
         self.model = model or self.keys.model
-        self.dialect = DIALECTS.get(self.keys.dialect) or by_host(urls.host(self.base_url)) or self.own_dialect
+        named = by_host(urls.host(self.base_url))
+        self.dialect = DIALECTS.get(self.keys.dialect) or named or self.own_dialect
+        self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store
         self.context_dir = Path(context_dir)
         self.tools: Sequence[Json] = tuple(tools)
@@ -116,11 +127,17 @@ class ChatClient(ABC):
         self.shape: Shape | None = None  # of the request that is under way, None for one outside the conversation
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
+        self.abilities: dict[str, bool] = {}  # "tools", "images": what the server says that the model can
         self._window: int | None = None  # what the server has loaded, once it was asked
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
         self._heard_of: set[str] = set()
-        self._base = 0  # learnt: which of `bases` is right
+        self.base = 0  # learnt: which of `bases` is right
+        self.dropped: set[str] = set()  # learnt: parameters, and keywords in schemas of tools, that are refused
+        self.said: set[str] = set()  # what need not be said again
+        self.kept: Kept | None = None  # where what is learnt outlives this process
+        self._known: Json = {}  # what is there
+        self._fresh: Json | None = None  # without what is there; None once it was doubted
 
     # --- what a provider says ---------------------------------------------------------------------------------
 
@@ -171,13 +188,75 @@ class ChatClient(ABC):
         """Take what the server says of itself: a dialect that neither the configuration nor the address has named."""
         if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
             self.dialect = dialect
+            self.recognised = "by what it says of itself"
+
+    # --- what is learnt ---------------------------------------------------------------------------------------
+
+    def facts(self) -> Json:
+        """What refusals have taught, as JSON; only what differs from the beginning."""
+        found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
+        found |= {"fields": fields} if (fields := self.back.facts()) else {}
+        return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
+
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """Begin with these and nothing else; what is of another type than it should be is passed over."""
+        for name in self.learns:
+            known, value = getattr(self, name), facts.get(name)
+            if isinstance(known, set):
+                setattr(self, name, {str(one) for one in value} if isinstance(value, list) else set())
+            else:
+                setattr(self, name, value if type(value) is type(known) else type(known)())
+        self.back.take_facts(facts.get("fields"))
+
+    def recall(self, kept: Kept) -> None:
+        """Begin with what earlier processes have learnt about this model on this server."""
+        self.kept = kept
+        self._known = dict(kept.get(self.address, self.model))
+        self._fresh = self.facts() if self._known else None
+        self.take_facts(self._known)
+
+    def remember(self) -> None:
+        """Keep what is learnt, where it is not what is kept; an answer is not lost for it."""
+        facts = self.facts()
+        if self.kept is not None and facts != self._known:
+            with suppress(MakimonoError):
+                self.kept.put(self.address, self.model, facts)
+            self._known = facts
+
+    def doubt(self) -> bool:
+        """Begin anew without what earlier processes have learnt, once: the server may have been updated."""
+        fresh, self._fresh = self._fresh, None
+        if fresh is None or fresh == self.facts():
+            return False
+        self.take_facts({**fresh, "said": sorted(self.said)})
+        return True
+
+    def first_time(self, word: str) -> bool:
+        """Whether this was not said yet, by any process that shares tasks.db."""
+        if word in self.said:
+            return False
+        self.said.add(word)
+        self.remember()
+        return True
+
+    def optional(self) -> Collection[str]:
+        """The parameters of this wire that can be left out."""
+        return ("stream",)
+
+    def drop(self, name: str) -> None:
+        """Leave a parameter, or a keyword of the schemas, out from now on."""
+        self.dropped.add(name)
+
+    def offers(self) -> list[Json]:
+        """The tools, without what this server refuses in their schemas."""
+        return parameters.without(self.tools, self.dropped)
 
     def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
         words = str(error).lower()
         if error.status in NO_SUCH_PATH:
             return not self._is_about_the_model(error) and self.next_base()
-        if isinstance(error, RequestRefused) and self._lower_output(error):
+        if isinstance(error, RequestRefused) and self._amend_parameters(error):
             return True
         if error.status is not None and not self.alternate and ALTERNATE.search(words):
             self.alternate = True
@@ -188,6 +267,16 @@ class ChatClient(ABC):
             return True
         named = " ".join([words, *(param.lower() for param in error.params)])
         return self.back.learn(named, self.dialect, self.shape) or self.back.give_up(self.dialect, self.shape)
+
+    def _amend_parameters(self, error: RequestRefused) -> bool:
+        """Lower the limit of the answer, or leave out what the refusal names."""
+        if not parameters.NOT_TAKEN.search(error.quote) and self._lower_output(error):
+            return True
+        left = [name for name in self.optional() if name not in self.dropped]
+        if name := parameters.refused(error, left, parameters.keywords_of(self.offers())):
+            self.drop(name)
+            return True
+        return self._lower_output(error)
 
     def _lower_output(self, error: RequestRefused) -> bool:
         """Learn from a refusal how long an answer may be: by known words, else by the largest number in it that is less
@@ -311,11 +400,15 @@ class ChatClient(ABC):
                 seconds = round(clock.monotonic() - started, 3)
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
                 self._who_answered(answer.model)
+                self.remember()
                 return answer
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
-                if not self.amend(error):
+                before = self.facts()
+                if not (self.amend(error) or self.doubt()):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
+                changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
+                self.emit("model_adapted", learnt=changed, why=str(error))
             except ContextOverflow:
                 raise  # the caller makes room
             except ModelError as error:
@@ -400,19 +493,24 @@ class ChatClient(ABC):
 
     def at(self, path: str) -> str:
         """The address of one call, with the query of the configured one."""
-        return urls.join(self.base_url, self.bases[min(self._base, len(self.bases) - 1)], path)
+        return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
 
     def next_base(self) -> bool:
         """Take the next form of the address, after a 404; False when there is none."""
-        if self._base + 1 >= len(self.bases):
+        if self.base + 1 >= len(self.bases):
             return False
-        self._base += 1
+        self.base += 1
         return True
 
     @property
     def api_key(self) -> str:
         """The key, "" when none is configured."""
         return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
+
+    @property
+    def address(self) -> str:
+        """The address under which what is learnt is kept: no password and no query in it."""
+        return urls.shown(urls.clean(self.base_url))
 
     @property
     def who(self) -> str:
@@ -433,11 +531,17 @@ class ChatClient(ABC):
         """The window of this model as configured."""
         return configured_window(self.settings, self.provider, self.model)[0]
 
+    @cached_property
+    def assumed(self) -> bool:
+        """Whether `configured` is only assumed: what the server tells is the window then, whatever it is."""
+        return assumed_window(self.settings, self.provider, self.model)
+
     @property
     def quarter(self) -> int:
         """A quarter of the window, as far as it is known without asking: what `window/limits.py` keeps for an answer at
         most.  A third of what the input may be is less than that."""
-        known = [size // 4 for size in (self.configured, self._window or 0) if size]
+        configured = 0 if self.assumed and self._window else self.configured
+        known = [size // 4 for size in (configured, self._window or 0) if size]
         return max(1, min([*known, self._input_limit // 3] if self._input_limit else known))
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
@@ -450,14 +554,14 @@ class ChatClient(ABC):
 
     def ask_below(self, path: str, more: str = "") -> Any:
         """One question below the base of the address; a 404 takes the next form of it.  Raises ModelError."""
-        tried = self._base
+        tried = self.base
         while True:
             url = self.at(path)
             try:
                 return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
             except ModelNotFound:
                 if not urls.path(self.base_url) or not self.next_base():
-                    self._base = tried  # nowhere: a server without this call says nothing about the address
+                    self.base = tried  # nowhere: a server without this call says nothing about the address
                     raise
 
     def describe(self) -> str:

@@ -11,11 +11,10 @@ from agent.errors import ModelError
 from agent.llm import urls
 from agent.llm.client import same_model
 from agent.llm.dialects import DIALECTS
-from agent.llm.openai import OpenAIClient, whole
+from agent.llm.openai import OpenAIClient
+from agent.llm.windows import abilities, entries, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agent.llm.dialects import Dialect
     from agent.values import Json
 
@@ -49,9 +48,10 @@ class LMStudioClient(OpenAIClient):
     def _loaded_v1(self) -> int | None:
         try:
             answer = self.fetch("GET", urls.join(self.base_url, self.root, "/api/v1/models"))
-            entry = next((one for one in _entries(answer, "models") if self._is_ours(one)), None)
+            entry = next((one for one in entries(answer, "models") if self._is_ours(one)), None)
             if entry is None:
                 return None
+            self.abilities |= abilities(entry)
             return _instance_window(entry, self.model) or self._load(entry)
         except ModelError:
             return None
@@ -59,41 +59,38 @@ class LMStudioClient(OpenAIClient):
     def _load(self, entry: Json) -> int | None:
         """Load with the configured window, at most what the model was made for."""
         wanted = min(self.configured, whole(entry.get("max_context_length")) or self.configured)
+        length = {} if self.assumed else {"context_length": wanted}  # nobody says: as it is set in LM Studio
         answer = self.fetch(
             "POST",
             urls.join(self.base_url, self.root, "/api/v1/models/load"),
-            json={"model": entry.get("key") or self.model, "context_length": wanted, "echo_load_config": True},
+            json={"model": entry.get("key") or self.model, **length, "echo_load_config": True},
             seconds=self.keys.timeout,
         )
         if not isinstance(answer, dict) or answer.get("error") or answer.get("status") not in (None, "loaded"):
             return None
         config = answer.get("load_config")
-        return (whole(config.get("context_length")) if isinstance(config, dict) else None) or wanted
+        return (whole(config.get("context_length")) if isinstance(config, dict) else None) or (
+            None if self.assumed else wanted
+        )
 
     def _loaded_v0(self) -> int | None:
         try:
             answer = self.fetch("GET", urls.join(self.base_url, self.root, "/api/v0/models"))
         except ModelError:
             return None
-        for entry in _entries(answer, "data"):
+        for entry in entries(answer, "data"):
             if self._is_ours(entry) and entry.get("state") in (None, "loaded"):
                 return whole(entry.get("loaded_context_length"))
         return None
 
     def _is_ours(self, entry: Json) -> bool:
-        names = [entry.get("key"), entry.get("id"), *(one.get("id") for one in _entries(entry, "loaded_instances"))]
+        names = [entry.get("key"), entry.get("id"), *(one.get("id") for one in entries(entry, "loaded_instances"))]
         return any(isinstance(name, str) and same_model(self.model, name) for name in names)
-
-
-def _entries(answer: object, key: str) -> Iterator[Json]:
-    """The objects of a list in an answer; none when there is no such list (an unknown path answers 200)."""
-    listed = answer.get(key) if isinstance(answer, dict) else None
-    return (entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
 
 
 def _instance_window(entry: Json, model: str) -> int | None:
     """The window of the instance that answers to `model`, else of the first that is loaded."""
-    instances = sorted(_entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
+    instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")
         if isinstance(config, dict) and (window := whole(config.get("context_length"))):

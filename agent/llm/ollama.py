@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from agent.config.window import window_cap
 from agent.errors import ModelError
-from agent.llm import urls, wire_ollama, wire_openai
+from agent.llm import urls, windows, wire_ollama, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
-from agent.llm.openai import whole
 from agent.llm.silent import SilentCuts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
@@ -51,31 +50,36 @@ class OllamaClient(ChatClient):
         self.loaded_window()
 
     def loaded_window(self) -> int:
-        """`num_ctx` of every request: the configured window, at most what the model was trained for.  It never changes,
-        because another value makes the server load the model again."""
+        """`num_ctx` of every request: the configured window, at most what the model was trained for; where none is
+        configured what the model's file sets, else what it was trained for.  It never changes, because another value
+        makes the server load the model again."""
         if self._window is None:
-            self._window = min(self.configured, self._trained() or self.configured)
+            own, trained = self._shown()
+            if self.assumed:
+                told = own or trained or self.configured
+                self._window = min(told, window_cap(self.settings) or told)
+            else:
+                self._window = min(self.configured, trained or self.configured)
         return self._window
 
-    def _trained(self) -> int | None:
+    def _shown(self) -> tuple[int | None, int | None]:
         try:
-            shown = self.fetch("POST", self.at("/api/show"), json={"model": self.model})
+            answer = self.fetch("POST", self.at("/api/show"), json={"model": self.model})
         except ModelError:
-            return None
-        info = shown.get("model_info") if isinstance(shown, dict) else None
-        lengths = [whole(value) for key, value in (info or {}).items() if key.endswith(".context_length")]
-        return max((length for length in lengths if length), default=None)
+            return None, None
+        self.abilities |= windows.abilities(answer)
+        return windows.shown(answer)
 
     def header(self, output: int, *, tools: bool) -> bytes:
         """Everything before the first message."""
         options: Json = {"num_ctx": self.loaded_window(), "num_predict": output}
-        fields = {"model": self.model, "stream": True, "truncate": False, "shift": False, "options": options}
-        return wire_openai.header(fields, self.offered if tools else b"")
+        fields = {"model": self.model, "stream": True, "truncate": False, "shift": False}
+        left: Json = {name: value for name, value in fields.items() if name not in self.dropped}
+        left["options"] = {name: value for name, value in options.items() if name not in self.dropped}
+        return wire_openai.header(left, wire_openai.offered(self.offers()) if tools else b"")
 
-    @cached_property
-    def offered(self) -> bytes:
-        """The tools on this wire."""
-        return wire_openai.offered(self.tools)
+    def optional(self) -> Collection[str]:
+        return (*super().optional(), "truncate", "shift", "num_ctx", "num_predict")
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         out.write(self.header(output, tools=True))

@@ -6,30 +6,29 @@ The limit of the answer has two names; which one is right is known by host, and 
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import orjson
 
 from agent.errors import HistoryRefused, ModelError, ModelNotFound, RequestRefused
-from agent.llm import urls, wire_openai
+from agent.llm import urls, windows, wire_openai
 from agent.llm.client import ChatClient, same_model
-from agent.llm.dialects import by_owner
+from agent.llm.dialects import DIALECTS, by_headers, by_owner
 from agent.llm.silent import SilentCuts
 from agent.llm.spans import sized
 from agent.llm.tidy import tidied
+from agent.llm.windows import whole
 from agent.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
     from agent.values import Answer, Json, Plan
 
-NOT_TAKEN = re.compile(r"unsupported|not supported|unrecogni[sz]ed|unknown|not permitted|unexpected|extra|not allowed")
-WINDOW_KEYS = ("max_model_len", "context_length", "context_window", "max_context_length")
+OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 KNOWN_OWNERS = ("vllm", "sglang", "replay")
 """What `/models` calls its owner on servers that state a window there or nowhere."""
 NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
@@ -39,13 +38,13 @@ class OpenAIClient(ChatClient):
     """`(config, message_store, context_dir)`; seed 002, section 5.2."""
 
     name = "openai"
+    learns: ClassVar[tuple[str, ...]] = (*ChatClient.learns, "swapped", "no_null")
     default_url = "https://api.openai.com/v1"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.limit_key = self.dialect.limit_key
-        self.asks_usage = "stream_options" not in self.dialect.refused
-        self._swapped = False
+        self.swapped = False  # learnt: the limit of the answer has its other name
+        self._offered: tuple[set[str], bytes] | None = None
         self._written: wire_openai.Written | None = None
         self._asked_window = False
         self.cuts: SilentCuts | None = None  # for a server that is known to cut prompts
@@ -56,16 +55,32 @@ class OpenAIClient(ChatClient):
     def parameters(self, output: int) -> Json:
         """What stands before the tools, always in this order."""
         fields: Json = {"model": self.model, "stream": True}
-        if self.asks_usage:
+        if "stream" not in self.dropped:
             fields["stream_options"] = {"include_usage": True}
-        if self.limit_key:
-            fields[self.limit_key] = output
-        return fields
+        fields[self.limit_key] = output
+        left_out = self.dropped | self.dialect.refused
+        return {name: value for name, value in fields.items() if name not in left_out}
 
-    @cached_property
+    @property
+    def limit_key(self) -> str:
+        """What the limit of the answer is called here."""
+        return OTHER_LIMIT[self.dialect.limit_key] if self.swapped else self.dialect.limit_key
+
+    def optional(self) -> Collection[str]:
+        return (*super().optional(), "stream_options", self.limit_key)
+
+    def drop(self, name: str) -> None:
+        if name == self.limit_key and not self.swapped:
+            self.swapped = True
+        else:
+            super().drop(name)
+
+    @property
     def offered(self) -> bytes:
-        """The tools on this wire."""
-        return wire_openai.offered(self.tools)
+        """The tools on this wire, made once for all requests."""
+        if self._offered is None or self._offered[0] != self.dropped:
+            self._offered = set(self.dropped), wire_openai.offered(self.offers())
+        return self._offered[1]
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         """A request that only goes on from the last one, which `out` still holds, is written from there."""
@@ -98,16 +113,7 @@ class OpenAIClient(ChatClient):
 
     def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         words = str(error).lower()
-        if isinstance(error, RequestRefused):
-            if self.asks_usage and "stream_options" in words:
-                self.asks_usage = False
-                return True
-            if self.limit_key and NOT_TAKEN.search(words) and re.search(rf"\b{self.limit_key}\b", words):
-                others = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-                self.limit_key = "" if self._swapped else others.get(self.limit_key, "")
-                self._swapped = True
-                return True
-        elif isinstance(error, HistoryRefused) and not self.no_null and NO_NULL.search(words):
+        if isinstance(error, HistoryRefused) and not self.no_null and NO_NULL.search(words):
             self.no_null = True
             return True
         return super().amend(error)
@@ -128,25 +134,40 @@ class OpenAIClient(ChatClient):
         return [entry["id"] for entry in self._listed() if isinstance(entry.get("id"), str)]
 
     def loaded_window(self) -> int | None:
-        """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model, else what Ollama has allocated; a
-        server that is known by its owner is not asked what it does not know.  OpenAI itself does not tell."""
+        """llama.cpp's `n_ctx` of one slot, else what `/models` says of this model, else what Ollama, LM Studio, TGI or
+        LiteLLM say by questions of their own; a server that is recognised is not asked what it does not know.  OpenAI
+        itself does not tell."""
         if not self._asked_window and self.dialect.tells_window:
             self._asked_window = True
-            owner, stated = self._stated()
-            self.recognise(by_owner(owner))
-            if owner in KNOWN_OWNERS:
-                self._window = stated
-            else:
-                self._window = self._slot() or stated or self._allocated()
+            self._window = self._told()
         return self._window
 
-    def _slot(self) -> int | None:
+    def _told(self) -> int | None:
+        owner, stated = self._stated()
+        self.recognise(by_owner(owner) or by_headers(self.transport.heard))
+        name = self.dialect.name
+        if not self.dialect.local or owner in KNOWN_OWNERS:
+            return stated
+        if name == "litellm":
+            return stated or self._of(self._answer("/model/info"), "data", "model_name")
+        if name == "lmstudio":
+            return self._of(self._answer("/api/v0/models"), "data", "id", "loaded_context_length") or stated
+        return self._slot() or stated or self._allocated() or self._total()
+
+    def _answer(self, path: str) -> Any:
+        """What the server answers to a question of its own kind, beside the API; None for an error."""
         try:
-            props = self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), "/props"))
+            return self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), path))
         except ModelError:
             return None
-        generation = props.get("default_generation_settings") if isinstance(props, dict) else None
-        return whole(generation.get("n_ctx")) if isinstance(generation, dict) else None
+
+    def _slot(self) -> int | None:
+        props = self._answer("/props")
+        window = windows.slot(props)
+        if window is not None:
+            self.recognise(DIALECTS["llamacpp"])
+            self.abilities |= windows.abilities(props)
+        return window
 
     def _stated(self) -> tuple[str, int | None]:
         """(whose models these are, "" where nobody says; the window of ours)."""
@@ -154,33 +175,47 @@ class OpenAIClient(ChatClient):
             listed = self._listed()
         except ModelError:
             return "", None
-        entry = next((one for one in listed if one.get("id") == self.model), listed[0] if listed else {})
+        ours = next((one for one in listed if self._is_ours(one.get("id"))), None)
+        entry = ours or (listed[0] if listed else {})
         owner = entry.get("owned_by")
-        numbers = [whole(entry.get(key)) for key in WINDOW_KEYS] if entry.get("id") == self.model else []
-        return owner if isinstance(owner, str) else "", next((number for number in numbers if number), None)
+        self.abilities |= windows.abilities(ours)
+        return owner if isinstance(owner, str) else "", windows.stated(ours) if ours is not None else None
+
+    def _is_ours(self, name: Any) -> bool:
+        return isinstance(name, str) and (name == self.model or name.removeprefix("models/") == self.model)
+
+    def _of(self, answer: Any, key: str, name: str, size: str = "") -> int | None:
+        """The window of our model in a list of another form."""
+        entry = next((one for one in windows.entries(answer, key) if self._is_ours(one.get(name))), {})
+        self.abilities |= windows.abilities(entry)
+        return whole(entry.get(size)) if size else windows.stated(entry)
 
     def _allocated(self) -> int | None:
         """What Ollama has allocated for the model, None before it is loaded.  Its `/v1` takes no window and cuts a
         prompt without a word (case 37), so from here on its counts are looked at."""
-        try:
-            answer = self.fetch("GET", urls.join(self.base_url, urls.root(self.base_url), "/api/ps"))
-        except ModelError:
-            return None
+        answer = self._answer("/api/ps")
         running = answer.get("models") if isinstance(answer, dict) else None
         if not isinstance(running, list):
             return None
+        self.recognise(DIALECTS["ollama"])
         self.cuts = SilentCuts()
         for entry in running:
             if isinstance(entry, dict) and same_model(self.model, str(entry.get("model") or entry.get("name"))):
                 return whole(entry.get("context_length"))
         return None
 
+    def _total(self) -> int | None:
+        """TGI's `/info`: prompt and answer together."""
+        if self.dialect.name not in ("compatible", "tgi"):
+            return None
+        info = self._answer("/info")
+        window = whole(info.get("max_total_tokens")) if isinstance(info, dict) else None
+        if window is not None:
+            self.recognise(DIALECTS["tgi"])
+        return window
+
     def _listed(self) -> list[Json]:
-        answer = self.ask_below("/models")
-        data = answer.get("data") if isinstance(answer, dict) else None
-        return [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
-
-
-def whole(value: Any) -> int | None:
-    """A positive whole number, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        path = self.dialect.models_path
+        origin = urls.origin(self.base_url)
+        answer = self.fetch("GET", f"{origin}{path}") if path else self.ask_below("/models")
+        return list(windows.entries(answer, "data"))

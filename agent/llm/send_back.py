@@ -143,6 +143,23 @@ class SendBack:
             }
         return {**needs, **kept, "function": function}
 
+    # --- for the next process ---------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """What refusals have taught, as JSON."""
+        found: dict[str, Any] = {name: when.value for name, when in sorted(self.learnt.items())}
+        found |= {"wanted": sorted(self.wanted)} if self.wanted else {}
+        return found | ({"bare": True} if self.bare else {})
+
+    def take_facts(self, facts: Any) -> None:
+        """Begin with these and nothing else; what is of another type than it should be is passed over."""
+        facts = facts if isinstance(facts, dict) else {}
+        known = {when.value: when for when in When}
+        self.bare = facts.get("bare") is True
+        wanted = facts.get("wanted")
+        self.wanted = {str(name) for name in wanted} if isinstance(wanted, list) else set()
+        self.learnt = {name: known[when] for name, when in facts.items() if isinstance(when, str) and when in known}
+
     # --- learning ---------------------------------------------------------------------------------------------
 
     def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:

@@ -211,6 +211,7 @@ class Transport:
         self.session.mount("http://", self.adapter)
         self.session.mount("https://", self.adapter)
         self.watcher = Watcher(self.sockets, control)
+        self.heard: set[str] = set()  # names of headers of answers, lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
         self._around: dict[Any, Mapping[str, Any]] = {}
 
@@ -253,6 +254,7 @@ class Transport:
             self.sockets.patience = idle
             # Not by way of `Session.send`: it follows redirects and keeps cookies, of which there are none here.
             response: Any = self.adapter.send(request, timeout=(CONNECT, idle), **self._surroundings(request.url))
+            self.heard.update(name.lower() for name in response.headers)
             try:
                 if not 200 <= response.status < 300:
                     body = _beginning(response)

@@ -93,6 +93,11 @@ def path(base_url: str) -> str:
     return urlsplit(clean(base_url)).path
 
 
+def origin(base_url: str) -> str:
+    """Scheme and host."""
+    return clean(base_url).removesuffix(path(base_url))
+
+
 def host(base_url: str) -> str:
     """The host name, lower case; "" without an address."""
     return (urlsplit(clean(base_url)).hostname or "").lower() if base_url else ""

@@ -72,6 +72,11 @@ EVENTS: dict[str, str] = {
         "The answer came (provider, model, prompt_tokens, completion_tokens, cached_tokens, finish_reason, seconds)."
     ),
     "model_differs": "Another model answered than the one that was asked for (provider, model, answered).",
+    "model_adapted": (
+        "A refusal taught what the server takes; the request is sent again (provider, model, learnt, why)."
+    ),
+    "window_unknown": "Nobody says how large the window is; the default counts (provider, model, window, advice).",
+    "model_lacks": "The server says that the model cannot do this (provider, model, what, advice).",
     "model_wait": "The model's server must be waited for (provider, model, retry, seconds, code, why).",
     "model_failed": "The model's server could not be used (code, error).",
     "token_drift": "Estimated and reported tokens differ by more than 10 % (model, estimated, reported, ratio).",
@@ -100,6 +105,9 @@ LEVELS: dict[str, str] = {
     "broker_away": "warning",
     "step_overdue": "warning",
     "model_differs": "warning",
+    "model_adapted": "warning",
+    "window_unknown": "warning",
+    "model_lacks": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
     "item_skipped": "warning",

@@ -20,7 +20,7 @@ from agent import cgroups, clock, disk, gitcmd
 from agent.config import Settings
 from agent.config.kinds import size_text
 from agent.errors import MakimonoError
-from agent.run import doctor_hosts
+from agent.run import doctor_hosts, doctor_model
 from agent.security.redact import Redactor
 from agent.work import rebase
 
@@ -376,57 +376,8 @@ def processes() -> Iterator[Check]:
 
 def model(settings: Settings, provider: str | None, name: str | None) -> Iterator[Check]:
     """The model's server, the model, its true window, and how tokens are counted."""
-    from agent.config.window import UNKNOWN
-    from agent.context import MessageStore
-    from agent.llm import make_client
-    from agent.tokens import counter_for
-    from agent.window.limits import Limits
-
-    part = "model" if provider is None else "summary model"
-    with tempfile.TemporaryDirectory(prefix="makimono-doctor-") as folder:
-        place = Path(folder)
-        with closing(MessageStore(place, settings)) as store:
-            client = make_client(settings, store, place, provider=provider, model=name)
-            try:
-                check = client.check()
-                yield Check(part, OK if check.ok else FAIL, check.text, "" if check.ok else _server(client.provider))
-                loaded = client.loaded_window() if check.ok else None
-            finally:
-                client.close()
-    counter = counter_for(client.model)
-    limits = Limits.of(settings, loaded, provider=client.provider, model=client.model, exact=counter.exact)
-    said = "; ".join(line.strip() for line in limits.explain().splitlines())
-    configured = [size for source, size in limits.sources if source != "loaded by the server"]
-    if loaded is not None and configured and loaded < min(configured):
-        more = f"the server has less loaded than is configured ({min(configured):,}); the smaller is used"
-        yield Check("window", WARN, f"{said}; {more}", f"load the model with a larger window, or set {_key(client)}")
-    elif [source for source, _ in limits.sources] == [UNKNOWN]:
-        yield Check(
-            "window", WARN, f"{said}; nobody says how large it is", f"set {_key(client)} to what the model takes"
-        )
-    elif not check.ok or loaded is None:
-        unknown = "not asked" if not check.ok else "the server does not tell what is loaded"
-        yield Check("window", OK, f"{said} ({unknown})")
-    else:
-        yield Check("window", OK, said)
-    if counter.exact:
-        yield Check("tokens", OK, f"counted with the vocabulary of {client.model} ({counter.name})")
-    else:
-        yield Check(
-            "tokens", OK, f"estimates ({counter.name}) until the server reports; {client.model} has no vocabulary"
-        )
-
-
-def _server(provider: str) -> str:
-    return {
-        "ollama": "start it (`ollama serve`), get the model (`ollama pull`), or set llm.ollama",
-        "lmstudio": "start LM Studio's server and get the model, or set llm.lmstudio",
-        "replay": "set llm.replay.messages to a recorded messages.jsonl",
-    }.get(provider, f"look at llm.{provider} (base_url, api_key, model) and the network")
-
-
-def _key(client: object) -> str:
-    return f"llm.{getattr(client, 'provider', 'provider')}.context_length"
+    for part, state, found, advice in doctor_model.findings(settings, provider, name):
+        yield Check(part, state, found, advice)
 
 
 def forge(settings: Settings, source: str) -> Iterator[Check]:

@@ -47,7 +47,8 @@ FACTS = ("compactions.jsonl", "summaries.jsonl", "messages.jsonl")
 class Preview:
     """What would be sent next.
 
-    `path` is the request as it would go over the wire, None when there is none (`notes` says why); `url` where to.
+    `path` is the request as it would go over the wire, None when there is none (`notes` says why); `url` where to;
+    `dialect` and `learnt` what the server is taken for, and what its refusals have taught.
     `parts` are the plan as a table, `layers` tokens by layer, `tokens` the whole as it is judged against `limits`,
     `by_counter` the same by the counter alone (they differ once a provider has reported).  `reported`: the provider's
     own number is in `tokens`.
@@ -58,6 +59,8 @@ class Preview:
     provider: str = ""
     model: str = ""
     url: str = ""
+    dialect: str = ""
+    learnt: Mapping[str, object] | None = None
     path: Path | None = None
     messages: int = 0
     tokens: int = 0
@@ -79,6 +82,8 @@ class Preview:
             "provider": self.provider,
             "model": self.model,
             "url": self.url,
+            "dialect": self.dialect,
+            "learnt": self.learnt,
             "bytes": self.path.stat().st_size if self.path is not None else 0,
             "messages": self.messages,
             "tokens": {
@@ -172,7 +177,7 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
         lookup=lambda _seq: None,
         settings=settings,
     )
-    client = make_client(settings, store, place, tools=tools.schemas())
+    client = make_client(settings, store, place, tools=tools.schemas(), kept=wiring.learnt)
     try:
         window = make_window(settings, _Folder(store, _learnt(wiring, row)), client, tools, None, wiring.ratios)
         assembler = window.assembler
@@ -205,6 +210,7 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
         if not isinstance(client, ChatClient):
             notes.append(f"{client.provider} is a plug-in: its wire form is its own affair; the view is shown instead")
             return replace(found, path=assembler.view.path, notes=tuple(notes))
+        found = replace(found, dialect=client.dialect.title, learnt=client.facts())
         try:
             path = _encode(client, plan, place)
         except HistoryRefused as error:

@@ -293,6 +293,7 @@ class TaskRun:
             tools=self.tools.schemas(),
             control=self.control,
             events=Waiting(self, self.progress),
+            kept=self.wiring.learnt,
         )
         self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)

@@ -15,6 +15,7 @@ from agent.forge.base import FORGES
 from agent.observe.events import Events, to_log
 from agent.observe.items import Items
 from agent.run import solo
+from agent.store.learnt import LearntModels
 from agent.store.ratios import TokenRatios
 from agent.taskqueue import LEDGERS
 from agent.taskqueue.identity import owner
@@ -58,6 +59,11 @@ class Wiring:
     def ratios(self) -> TokenRatios:
         """What was learnt about the estimates of each model."""
         return TokenRatios(self.db)
+
+    @cached_property
+    def learnt(self) -> LearntModels:
+        """What was learnt about models on their servers."""
+        return LearntModels(self.db)
 
     @cached_property
     def forges(self) -> tuple[Forge, ...]:

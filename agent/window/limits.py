@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.config.window import configured_window
+from agent.config.window import CAP, assumed_window, configured_window, window_cap
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -65,13 +65,16 @@ class Limits:
         """
         tokens, said = configured_window(settings, provider, model)
         assembler = settings.assembler
+        provider = provider or settings.llm.provider
+        told = client_window or learnt
+        assumed = assumed_window(settings, provider, model or settings.llm.of(provider).model)
         candidates = [
-            (said, tokens),
+            (CAP, window_cap(settings)) if told and assumed else (said, tokens),
             ("loaded by the server", client_window),
             ("learnt from an error", learnt),
             ("assembler.max_tokens", assembler.max_tokens),
         ]
-        named = settings.provider_of(provider) if provider else settings.provider()
+        named = settings.provider_of(provider)
         return cls.from_window(
             [(name, size) for name, size in candidates if size],
             max_output_tokens=named.max_output_tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.config.window import UNKNOWN
 from agent.errors import ContextOverflow
 from agent.llm import make_client
 from agent.security.fence import fence, new_marker
@@ -275,7 +276,22 @@ def make_window(
         summary_counter=counter_for(other.model, ratios) if other else None,
         events=events,
     )
+    _tell(assembler.limits, client, events)
     return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))
+
+
+def _tell(limits: Limits, client: Any, events: Announce | None) -> None:
+    """Say what a person should know of this model before the work begins, once for all tasks of a ledger."""
+    first = getattr(client, "first_time", lambda _word: True)
+    named = {"provider": client.provider, "model": client.model}
+    if events is None:
+        return
+    if [source for source, _ in limits.sources] == [UNKNOWN] and first("window_unknown"):
+        advice = f"set llm.{client.provider}.context_length to what the model takes"
+        events.emit("window_unknown", **named, window=limits.window, advice=advice)
+    if getattr(client, "abilities", {}).get("tools") is False and first("tools"):
+        advice = "serve it with a template for tools, or use another model"
+        events.emit("model_lacks", **named, what="tool calls", advice=advice)
 
 
 def _summariser(settings: Settings, store: MessageStore, client: Any, events: Announce | None) -> Any:
@@ -291,4 +307,5 @@ def _summariser(settings: Settings, store: MessageStore, client: Any, events: An
         events=events,
         provider=chosen.provider or client.provider,
         model=chosen.model,
+        kept=getattr(client, "kept", None),
     )

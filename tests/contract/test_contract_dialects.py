@@ -25,12 +25,7 @@ def play(_messages, number):
     return TURNS[(number - 1) % len(TURNS)]
 
 
-WAITING = {"openrouter", "deepseek", "mistral", "gemini", "kimi", "anthropic"}  # for fields, roles and ids that go back
-
-
-@pytest.fixture(
-    params=[pytest.param(one, marks=[pytest.mark.xfail(strict=False)] if one in WAITING else []) for one in RULES]
-)
+@pytest.fixture(params=RULES)
 def name(request):
     return request.param
 

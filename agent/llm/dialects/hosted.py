@@ -37,6 +37,7 @@ GITHUB = Dialect(
     roles=LOCAL_ROLES,
     hosts=("models.github.ai", "models.inference.ai.azure.com"),
     base_path="/inference",
+    models_path="/catalog/models",
 )
 OPENROUTER = Dialect(
     "openrouter",

@@ -94,3 +94,36 @@ def test_a_bad_number_for_another_provider_does_not_matter(tmp_path):
 def test_a_plugin_has_the_context_length_of_its_section(tmp_path):
     settings = loaded(tmp_path, "llm: {provider: 'a.b:C', plugin: {model: m, context_length: 5}}\n")
     assert configured_window(settings) == (5, "llm.plugin.context_length")
+
+
+@pytest.mark.parametrize(
+    ("model", "window"),
+    [
+        ("gpt-4.1", 1_047_576),
+        ("openai/gpt-4.1-mini-2025-04-14", 1_047_576),
+        ("gpt-4o-mini", 128_000),
+        ("gpt-4", 8_192),
+        ("gpt-5.1", 272_000),
+        ("gpt-5-chat-latest", 128_000),
+        ("o3-mini", 200_000),
+        ("claude-3-5-haiku-20241022", 200_000),
+        ("claude-opus-4-6", 1_000_000),
+        ("google/gemini-2.5-pro", 1_048_576),
+        ("deepseek-chat", 131_072),
+        ("kimi-k2-thinking", 262_144),
+        ("moonshot-v1-8k", 8_192),
+        ("qwen-plus", 131_072),
+        ("mistral-large-latest", 131_072),
+        ("deepseek-r1:8b", 4096),  # a model that people run themselves: their server tells
+        ("my-gpt-4.1-finetune", 4096),
+        ("gpt-4.1.gguf", 4096),
+    ],
+)
+def test_models_that_their_vendors_serve_have_known_windows(tmp_path, model, window):
+    settings = loaded(tmp_path, f"llm: {{openai: {{model: '{model}'}}}}\n")
+    assert configured_window(settings)[0] == window
+
+
+def test_a_served_model_on_a_machine_of_ones_own_has_the_window_that_is_loaded(tmp_path):
+    settings = loaded(tmp_path, "llm: {provider: ollama, ollama: {model: gpt-4o}}\n")
+    assert configured_window(settings) == (4096, "the default, 4096")

@@ -14,6 +14,7 @@ from agent import clock, disk
 from agent.config import load
 from agent.run.doctor import FAIL, OK, WARN, Check, examine, existing, worst
 from agent.store.db import open_tasks
+from agent.store.learnt import LearntModels
 
 
 @pytest.fixture
@@ -332,3 +333,21 @@ def test_a_broker_that_answers_is_fit(home):
     with services.queue(services.REDIS) as address:
         configure(home, taskqueue=f"{{broker: '{address}'}}")
         assert "answers, 0 message(s) wait" in look(home)["broker"].found
+
+
+def test_the_dialect_what_was_learnt_and_what_the_model_lacks_are_told(home):
+    props = {"default_generation_settings": {"n_ctx": 16384}, "chat_template_caps": {"supports_tools": False}}
+    routes = {("GET", "/v1/models"): Reply({"data": [{"id": "m"}]}), ("GET", "/props"): Reply(props)}
+    with Script(Reply({}), routes=routes) as server:
+        configure(home, llm=f"{{provider: openai, openai: {{base_url: '{server.url}/v1', model: m}}}}")
+        database = open_tasks(load(home.config, environ={}).base_dir)
+        LearntModels(database).put(f"{server.url}/v1", "m", {"dropped": ["stream_options"]})
+        database.close()
+        found = look(home)
+    assert found["dialect"].found == "llama.cpp (by what it says of itself)"
+    assert "stream_options" in found["learnt"].found
+    assert "--forget" in found["learnt"].advice
+    assert found["tool calls"].state == WARN
+    assert "llm.<provider>.tool_calls" in found["tool calls"].advice
+    assert found["window"].state == OK
+    assert "window 16,384 tokens: loaded by the server" in found["window"].found

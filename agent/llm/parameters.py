@@ -1,0 +1,81 @@
+"""Which optional part of a request a refusal is about: a parameter, or a keyword in the schemas of the tools.
+
+Only what can be left out is ever named; what to do with it is the client's (`ChatClient.amend`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from agent.errors import ModelError
+    from agent.values import Json
+
+NOT_TAKEN = re.compile(
+    r"unsupported|not supported|n[o']t support|cannot find field|unrecogni[sz]ed|unknown"
+    r"|not (?:be )?(?:permitted|allowed|accepted|implemented|available)|unexpected|\bextra|forbidden|remove"
+    r"|invalid (?:parameter|argument|field|property|input)|no such (?:parameter|argument|field)"
+    r"|does not (?:accept|take|know)",
+    re.IGNORECASE,
+)
+"""Words for a part that a server does not know; a body that names the parameter itself needs none of them."""
+
+STRUCTURE = frozenset({"type", "function", "name", "description", "parameters", "properties", "required", "items"})
+"""Keys of a tool without which it is none."""
+
+
+def refused(error: ModelError, optional: Collection[str], keywords: Collection[str] = ()) -> str:
+    """The name in `optional` or `keywords` that the refusal is about, "" for none of them."""
+    for path in error.params:
+        first, *rest = [part for part in re.split(r"[.\[\]/]+", path) if part and not part.isdigit()] or [""]
+        if first in optional:
+            return first
+        named = [part for part in reversed(rest) if part in optional or part in keywords]
+        if named and first not in ("messages", "model"):
+            return named[0]
+    if not NOT_TAKEN.search(error.quote):
+        return ""
+    return next((name for name in (*optional, *keywords) if _is_named(name, error.quote)), "")
+
+
+def _is_named(name: str, words: str) -> bool:
+    """Whether the name stands in a text; one that is an ordinary word must stand in quotes."""
+    if "_" in name or name != name.lower():
+        return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words) is not None
+    return re.search(rf"['\"`’‘“]{re.escape(name)}['\"`’”]", words) is not None
+
+
+def keywords_of(tools: Sequence[Json]) -> frozenset[str]:
+    """The keywords in the schemas of these tools that can be left out: the schema only says less without them."""
+    return frozenset(_keys(list(tools))) - STRUCTURE
+
+
+def without(tools: Sequence[Json], keywords: Collection[str]) -> list[Any]:
+    """The tools without these keywords in their schemas; names of properties are no keywords."""
+    return [_stripped(tool, keywords) for tool in tools] if keywords else list(tools)
+
+
+def _keys(value: Any, *, are_names: bool = False) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not are_names:
+                yield key
+            yield from _keys(inner, are_names=key == "properties" and not are_names)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)
+
+
+def _stripped(value: Any, keywords: Collection[str], *, are_names: bool = False) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _stripped(inner, keywords, are_names=key == "properties" and not are_names)
+            for key, inner in value.items()
+            if are_names or key not in keywords
+        }
+    if isinstance(value, list):
+        return [_stripped(inner, keywords) for inner in value]
+    return value
