@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from agent.forge.marks import hidden, hidden_in
+from agent.security.inert import parts
 
 MAX_NOTE = 1_000_000
 MAX_DESCRIPTION = 1_048_576
@@ -16,17 +17,32 @@ MAX_TITLE = 255
 DRAFT = "Draft: "
 CUT = "\n\n… cut: GitLab takes no more. The whole text is in the task's folder."
 _ACTION = re.compile(r"^([ \t]*)/(?=[\w-]+(?:\s|$))", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^```.+?\n```$|^<[^>\n]+?>\n.+?\n</[^>\n]+?>$|^>>>\n.+?\n>>>$", re.MULTILINE | re.DOTALL)
+"""What GitLab looks for no quick actions in: lib/gitlab/quick_actions/extractor.rb, `EXCLUSION_REGEX`."""
+MOST_FENCES = 200
+"""Above this nothing is taken for code: each fence may be looked for to the end of the text."""
+
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
     """`text` without quick actions and lone surrogates.
 
-    A backslash before the slash, in code blocks too, where it is seen: what is a code block to GitLab's reader of quick
-    actions is not what is one to Markdown.  GitLab takes carriage returns out before it looks, so they go first.
+    A backslash before the slash.  A block of code stays as it is where both Markdown and GitLab's own reader of quick
+    actions take it for one (a patch in it can be applied); where they differ, the backslash is seen in it.  GitLab
+    takes carriage returns out before it looks, so they go first.
     """
     text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-    return _ACTION.sub(r"\1\\/", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _ACTION.search(text) is None:
+        return text
+    left_out = {found.span() for found in _LEFT_OUT.finditer(text)} if text.count("```") <= MOST_FENCES else set()
+    done, position = [], 0
+    for part, is_code in parts(text):
+        code = is_code and (position, position + len(part.rstrip("\n"))) in left_out
+        done.append(part if code else _ACTION.sub(r"\1\\/", part))
+        position += len(part)
+    return "".join(done)
 
 
 def fit(text: str, limit: int) -> str:

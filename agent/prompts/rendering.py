@@ -9,13 +9,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import StrictUndefined, TemplateError, TemplateNotFound
+from jinja2 import StrictUndefined, TemplateError, TemplateNotFound, pass_context
 from jinja2.loaders import FileSystemLoader
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from jinja2.runtime import Context
+
+    Words = Callable[[str], str]
+
+REDACT = "_redact"
 _FOLDER = Path(__file__).parent
 _END = ".md.j2"
 _HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOTALL)
@@ -80,9 +85,28 @@ def _longest(text: str, sign: str) -> int:
     return max((len(run) for run in re.findall(re.escape(sign) + "+", text)), default=0)
 
 
+class Live(str):
+    """What the program itself says to the host, so that it is not made inert (`publish`)."""
+
+    __slots__ = ()
+
+
+def live(value: object) -> Live:
+    """Filter: a value of our own, such as the account's mention or the address of our pull request."""
+    return Live(value)
+
+
 @cache
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment(words: Words | None = None) -> ImmutableSandboxedEnvironment:
+    @pass_context
+    def finalize(context: Context, value: object) -> object:
+        if words is None or isinstance(value, Live):
+            return value
+        redact: Words = context.get(REDACT, str)
+        return words(redact(str(value)))
+
     environment = ImmutableSandboxedEnvironment(
+        finalize=finalize if words is not None else None,
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
         autoescape=False,  # Markdown and prompts, not HTML
@@ -90,7 +114,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters |= {"line": line, "code": code, "block": block, "numbers": numbers}
+    environment.filters |= {"line": line, "code": code, "block": block, "numbers": numbers, "live": live}
     return environment
 
 
@@ -111,8 +135,18 @@ def render(name: str, /, **values: object) -> str:
 
     ValueError for an unknown template or a missing value: both are mistakes of this program.
     """
+    return _filled(_environment(), name, values)
+
+
+def publish(name: str, words: Words, redact: Words, /, **values: object) -> str:
+    """The same for others to read: each value passes `redact`, then `words` (`security.inert`), but for those that the
+    template calls live.  The template's own text stays."""
+    return _filled(_environment(words), name, values | {REDACT: redact})
+
+
+def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mapping[str, object]) -> str:
     try:
-        text = _environment().get_template(f"{name}{_END}").render(values)
+        text = environment.get_template(f"{name}{_END}").render(values)
     except TemplateNotFound as error:
         raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}") from error
     except TemplateError as error:
@@ -120,10 +154,11 @@ def render(name: str, /, **values: object) -> str:
     return text.strip()
 
 
-def preload() -> None:
-    """Compile every template now, so that processes forked from this one share them."""
+def preload(published: Mapping[str, Words]) -> None:
+    """Compile every template now, so that processes forked from this one share them; `published` says by which words
+    (`publish`) those are filled that others read."""
     for name in names():
-        _environment().get_template(f"{name}{_END}")
+        _environment(published.get(name)).get_template(f"{name}{_END}")
 
 
 @cache

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
-from agent.prompts import render
 from agent.run.comments import fit, post_once
+from agent.run.wording import render
 from agent.run.words import order_in
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def answer(ledger: Ledger, forge: Forge, events: Events, redact: Redact, row: Ro
     names = forge.names()
     text = render(
         "answer",
+        redact,
         why=why,
         order=order_in(comment, names) or "",
         status=str(row.status),

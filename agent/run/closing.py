@@ -18,13 +18,13 @@ from agent.context import EffectStore
 from agent.context.folder import write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.marks import marker
-from agent.prompts import render
 from agent.run import later
 from agent.run.claims import FINAL, PROGRESS, signed
 from agent.run.comments import fit, post_once
 from agent.run.ending import Ending
 from agent.run.folders import set_aside
 from agent.run.showing import show
+from agent.run.wording import render
 from agent.security.redact import Redactor
 from agent.values import CLOSED_STATUSES, End, Outcome, Status
 
@@ -35,8 +35,16 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
 
-LABELS: dict[Status, LabelState] = {Status.STOPPED: "stopped", Status.FAILED: "failed", Status.COMPLETED: "done"}
-ENDS: dict[Status, End] = {Status.STOPPED: End.STOPPED, Status.FAILED: End.FAILED, Status.COMPLETED: End.FINISHED}
+LABELS: dict[Status, LabelState] = {
+    Status.STOPPED: "stopped",
+    Status.FAILED: "failed",
+    Status.COMPLETED: "done",
+}
+ENDS: dict[Status, End] = {
+    Status.STOPPED: End.STOPPED,
+    Status.FAILED: End.FAILED,
+    Status.COMPLETED: End.FINISHED,
+}
 SOONEST, LATEST = 60.0, 3600.0
 """Seconds until a telling that failed is tried again: as long as the task has been closed, within these bounds."""
 
@@ -152,8 +160,8 @@ def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:
     said = row.error_message or ""
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
-    progress = render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
-    final = render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
+    progress = render("progress", redact, state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
+    final = render("final", redact, outcome=outcome, report=None, uuid=row.uuid, facts={})
     progress, final = (fit(text, forge, row.uuid, redact) for text in (progress, final))
     return Ending(row.status, outcome.code, outcome.summary, outcome, progress, final)
 

@@ -23,10 +23,11 @@ from agent.errors import (
     WorkError,
 )
 from agent.forge.marks import without_markers
-from agent.prompts import render
 from agent.run.gate import decide, is_checked
 from agent.run.report import Report
 from agent.run.solo import is_private, keep_pull
+from agent.run.wording import render
+from agent.run.wording import title as wording_title
 from agent.security.paths import notable
 from agent.security.sanitise import output
 from agent.security.terminal import plain
@@ -118,7 +119,7 @@ class Delivery:
         return self._commit(self.issue.title).changed
 
     def _commit(self, title: str) -> Report:
-        message = render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
+        message = render("commit", self.redact, title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         name, email = self.author
         self.workspace.commit(self._fit(message), name=name, email=email)
         return self._changes() if self.workspace.has_commits() else Report(self.workspace.branch)
@@ -185,6 +186,7 @@ class Delivery:
             return self._rejected(report, PushRejected(said, code="base_missing"))
         body = render(
             "pull_request",
+            self.redact,
             summary=self._fit(summary),
             ended=ended,
             issue=self.issue,
@@ -197,7 +199,7 @@ class Delivery:
         )
         self.hold()
         try:
-            pull = self._pull(self._fit(title), body, draft=not ready)
+            pull = self._pull(wording_title(self._fit(title), self.redact), body, draft=not ready)
         except PushRejected as rejected:
             if rejected.code not in ("pull_refused", "pull_closed"):
                 raise

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
 from agent.errors import ForgeError
-from agent.prompts import render
 from agent.run.claims import PROGRESS, signed
 from agent.run.comments import post_once
+from agent.run.wording import render
 from agent.values import End
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
     from agent.run.hearing import Hearing
     from agent.tools import Toolbox
-    from agent.values import TaskKey
+    from agent.values import Redact, TaskKey
 
 EDIT_SECONDS = 10.0
 WAIT_SECONDS = 3.0
@@ -48,6 +48,11 @@ class Run(Protocol):
 
     def hold(self) -> None:
         """Fenced when another attempt owns the task."""
+        ...
+
+    @property
+    def redact(self) -> Redact:
+        """Masks secrets."""
         ...
 
     def facts(self) -> dict[str, Any]:
@@ -137,7 +142,16 @@ class Progress:
         if state in ORDERED and run.hearing.asked_by:
             values = {"note": run.hearing.asked_by, **values}
         return run.say(
-            render("progress", state=state, uuid=run.uuid, plan=plan, last=self.last, facts=run.facts(), **values)
+            render(
+                "progress",
+                run.redact,
+                state=state,
+                uuid=run.uuid,
+                plan=plan,
+                last=self.last,
+                facts=run.facts(),
+                **values,
+            )
         )
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import ForgeError, IssueUnreadable, MakimonoError
 from agent.forge.marks import marker
-from agent.prompts import render
 from agent.run.claims import PROGRESS, signed
 from agent.run.comments import fit
 from agent.run.room import OUTCOME as DISK
+from agent.run.wording import render
 from agent.security.redact import Redactor
 from agent.values import Status
 
@@ -67,10 +67,18 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         return
     if paused and row.outcome == DISK:
         note = for_the_disk(row.error_message or "the disk cannot be written")
+    redact = Redactor(settings.secrets())
     text = render(
-        "progress", state="paused" if paused else "drained", uuid=row.uuid, plan=[], last="", note=note, facts={}
+        "progress",
+        redact,
+        state="paused" if paused else "drained",
+        uuid=row.uuid,
+        plan=[],
+        last="",
+        note=note,
+        facts={},
     )
-    words = fit(text, forge, row.uuid, Redactor(settings.secrets()))
+    words = fit(text, forge, row.uuid, redact)
     try:
         forge.edit_comment(row.key, progress, signed(words, row.uuid, row.started_by))
     except IssueUnreadable:

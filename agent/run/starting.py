@@ -15,9 +15,9 @@ from uuid import uuid4
 
 from agent import clock
 from agent.errors import DiskError, ForgeError
-from agent.prompts import render
 from agent.run.claims import claim, over_in, quiet_of
 from agent.run.comments import fit
+from agent.run.wording import render
 from agent.security.redact import Redactor
 from agent.values import Status
 
@@ -101,8 +101,9 @@ def _claim(
     take: Callable[[], bool],
 ) -> bool:
     def words() -> str:
-        text = render("progress", state="queued", uuid=uuid, plan=[], last="", facts={})
-        return fit(text, forge, uuid, Redactor(settings.secrets()))
+        redact = Redactor(settings.secrets())
+        text = render("progress", redact, state="queued", uuid=uuid, plan=[], last="", facts={})
+        return fit(text, forge, uuid, redact)
 
     quiet, is_over = quiet_of(settings), over_in(ledger)
     return claim(forge, key, uuid, words, quiet, started_by=started_by, take=take, is_over=is_over)

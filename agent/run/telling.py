@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from agent.errors import ForgeError
-from agent.prompts import render
 from agent.run.claims import FINAL
 from agent.run.comments import post_once
 from agent.run.ending import Ending
+from agent.run.wording import render
 from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def tell_pause(run: TaskRun, outcome: Outcome) -> None:
         return
 
     def words() -> str:
-        return run.say(render("final", outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=run.facts()))
+        return run.say(
+            render("final", run.redact, outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=run.facts())
+        )
 
     _edit(run, run.progress.words(str(outcome.end)))
     if outcome.end is End.ASKED:  # who paused it knows
@@ -43,10 +45,17 @@ def put_in_words(run: TaskRun, outcome: Outcome, report: Report | None, decision
     """The end with what people will read of it, however far the run came; secrets are masked."""
     failed = decision.status is Status.FAILED
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
-    final = render("final", outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=run.facts())
+    final = render(
+        "final", run.redact, outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=run.facts()
+    )
     said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
     message = run.redact(decision.message)
     return Ending(decision.status, decision.code, message, said, run.progress.words(state), run.say(final))
+
+
+def _final(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision | None) -> str:
+    facts = run.facts()
+    return render("final", run.redact, outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=facts)
 
 
 def tell_end(run: TaskRun, ending: Ending) -> None:

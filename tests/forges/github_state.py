@@ -13,6 +13,7 @@ from pathlib import Path  # noqa: TC003 - a dataclass says it
 
 from agent import clock
 from forges.github_shapes import make
+from forges.host_rules import github_closes, rung
 
 
 def now():
@@ -156,6 +157,26 @@ class Repo:
     def pull(self, title, body, user, head, base, draft, fork=None):
         pull = {"head": head, "base": base, "draft": draft, "merged_at": None, "fork": fork}
         return self.issue(title, body, user, pull=pull)
+
+    def merge(self, number, commits=()):
+        """A person merges; returns the issues that are closed by it (`host_rules.py`).  `commits` are messages; the
+        title becomes one more, as by a squash."""
+        pull, host = self.issues[number], self.base.removeprefix("http://")
+        pull["pull"]["merged_at"] = now()
+        pull.update(state="closed", updated_at=now())
+        closed = github_closes(pull["body"], host, self.full_name)
+        for message in (pull["title"], *commits):
+            closed |= github_closes(message, host, self.full_name, is_markdown=False)
+        closed &= {one for one, issue in self.issues.items() if issue["pull"] is None and issue["state"] == "open"}
+        for one in closed:
+            self.issues[one].update(state="closed", updated_at=now())
+        return closed
+
+    def rung(self, own):
+        """Who was rung by what the account wrote."""
+        texts = [one["body"] for one in self.comments.values() if one["user"] == own]
+        texts += [one["body"] for one in self.issues.values() if one["user"] == own]
+        return set().union(*map(rung, texts)) - {own}
 
 
 class State:

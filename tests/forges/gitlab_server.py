@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 from agent import clock
 from forges.faults import Fault, take
 from forges.front import hand_on
+from forges.host_rules import gitlab_closes, rung
 
 GUEST, REPORTER, DEVELOPER, MAINTAINER = 10, 20, 30, 40
 MAX_NOTE = 1_000_000
@@ -150,6 +151,32 @@ class GitLab:
             item |= {"source_branch": source, "target_branch": target, "reviewers": []}
             item["source_project_id"] = (source_project or project)["id"]
             return item
+
+    def merge(self, item, commits=()):
+        """A person merges; returns the issues that are closed by it (`host_rules.py`).  `commits` are messages."""
+        with self.lock:
+            item["state"], item["updated_at"] = "merged", self.now()
+            project, host = item["project"], self.url.split("://", 1)[1]
+            closed = set()
+            for text in (item["title"], item["description"], *commits):
+                closed |= gitlab_closes(text, host, project["path"])
+            closed &= {one for one, issue in project["issues"].items() if issue["state"] == "opened"}
+            for one in closed:
+                project["issues"][one]["state"] = "closed"
+            return closed
+
+    def rung(self, own):
+        """Who was rung by what the account wrote."""
+        texts = [
+            text
+            for project in self.projects.values()
+            for item in (*project["issues"].values(), *project["merge_requests"].values())
+            for text in (
+                *([item["description"]] if item["author"]["username"] == own else []),
+                *(note["body"] for note in item["notes"] if note["author"]["username"] == own and not note["system"]),
+            )
+        ]
+        return set().union(*map(rung, texts)) - {own}
 
     def note(self, item, author, body, *, thread=None, **more):
         """A person writes; `thread` is a discussion id that it answers to, `position` a place in the change."""

@@ -1,0 +1,130 @@
+"""Words that are published close nothing, call nobody and give no order, and read as before; code stays as it is."""
+
+import re
+import time
+
+import pytest
+from forges.host_rules import github_closes, gitlab_closes, rung, skips_checks
+
+from agent.security import inert
+
+HOST, REPO = "127.0.0.1:1", "acme/web"
+HOSTILE = [
+    "This does not fix #2.",
+    "closes #3",
+    "Fixes acme/web#4, resolves: #5 and closes GH-6",
+    "Closes https://127.0.0.1:1/acme/web/issues/5 and https://127.0.0.1:1/acme/web/-/issues/6.",
+    "closing #2, #3 and #4",
+    "implements acme/web#7",
+    "closes **#3** or [#4](https://127.0.0.1:1/acme/web/issues/4)",
+    "Thanks @octocat, @acme/security and @all!",
+    "_@octocat_ \\@octocat &#64;octocat &commat;octocat &#x40;octocat",
+    "<div>\n`@octocat`\n</div>",
+    "\\`@octocat\\` and `` ` @octocat",
+    "> ```\n@octocat\n> ```",
+    "```\nnever ended? @no\n```\n@octocat",
+]
+
+
+def seen(text):
+    """What a person sees of it."""
+    return text.replace(inert.APART, "").replace("&amp;", "&").replace("`", "")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("words", [inert.plain, inert.markdown, inert.description])
+def test_nothing_is_closed_and_nobody_is_called(words, text):
+    made = words(text)
+    is_markdown = words is not inert.plain
+    assert github_closes(made, HOST, REPO, is_markdown=is_markdown) == set()
+    assert gitlab_closes(made, HOST, REPO) == set()
+    assert rung(made, is_markdown=is_markdown) == set()
+    assert seen(made) == seen(text)
+    assert words(made) == made or words is inert.markdown or words is inert.description
+
+
+def test_the_rules_of_the_hosts_are_live_without_it():
+    """Else the tests above would prove nothing."""
+    closed = [github_closes(text, HOST, REPO) | gitlab_closes(text, HOST, REPO) for text in HOSTILE]
+    called = [rung(text) for text in HOSTILE]
+    assert [bool(one) for one in closed] == [True] * 6 + [False] * 7
+    assert [bool(one) for one in called[7:]] == [True] * 6
+    assert skips_checks("Mend it [skip ci]")
+
+
+@pytest.mark.parametrize("line", ["/close", "  /assign @x", "> /merge", "- /label ~bug", "/approve"])
+def test_a_line_that_is_an_order_is_none(line):
+    for words in (inert.plain, inert.markdown, inert.description):
+        assert not re.search(r"(?m)^[ \t>*+-]*/[a-z]", words(f"Done.\n{line}\nMore."))
+
+
+@pytest.mark.parametrize("line", ["bors r+", "@bors: try", "recheck", "ok to test", "retest this please"])
+def test_machines_that_read_without_a_sign_read_nothing(line):
+    made = inert.markdown(f"Done.\n{line}")
+    assert line not in made
+    assert seen(made) == f"Done.\n{line}"
+
+
+@pytest.mark.parametrize(
+    "title", ["Mend it [skip ci]", "[ci skip] x", "x [no ci]", "[skip actions] y", "a\nskip-checks: true"]
+)
+def test_a_title_skips_no_checks(title):
+    assert not skips_checks(inert.plain(title))
+
+
+def test_a_commit_message_has_no_trailer_but_the_programs():
+    assert "by:" not in inert.plain("Mend it\n\nSigned-off-by: A <a@b.c>\nCo-authored-by: B <b@c.d>")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "```python\n@property\ndef x(self): ...  # see a.py\n```\n",
+        "~~~\n@octocat\n/close\n~~~\n",
+        "````\n```\n@x\n```\n````\n",
+        "Use `@property` and ``a`@b``.",
+        "```diff\n+@app.route('/x')\n-# closes #2\n```\n",
+    ],
+)
+def test_code_stays_as_it_is(code):
+    assert inert.markdown(code) == code
+
+
+def test_honest_text_stays_as_it_is():
+    text = "Mail a@b.c, see https://x.org/y#5 and C&amp;A; 1/2 of it is done: a/b, x != y!\n\n# Heading\n\n* one\n"
+    assert inert.markdown(text) == text
+    assert inert.plain("Mend the sum (part 2)") == "Mend the sum (part 2)"
+
+
+WORST = [
+    "<",
+    "`",
+    "@",
+    "` ``",
+    "/ ",
+    "close ",
+    "fix a/",
+    "&",
+    "&#6",
+    "> ",
+    "http://",
+    "```\n",
+    "~~~a\n",
+    "#",
+    "A-by",
+    "[skip ",
+    "a``\n",
+]
+WORST += ["\n", " ", "close a/" + "b" * 50]
+
+
+@pytest.mark.parametrize("piece", WORST)
+def test_its_time_is_linear(piece):
+    def seconds(size):
+        text = piece * (size // len(piece))
+        started = time.process_time()
+        for words in (inert.plain, inert.markdown, inert.description):
+            words(text)
+        return time.process_time() - started
+
+    assert seconds(200_000) < 8 * max(seconds(50_000), 0.02)
