@@ -46,16 +46,18 @@ def tasks(
 ) -> int:
     """List the tasks, the newest first."""
     from agent.cli import watching
+    from agent.run import sources
     from agent.run.wiring import Wiring
 
     state: State = context.obj
     if watch:
         return watching.watch(state, status, limit, lambda row: _listed(state, row, short=True))
-    rows = []
+    rows, waiting = [], list[str]()
     if state.has_tasks():
         wiring = Wiring(state.looking)
         try:
             rows = wiring.ledger.list(status, limit)
+            waiting = sources.of_file(state.looking)
         finally:
             wiring.close()
     state.data([costed(state, row) for row in rows])
@@ -65,6 +67,8 @@ def tasks(
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
         state.say(none if state.has_tasks() else f"{none}: {state.where_none()}")
+    for line in waiting:
+        state.say(line)
     return 0
 
 

@@ -9,15 +9,17 @@ Built by `run/wiring.py`.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
+from uuid import uuid4
 
 import orjson
 
 from agent import clock
-from agent.errors import ConfigError, ForgeError, IssueUnreadable
+from agent.errors import ConfigError, DiskError, ForgeError, IssueUnreadable
 from agent.forge import front
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.local_comments import LocalComments, cursor_of, time_of
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 OWNER = "local"
 REPO = "default"
+IDENTITY = ".id"
+"""Which tracker a folder is, wherever it is moved: `{"id": …, "path": …}`, the path as it was opened last."""
 SETTLED = 1.0
 _STATES: dict[str, Literal["open", "closed"]] = {"open": "open", "closed": "closed"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -226,6 +230,33 @@ class LocalForge:
     def close(self) -> None:
         """Nothing is held open."""
 
+    def was_at(self) -> str | None:
+        """Where this tracker was when it was opened last, if its folder was moved since: another instance then.  A copy
+        beside the tracker that it was made of is another tracker, and was nowhere."""
+        found = self._identity()
+        was = found.get("path")
+        if not isinstance(was, str) or was == self.instance:
+            return None
+        there = TrackerFiles(Path(was))
+        return None if _identity_in(there).get("id") == found.get("id") else was
+
+    def remember(self) -> None:
+        """Write down in the tracker which one it is and where it is (`.id`), unless it says so already.  One that
+        cannot be written (somebody else's) cannot be told from another when it is moved."""
+        found = self._identity()
+        if found.get("path") == self.instance or not self.files.root.is_dir():
+            return
+        was = found.get("path")
+        is_copy = isinstance(was, str) and _identity_in(TrackerFiles(Path(was))).get("id") == found.get("id")
+        name = found.get("id") if isinstance(found.get("id"), str) and not is_copy else str(uuid4())
+        with suppress(DiskError), self.files.locked():
+            self.files.create(
+                IDENTITY, orjson.dumps({"id": name, "path": self.instance}, option=orjson.OPT_APPEND_NEWLINE)
+            )
+
+    def _identity(self) -> dict[str, Any]:
+        return _identity_in(self.files)
+
     def address(self, repo: str, where: str) -> str:
         """The path or address of a name in `local.repos`; `where` is what the error begins with."""
         if repo not in self.repos:
@@ -355,6 +386,15 @@ def _misspelt(head: front.Front, name: str) -> list[str]:
         for key, found in near
         if found
     ]
+
+
+def _identity_in(files: TrackerFiles) -> dict[str, Any]:
+    """What a tracker says of itself; {} where it says nothing that can be read."""
+    try:
+        found = orjson.loads(files.read(IDENTITY, front.LIMIT))
+    except (FileNotFoundError, ForgeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _relative(key: TaskKey, suffix: str = ".md") -> str:

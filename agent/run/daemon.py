@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
-from agent.run import groups, later
+from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
 from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
@@ -91,6 +91,8 @@ class Daemon:
                 base_dir=str(self.settings.base_dir),
                 version=__version__,
             )
+            sources.follow(wiring)
+            sources.tell_missing(wiring)
             if self.role != "producer":
                 groups.remove(self.settings.base_dir)
                 reconcile(wiring)

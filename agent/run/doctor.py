@@ -281,11 +281,20 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
         yield Check(name, OK, f"{path} is whole, {count} task(s); its schema is brought up to date at the next use")
     else:
         yield Check(name, OK, f"{path} is whole, {count} task(s), schema {known[-1]}")
+        yield from missing_sources(settings)
 
 
 def broker(address: str) -> Iterator[Check]:
     """What wakes the workers of other hosts."""
     yield _hosts("broker", doctor_hosts.broker(address))
+
+
+def missing_sources(settings: Settings) -> Iterator[Check]:
+    """Open tasks whose source is not configured any more; nothing where all are."""
+    from agent.run import sources
+
+    for said in sources.of_file(settings):
+        yield Check("sources", WARN, said)
 
 
 def _hosts(name: str, finding: doctor_hosts.Finding) -> Check:

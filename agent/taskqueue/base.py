@@ -346,6 +346,15 @@ class BaseLedger(Protocol):
         """
         ...
 
+    def follow(self, source: str, old: str, new: str) -> Uuids:
+        """A place where tasks come from has another `instance` now: its rows follow, their uuids are returned.  A row
+        whose key has one at the new place stays.  Doing it again changes nothing."""
+        ...
+
+    def open_instances(self) -> dict[tuple[str, str], int]:
+        """(source, instance) → number of its open rows."""
+        ...
+
     def watched(self, source: str, instance: str, since: datetime) -> Rows:
         """What people may still say something to at one place, the newest first: the newest row of each key, unless it
         runs (its worker listens by itself) or ended before `since`."""

@@ -318,6 +318,14 @@ class Ledger:
         found = self.db.run("ledger_watched", source=source, instance=instance, since=clock.stamp(since))
         return self._rows(found)
 
+    def follow(self, source: str, old: str, new: str) -> Uuids:
+        found = self.db.run("ledger_follow", source=source, old=old, new=new)
+        return [record["uuid"] for record in found]
+
+    def open_instances(self) -> dict[tuple[str, str], int]:
+        found = self.db.run("ledger_open_instances")
+        return {(str(one["task_source"]), str(one["instance"])): int(one["count"]) for one in found}
+
     def answered(self, uuid: str, comment: str) -> None:
         def remember(row: Row) -> bool:
             return comment in row.orders or self._remember(row, comment)

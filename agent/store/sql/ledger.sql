@@ -143,6 +143,20 @@ WHERE task_source = :source AND instance = :instance AND (
 )
 ORDER BY created_at DESC, uuid;
 
+-- name: ledger_follow
+-- What is known at :old is known at :new from now on; not where that place has an open task of the same key already.
+UPDATE tasks SET instance = :new
+WHERE task_source = :source AND instance = :old AND NOT EXISTS (
+    SELECT 1 FROM tasks AS other
+    WHERE other.task_source = tasks.task_source AND other.instance = :new AND other.owner = tasks.owner
+        AND other.repo = tasks.repo AND other.task_type = tasks.task_type AND other.task_id = tasks.task_id
+)
+RETURNING uuid;
+
+-- name: ledger_open_instances
+SELECT task_source, instance, COUNT(*) AS count FROM tasks WHERE status IN ('queued', 'running', 'paused')
+GROUP BY task_source, instance ORDER BY task_source, instance;
+
 -- name: ledger_untold
 SELECT * FROM tasks WHERE tell_at <= :now ORDER BY tell_at LIMIT :limit;
 
