@@ -60,7 +60,8 @@ class Delivery:
     """The parts of one task's publishing.  `run(command, commit, seconds)` executes the check on
     a clean check-out of a commit, in the sandbox; `facts` are what the texts say of
     the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
-    `pushes` False hands the change over as a patch (a fork's pull request).  `hold` is called before each outside step
+    `pushes` False hands the change over as a patch (a fork's pull request).  `written` are the paths that tools
+    wrote.  `hold` is called before each outside step
     and raises Fenced when another attempt owns the task."""
 
     settings: Settings
@@ -78,6 +79,7 @@ class Delivery:
     hold: Callable[[], None] = lambda: None
     publishing: bool = True
     pushes: bool = True
+    written: Callable[[], list[str]] = list
     author: tuple[str, str] = field(default=("makimono", "makimono@localhost"))
     shown: str | None = field(default=None, init=False)  # the commit that the pull request has, as far as we know
 
@@ -96,6 +98,7 @@ class Delivery:
         """Commit, check, push, verify; the pull request is ready only when everything is green."""
         title = outcome.title or self.issue.title
         report = self._commit(title)
+        self.workspace.reports.extend(self.workspace.left_behind(self.written()))
         if not report.changed:
             return report
         if self.publishing and self.pushes:

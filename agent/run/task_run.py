@@ -175,6 +175,7 @@ class TaskRun:
             hold=self.hold,
             publishing=self.publishing,
             pushes=self.begin.pushes,
+            written=self._written,
         )
         if set_up:
             self.home = self._set_up()
@@ -209,6 +210,10 @@ class TaskRun:
         mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
         done = self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
         return self._unless_stopped(done)
+
+    def _written(self) -> list[str]:
+        """Paths that the tools wrote; none where the task has not come as far as its tools."""
+        return self.tools.written() if hasattr(self, "tools") else []
 
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model in the sandbox."""
@@ -275,6 +280,7 @@ class TaskRun:
             lookup=self.context.get_tool_store().result,
             owner_uid=self.sandbox.uid,
             settings=self.settings,
+            why_left_out=self.workspace.why_left_out,
         )
         self.tools.restore(self.context.get_tool_store().records())
         if self.context.get_message_store().last_seq >= BRIEFED:

@@ -72,6 +72,7 @@ class Place:
 
     `page` is how many UTF-8 bytes one page of a file may have.  `run` is None when commands cannot be run at all.
     `lookup(seq)` gives the recorded result of a tool call, None when there is none.  Times are seconds.
+    `why_left_out(path)` says why no commit will have a path, "" when one will.
     """
 
     tree: Tree
@@ -81,6 +82,12 @@ class Place:
     page: int
     timeout: float
     max_timeout: float
+    why_left_out: Callable[[str], str] = lambda _path: ""
+
+    def fate(self, path: str) -> str:
+        """A line for the model about a file that was written and that no commit will have; "" for any other."""
+        why = self.why_left_out(self.tree.relative(path))
+        return f"\n[note: it will not be in the commit: {why}]" if why else ""
 
 
 class Tool(Protocol):

@@ -112,9 +112,8 @@ class EditFile:
             raise ToolError("old_text and new_text differ only in characters that are not shown; nothing was changed")
         tree.replace(path, apply(data, form, made), like=status)
         where = f"line {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} places, lines {_some(numbers)}"
-        return Product(
-            "", head=f"[edited {shown}: {where}{'' if form.label == 'UTF-8' else '; ' + form.label + ' kept'}]"
-        )
+        said = f"[edited {shown}: {where}{'' if form.label == 'UTF-8' else '; ' + form.label + ' kept'}]"
+        return Product("", head=said + self.place.fate(path))
 
 
 def _some(numbers: list[int]) -> str:

@@ -1,11 +1,12 @@
 """What the tools know about the work so far: the plan, files read, files changed.
 
 Made only from records of tool calls, so that living and replaying tools.jsonl give the same; compaction carries it
-over (design: section 4).  Bounded: the newest 50 files of each kind.
+over (design: section 4).  That is bounded: the newest 50 files of each kind.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ToolError
@@ -31,6 +32,7 @@ class State:
         self.has_run = False
         self._read: dict[str, None] = {}
         self._changed: dict[str, None] = {}
+        self.written: dict[str, None] = {}
 
     def note(self, tool: str, arguments: Mapping[str, Any], status: str) -> None:
         """Take one finished call in; failed ones and those of other tools leave no trace."""
@@ -49,6 +51,8 @@ class State:
             self._keep(self._read, arguments.get("path"))
         elif tool in ("edit_file", "write_file"):
             self._keep(self._changed, arguments.get("path"))
+            with suppress(ToolError):
+                self.written[self._tree.relative(str(arguments.get("path")))] = None
 
     def _keep(self, files: dict[str, None], path: object) -> None:
         try:

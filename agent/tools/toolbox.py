@@ -59,6 +59,7 @@ class Toolbox:
     people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call.  As root, new files get
     `owner_uid`.  `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
     than another; None: `room_of` the configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.
+    `why_left_out(path)` says why no commit will have a path, "" when one will.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Toolbox:
         lookup: Callable[[int], str | None],
         owner_uid: int | None = None,
         settings: Settings | None = None,
+        why_left_out: Callable[[str], str] = lambda _path: "",
         extra_tools: Sequence[Tool] = (),
         cap_chars: int | None = None,
         timeout: float = TIMEOUT,
@@ -93,6 +95,7 @@ class Toolbox:
             page=self.room * 9 // 10,  # masking may lengthen a text a little
             timeout=min(timeout, max_timeout),
             max_timeout=max_timeout,
+            why_left_out=why_left_out,
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}
@@ -134,6 +137,10 @@ class Toolbox:
     def plan(self) -> list[dict[str, str]]:
         """The plan as the model last gave it: `{"text", "status"}` items."""
         return [dict(item) for item in self._state.plan]
+
+    def written(self) -> list[str]:
+        """Every path that `write_file` or `edit_file` wrote, restored calls included."""
+        return list(self._state.written)
 
     @property
     def has_run(self) -> bool:

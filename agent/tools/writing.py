@@ -85,7 +85,7 @@ class WriteFile:
         size = f"{count:,} line{'' if count == 1 else 's'}"
         if before is None:
             tree.replace(path, content.encode())
-            return Product("", head=f"[wrote {shown}: new file, {size}]")
+            return Product("", head=f"[wrote {shown}: new file, {size}]{self.place.fate(path)}")
         data, form, status = before
         old = text.decode(data, form)
         written = form.bom + text.encode(with_ends_of(old, content) if data else content, form)
@@ -94,4 +94,5 @@ class WriteFile:
         tree.replace(path, written, like=status)
         kept = [] if form == UTF8 else [form.label]
         kept += ["CRLF"] if "\r\n" in old else []
-        return Product("", head=f"[wrote {shown}: {size}, replaced{'; ' + ', '.join(kept) + ' kept' if kept else ''}]")
+        said = f"[wrote {shown}: {size}, replaced{'; ' + ', '.join(kept) + ' kept' if kept else ''}]"
+        return Product("", head=said + self.place.fate(path))

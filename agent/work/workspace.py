@@ -20,10 +20,11 @@ from agent import disk, proc
 from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
 from agent.work import changes, gitdir, rebase, tree
+from agent.work.fate import Fates
 from agent.work.stage import TRUE_STAT, Stage, commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from agent.work.changes import DiffStat
@@ -64,6 +65,7 @@ class Workspace:
         self._owner = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
         self._state: gitdir.State | None = None
+        self._fates = Fates(self.git_dir, self.tree, self._env)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -145,9 +147,7 @@ class Workspace:
 
     def _report_what_is_missing(self) -> None:
         """Submodules and LFS files are not fetched: their addresses and programs come from the repository."""
-        listed = self._git("ls-files", "-z", "--stage").output.decode("utf-8", "surrogateescape")
-        modules = [line.split("\t", 1)[1] for line in listed.split("\0") if line.startswith(changes.SUBMODULE)]
-        if modules:
+        if modules := self._fates.submodules():
             names = ", ".join(tree.shown(name) for name in modules[:SHOWN_BRANCHES])
             self.reports.append(f"submodules are not checked out: {names}")
         if b"filter=lfs" in (self.read_at_base(".gitattributes") or b""):
@@ -349,6 +349,22 @@ class Workspace:
         head, _, rest = done.output.partition(b"\n")
         words = head.split(b" ")
         return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
+
+    def why_left_out(self, path: str) -> str:
+        """Why no commit will have `path`, with what can be done; "" when one will.  For whoever writes it now."""
+        try:
+            return self._fates.why_left_out(path)
+        except GitError:  # it is told at the end too, and the file is written
+            return ""
+
+    def left_behind(self, written: Iterable[str]) -> list[str]:
+        """Of the files that tools wrote, those that are in the tree and not as they are there in the newest commit, one
+        line each with the reason.  To be asked after `commit`."""
+        written = list(written)
+        if not written:
+            return []
+        listed = self._git("ls-tree", "-r", "-z", "--name-only", "HEAD", check=False).output
+        return self._fates.left_behind(written, set(_names(listed)), set(self.uncommitted()))
 
     def paths(self, seconds: float = 20) -> list[str]:
         """Files of the tree: tracked ones that are there, and new ones that are not ignored.  When looking for new

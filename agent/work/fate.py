@@ -1,0 +1,116 @@
+"""Whether a file of the work tree will be in a commit, and if not, why: for whoever writes it, and at the end.
+
+An ignore rule, a submodule's folder or a nested repository keeps a file out of every commit without a word of git's.
+The tools ask for each path they write (`why_left_out`), and the delivery compares what they wrote with what was
+committed (`left_behind`).  Called through `Workspace`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from agent import disk, filetree
+from agent.gitcmd import git
+from agent.work.changes import SUBMODULE
+from agent.work.tree import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+SHOWN = 20
+
+
+class Fates:
+    """The fates of the paths of one work tree."""
+
+    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str]) -> None:
+        self.tree = tree
+        self.git_dir = git_dir
+        self._options: dict[str, Any] = {"git_dir": git_dir, "work_tree": tree, "env": env}
+        self._modules: list[str] | None = None
+
+    def why_left_out(self, path: str) -> str:
+        """Why no commit will have `path`, as a sentence that says what can be done; "" when one will."""
+        for parent in _parents(path):
+            if parent in self.submodules():
+                return (
+                    f"it lies in {shown(parent)}, a submodule: a repository of its own, whose files are not changed "
+                    "from here; put the file elsewhere"
+                )
+            if self._is_repository(parent):
+                return (
+                    f"it lies in {shown(parent)}, which is a git repository of its own ({shown(parent)}/.git); remove "
+                    "that .git or put the file elsewhere"
+                )
+        done = git(
+            *("check-ignore", "-v", "-z", "--stdin"),
+            stdin=b"./" + os.fsencode(path) + b"\0",  # a leading `:` would be magic
+            check=False,
+            **{**self._options, "env": {**self._options["env"], "GIT_LITERAL_PATHSPECS": "0"}},  # else it refuses
+        )
+        source, line, pattern, *_ = [*done.output.decode("utf-8", "surrogateescape").split("\0"), "", "", ""]
+        if done.returncode != 0 or not pattern or pattern.startswith("!"):
+            return ""
+        if source == str(self.git_dir / "info" / "exclude"):
+            exception = f"!{pattern}" if pattern.endswith("/") else f"!/{path}"
+            return (
+                f"it is on this program's own list of what builds and set-ups leave behind (`{shown(pattern)}`); a "
+                f"line `{shown(exception)}` in .gitignore makes it part of the commit"
+            )
+        return (
+            f"git ignores it ({shown(source)}, line {line}: `{shown(pattern)}`); put it elsewhere, or change that line "
+            "if the file belongs in the repository"
+        )
+
+    def left_behind(self, written: Iterable[str], committed: set[str], differing: set[str]) -> list[str]:
+        """Those of `written` that are in the tree and not, or otherwise, in what was committed; one line each."""
+        found = []
+        for path in dict.fromkeys(written):
+            if (path in committed and path not in differing) or not self._is_file(path):
+                continue
+            why = self.why_left_out(path) or "git did not take it"
+            found.append(f"{shown(path)} was written and is not in the commit: {why}")
+        return [*found[:SHOWN], *([f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else [])]
+
+    def submodules(self) -> list[str]:
+        """Folders that are submodules."""
+        if self._modules is None:
+            listed = git("ls-files", "-z", "--stage", **self._options).output.decode("utf-8", "surrogateescape")
+            self._modules = [line.partition("\t")[2] for line in listed.split("\0") if line.startswith(SUBMODULE)]
+        return self._modules
+
+    def _is_repository(self, folder: str) -> bool:
+        """Whether git takes `folder` for another repository (gitrepository-layout(5)): then it looks at nothing in it."""
+        with suppress(OSError):
+            if stat.S_ISREG(self._status(f"{folder}/.git").st_mode):
+                return True  # a gitfile
+            for name in ("HEAD", "objects", "refs"):
+                self._status(f"{folder}/.git/{name}")
+            return True
+        return False
+
+    def _is_file(self, path: str) -> bool:
+        with suppress(OSError):
+            return stat.S_ISREG(self._status(path).st_mode)
+        return False
+
+    def _status(self, path: str) -> os.stat_result:
+        folder, _, name = path.rpartition("/")
+        root = filetree.open_folder(self.tree)
+        try:
+            parent = disk.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
+        finally:
+            os.close(root)
+        try:
+            return os.stat(name, dir_fd=parent, follow_symlinks=False)
+        finally:
+            os.close(parent)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
