@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, model_validator
 
 from agent.config.base import Section
-from agent.config.kinds import RootPath, Secret, Text, Url, Whole  # noqa: TC001 - pydantic needs them
+from agent.config.kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - pydantic needs them
 
 
 class Labels(Section):
@@ -80,6 +80,9 @@ class GitHub(Labels, Host):
 
     base_url: Url = Field(default="https://api.github.com", description="Address of the API.")
     app: GitHubApp | None = Field(default=None, description="A GitHub App instead of a token.")
+    max_file_size: Size | None = Field(
+        default=100 << 20, description="Largest file that the host takes in a push; GitHub: 100M. Empty: not looked at."
+    )
 
 
 def _number_as_text(value: Any) -> Any:
@@ -95,6 +98,9 @@ class GitLab(Labels, Host):
     projects: tuple[Annotated[Text, BeforeValidator(_number_as_text)], ...] = Field(
         default=(),
         description="Only these projects, as group/subgroup/name or number; empty: all that the account develops.",
+    )
+    max_file_size: Size | None = Field(
+        default=None, description="Largest file that the host takes in a push (its push rules); empty: not looked at."
     )
 
 

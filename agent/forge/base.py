@@ -189,7 +189,8 @@ class Forge(Protocol):
 
     Attributes: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path, which
     with `source` names this adapter in every `TaskKey`; `labels`, our six; `max_comment`, the most characters of one
-    comment; `news_interval`, the seconds between two looks at the comments of a running task that are polite here;
+    comment; `max_file`, the most bytes of a file that a push may have, None for any; `news_interval`, the seconds
+    between two looks at the comments of a running task that are polite here;
     `settle`, the seconds after which a comment that was posted stands in everybody's list, None where `take` itself
     lets one of several daemons have an issue, since all of them take one lock.
     """
@@ -198,6 +199,7 @@ class Forge(Protocol):
     instance: str
     labels: Labels
     max_comment: int
+    max_file: int | None
     news_interval: float
     settle: float | None
 

@@ -70,6 +70,7 @@ class GitHubForge:
 
     def __init__(self, settings: Any, section: Any) -> None:
         self.section = section
+        self.max_file: int | None = section.max_file_size
         self.instance = instance_of(str(section.base_url))
         self.labels = Labels.of(section)
         self.projects = projects_of(section)

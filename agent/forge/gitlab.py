@@ -57,6 +57,7 @@ class GitLabForge:
 
     def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
         self.section = section
+        self.max_file: int | None = section.max_file_size
         self.alone = alone
         self.base_url, self.instance = addresses(str(section.base_url))
         self.labels = Labels.of(section)

@@ -50,6 +50,7 @@ class LocalForge:
 
     source = "local"
     max_comment = 1_000_000
+    max_file: int | None = None
     news_interval = 5.0
     settle: float | None = None
     pause = 0.0

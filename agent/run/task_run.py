@@ -154,6 +154,7 @@ class TaskRun:
             self.effects,
             scan=lambda chunks: scan(chunks, settings.secrets()),
             guarded=guarded,
+            largest=self.forge.max_file,
             url=repository.url,
             env=network,
             **login,

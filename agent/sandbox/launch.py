@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.errors import SandboxUnavailable
-from agent.sandbox import account, profile
+from agent.sandbox import account, base, profile, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +70,10 @@ def launch(
         staged = needs_stage(tool, uid, command)
     sources = profile.Sources(staged=staged)
     with ExitStack() as stack:
+        user = (os.getuid(), os.getgid()) if uid is None else (uid, uid)
+        shell_path = command.env.get("SHELL", "/bin/sh")
         contents = profile.files(command.mounts, network=command.network)
+        contents |= surroundings.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
         reader, writer = stack.enter_context(_pipe())
         outer_reader, outer_writer = stack.enter_context(_pipe())
@@ -87,12 +90,12 @@ def launch(
             status=writer,
         )
         # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
-        user, handed = uid, [writer, *data.values()]
+        as_user, handed = uid, [writer, *data.values()]
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, sources, outer_writer) + inner
             handed.append(outer_writer)
-            user = None  # the stage needs root to bind; setpriv becomes the uid after it
+            as_user = None  # the stage needs root to bind; setpriv becomes the uid after it
         try:
             finished = proc.run(
                 inner,
@@ -104,7 +107,7 @@ def launch(
                 spool=spool,
                 stop=stop,
                 pass_fds=handed,
-                user=user,
+                user=as_user,
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error

@@ -111,6 +111,7 @@ def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
         return [*(["--size", str(size)] if size else []), "--perms", "0700", "--tmpfs", path]
 
     found = ["--proc", "/proc", "--dev", "/dev", *tmpfs("/dev/shm", limits.tmp_size), *tmpfs("/tmp", limits.tmp_size)]  # noqa: S108
+    found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - the same tmpfs
     if home is None:
         return found + tmpfs(base.HOME, limits.home_size)
     return [*found, "--bind", sources.of(home, writable=True), base.HOME]

@@ -43,8 +43,33 @@ QUIET = {
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
-GITCONFIG = b"[safe]\n\tdirectory = *\n"
-"""The work tree belongs to another user than /git does; git refuses that unless it is told."""
+GITCONFIG = b"""\
+[safe]
+\tdirectory = *
+[user]
+\tname = agent
+\temail = agent@localhost
+"""
+"""The work tree belongs to another user than /git does; git refuses that unless it is told.  A test that commits in a
+repository of its own needs a name; no commit of the task is made there."""
+
+USER = "agent"
+
+
+def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
+    """/etc/passwd and /etc/group with the one user there is: `getpwuid`, `whoami`, `os.userInfo()` ask for it."""
+    lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
+    groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0}
+    return {
+        "/etc/passwd": _known(lines, uid),
+        "/etc/group": _known(groups, gid),
+    }
+
+
+def _known(lines: Mapping[str, int], own: int) -> bytes:
+    """The lines as a file; root's only where it is somebody else."""
+    return "".join(f"{line}\n" for line, number in lines.items() if number == own or own != 0).encode()
+
 
 ETC_OFFLINE = {
     "/etc/hosts": b"127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
@@ -80,8 +105,8 @@ def inside(
         "HOME": home,
         "TMPDIR": tmp,
         "SHELL": shell_path,
-        "USER": "agent",
-        "LOGNAME": "agent",
+        "USER": USER,
+        "LOGNAME": USER,
         **(extra or {}),
         MARK: uuid,
     }

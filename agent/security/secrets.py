@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from agent.security.added import LONGEST_LINE, added
+from agent.security.examples import is_example
 from agent.security.redact import needles
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ class _Search:
 
 
 def _is_real(token: bytes) -> bool:
-    """Whether it is no placeholder, as in `ghp_xxxxxxxx`."""
-    return not _PLACEHOLDER.issuperset(token[-16:])
+    """Whether it is no placeholder, as in `ghp_xxxxxxxx`, and no example that a vendor prints."""
+    return not (_PLACEHOLDER.issuperset(token[-16:]) or is_example(token))
 
 
 def _limited(findings: Iterable[str]) -> list[str]:

@@ -26,7 +26,7 @@ PLAIN = (
     "--dst-prefix=b/",
 )
 CHUNK = 1 << 18
-SYMLINK, SUBMODULE = "120000", "160000"
+SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,30 @@ def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
             target = git("cat-file", "blob", change.object, git_dir=git_dir).output.decode("utf-8", "surrogateescape")
             if leaves_tree(change.path, target):
                 found[f"{shown(change.path)} is a symlink to {shown(target)}, outside the repository"] = None
+    return list(found)
+
+
+def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
+    """Files of more than `largest` bytes, which the other side would refuse.  Each path is named once; one that a later
+    commit removes counts too, since a push takes every commit along."""
+    paths: dict[str, str] = {}
+    for change in changes:
+        if change.new_mode not in (SUBMODULE, NOTHING):
+            paths.setdefault(change.object, change.path)
+    done = git(
+        *("cat-file", "--batch-check=%(objectname) %(objectsize)"),
+        git_dir=git_dir,
+        stdin="".join(f"{name}\n" for name in paths).encode(),
+        timeout=600,
+    )
+    found: dict[str, None] = {}
+    for line in done.output.decode().splitlines():
+        name, _, size = line.partition(" ")
+        if size.isdigit() and int(size) > largest:
+            found[
+                f"{shown(paths[name])} has {int(size) / (1 << 20):,.1f} MiB, and the host takes files up to "
+                f"{largest / (1 << 20):,.1f} MiB: leave it out, make it smaller, or let a person add it with Git LFS"
+            ] = None
     return list(found)
 
 

@@ -84,7 +84,7 @@ class Fates:
         return self._modules
 
     def _is_repository(self, folder: str) -> bool:
-        """Whether git takes `folder` for another repository (gitrepository-layout(5)): then it looks at nothing in it."""
+        """Whether git takes `folder` for another repository (gitrepository-layout(5)), and looks at nothing in it."""
         with suppress(OSError):
             if stat.S_ISREG(self._status(f"{folder}/.git").st_mode):
                 return True  # a gitfile

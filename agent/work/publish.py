@@ -21,7 +21,7 @@ from agent.errors import (
     RepositoryMissing,
     WorkError,
 )
-from agent.work import rebase, refusals
+from agent.work import changes, rebase, refusals
 from agent.work.remote import Login, Remote
 from agent.work.tree import shown
 
@@ -51,7 +51,8 @@ class Publisher:
     """Publishes one workspace.
 
     `scan` gets every byte that a push would give away, in chunks, and returns findings; `guarded` gets the paths that
-    the commits touch and returns findings.  Both name no secret.  `effects` remembers what was pushed.
+    the commits touch and returns findings.  Both name no secret.  `largest` is how many bytes a file may
+    have over there.  `effects` remembers what was pushed.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Publisher:
         *,
         scan: Callable[[Iterable[bytes]], Iterable[Any]],
         guarded: Callable[[Sequence[str]], Iterable[Any]],
+        largest: int | None = None,
         url: str | None = None,
         credentials: Callable[[], Login | None] | None = None,
         renew: Callable[[], object] | None = None,
@@ -71,6 +73,7 @@ class Publisher:
         self.effects = effects
         self.scan = scan
         self.guarded = guarded
+        self.largest = largest
         self.remote = (
             Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
             if url
@@ -101,8 +104,10 @@ class Publisher:
         self._checked = None
         head = self.workspace.head()
         findings = list(self.workspace.guard())
-        paths = sorted({entry.path for entry in self.workspace.entries()})
-        findings += [str(finding) for finding in self.guarded(paths)]
+        entries = self.workspace.entries()
+        findings += [str(finding) for finding in self.guarded(sorted({entry.path for entry in entries}))]
+        if self.largest is not None:
+            findings += changes.too_large(self.workspace.git_dir, entries, self.largest)
         findings += [str(finding) for finding in self.scan(self.workspace.history())]
         if findings:
             self.workspace.update_state(refused=head)

@@ -210,14 +210,33 @@ class Workspace:
     # --- judging and committing ----------------------------------------------------------------------------------
 
     def guard(self) -> list[str]:
-        """Put the `.git` file back, and list what refuses publishing: other `.git` entries in the tree, and symlinks
-        out of the tree and submodules in our commits."""
+        """Put the `.git` file back, and list what refuses publishing: symlinks out of the tree and submodules in our
+        commits, and files of the repository that cannot be looked at.
+
+        Only what a push takes along counts.  Another `.git` in the tree is nobody's business: git takes none into a
+        commit, and neither does `Stage`.
+        """
         if tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
-        found = tree.foreign_git(self.tree)
+        found = []
+        for folder in tree.closed_folders(self.tree):
+            if self._holds_tracked(folder):
+                found.append(self._closed(folder))
+            else:
+                self.reports.append(
+                    f"{tree.shown(folder)}/ cannot be looked into (its mode forbids it) and was left out"
+                )
         if self.has_commits():
             found += changes.mode_findings(self.git_dir, self.entries())
         return found
+
+    def _closed(self, folder: str) -> str:
+        return f"{tree.shown(folder)}/ cannot be looked into (its mode forbids it); make it readable or remove it"
+
+    def _holds_tracked(self, folder: str) -> bool:
+        """Whether the base commit or ours has files in `folder`, which git takes for removed ones now."""
+        names = [self.base_commit, self.head()]
+        return any(name and self._git("ls-tree", "-z", name, f"{folder}/").output for name in names)
 
     def commit(self, message: str, *, name: str, email: str) -> str | None:
         """Commit every change of the tree that belongs in the repository; the commit, or None when there is none.

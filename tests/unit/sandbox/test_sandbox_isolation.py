@@ -27,10 +27,23 @@ def test_these_are_read_only(room, place):
 
 
 @pytest.mark.parametrize(
-    "place", ["/var", "/run", "/sys", "/etc/passwd", "/etc/shadow", "/boot", "/opt", "/srv", "/mnt"]
+    "place", ["/var/lib", "/var/log", "/run", "/sys", "/etc/shadow", "/boot", "/opt", "/srv", "/mnt"]
 )
 def test_these_are_not_there(room, place):
     assert room.run(f"ls -d {place}").returncode != 0
+
+
+def test_who_it_is_has_a_name_and_can_commit_in_a_repository_of_its_own(room):
+    own = os.getuid() if room.sandbox.uid is None else room.sandbox.uid
+    assert room.says("whoami; id -un; id -gn; id -u") == f"agent\nagent\nagent\n{own}"
+    asked = "import os, pwd, grp; print(pwd.getpwuid(os.getuid()).pw_dir, grp.getgrgid(os.getgid()).gr_name)"
+    assert room.says(f"python3 -c '{asked}'") == "/home/agent agent"
+    assert room.says("echo x > /var/tmp/f && cat /var/tmp/f && ls /var") == "x\ntmp"
+    assert room.says("grep -c . /etc/passwd /etc/group | sort -u | cut -d: -f2 | uniq") == ("2" if own else "1")
+    made = room.says("git init -q t && cd t && git commit -q --allow-empty -m x && git log --format='%an %s'")
+    assert made.splitlines()[-1] == "agent x"
+    if shutil.which("node", path="/usr/local/bin:/usr/bin:/bin"):
+        assert room.says("node -p 'require(\"os\").userInfo().username'") == "agent"
 
 
 def test_the_home_of_this_user_is_not_there(room):

@@ -124,3 +124,30 @@ def test_a_real_diff_of_git_is_understood(tmp_path):
         "SE-02 GitHub token in f, line 10",
         "SE-02 AWS access key in ö x, line 3",
     ]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "AKIAIOSFODNN7EXAMPLE",
+        "ASIAIOSFODNN7EXAMPLE",
+        "AKIAI44QH8DHBEXAMPLE",
+        "gho_" + "16C7e42F292c6912E7710c838347Ae178B4a",
+        "ghs_" + "16C7e42F292c6912E7710c838347Ae178B4a",
+        "xoxb-17653672481-19874698323-" + "pdFZKVeTuE8sk7oOcBrzbqgy",
+        "AIza" + "SyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQe",
+        "sk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
+        "SG.ngeVfQFYQlKU0ufo8x5d1A." + "TwL2iGABf9DHoTf-09kqeF8tAmbihYzrnopKc-1s5cr",
+        "sk-proj-your-api-key-goes-in-here-1234",
+        "ghp_EXAMPLEtokenEXAMPLEtokenEXAMPLEtoken",
+    ],
+)
+def test_an_example_of_the_vendors_documents_is_no_secret(key):
+    diff = f"diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -0,0 +1 @@\n+key = '{key}'\n".encode()
+    assert scan([diff]) == []
+
+
+def test_a_key_that_differs_from_an_example_in_one_sign_is_one():
+    for key in ("AKIAIOSFODNN7EXAMPLF", "gho_" + "16C7e42F292c6912E7710c838347Ae178B4b"):
+        diff = f"diff --git a/t.py b/t.py\n--- a/t.py\n+++ b/t.py\n@@ -0,0 +1 @@\n+key = '{key}'\n".encode()
+        assert len(scan([diff])) == 1

@@ -199,7 +199,6 @@ def test_without_a_commit_there_is_nothing_to_push(source, make_workspace):
         ("a.bin", f"\0\0{TOKEN}\0", "m", "GitHub token in a.bin"),
         ("a.py", "x\n", f"use {TOKEN}", "GitHub token"),
         (".github/workflows/ci.yml", "x\n", "m", ".github/workflows/ci.yml is guarded"),
-        ("sub/.git", "gitdir: /x\n", "m", "taken for a git directory"),
     ],
 )
 def test_what_may_not_be_published_stops_the_push(name, text, message, finding, source, make_workspace):
@@ -211,6 +210,40 @@ def test_what_may_not_be_published_stops_the_push(name, text, message, finding, 
     assert [found for found in caught.value.findings if finding in found]
     assert TOKEN not in str(caught.value)
     assert BRANCH not in source.git("branch")
+
+
+def test_what_no_push_takes_along_stops_none(source, make_workspace):
+    """A repository in an ignored folder or in the tree, and the examples that vendors print."""
+    source.write(".gitignore", "vendor/\n")
+    source.commit()
+    workspace = make_workspace(source)
+    for name in ("vendor/dep", "sub"):
+        sh("git", "init", "-q", str(workspace.tree / name), cwd=source.path)
+    made = change(
+        workspace, "tests/test_aws.py", "key = 'AKIAIOSFODNN7EXAMPLE'; 'wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY'\n"
+    )
+    assert publisher(workspace).push() == made
+
+
+def test_a_file_that_the_host_does_not_take_is_named_before_the_push(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace, "data/big.bin", "x" * 3_000_001)
+    change(workspace, "data/big.bin", "x")  # a push takes every commit along
+    change(workspace, "data/fits.bin", "y" * 2_999_999)
+    small = publisher(workspace)
+    small.largest = 3_000_000
+    with pytest.raises(PolicyViolation) as caught:
+        small.push()
+    assert [found.partition(":")[0] for found in caught.value.findings] == [
+        "data/big.bin has 2.9 MiB, and the host takes files up to 2.9 MiB"
+    ]
+    assert BRANCH not in source.git("branch")
+    reopened = make_workspace(source)
+    change(reopened, "other.txt")
+    again = publisher(reopened)
+    again.largest = 3_000_000
+    again.push()
+    assert reopened.changed_paths() == ["data/big.bin", "data/fits.bin", "other.txt"]
 
 
 def test_a_secret_that_the_next_commit_removes_stops_the_push(source, make_workspace):
