@@ -30,11 +30,13 @@ from agent.errors import (
     MakimonoError,
     ModelError,
     ModelNotFound,
+    ModelStalled,
     RequestRefused,
 )
 from agent.llm import parameters, urls, wording
 from agent.llm.base import Check
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
+from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.ids import SHORT, form_of, with_ids
 from agent.llm.retry import insist
 from agent.llm.send_back import SendBack
@@ -369,6 +371,8 @@ class ChatClient(ABC):
         self.judge(answer, None)
         if answer.finish_reason == "length":
             raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
+        if answer.finish_reason not in ("stop", "tool_calls"):
+            raise AnswerUnreadable(f"{self.who}: the summary ended for {answer.finish_reason}; it is not used")
         if answer.calls or not answer.text.strip():
             raise AnswerUnreadable(
                 f"{self.who}: the summary is {'a call' if answer.calls else 'empty'}; it is not used"
@@ -464,7 +468,22 @@ class ChatClient(ABC):
                     f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
                 ) from error
             stream.rest()
-            return draft
+        return self._ended(draft)
+
+    def _ended(self, draft: Draft) -> Draft:
+        """The answer with our word for why it ended; one that is not known stays as it is, and is no good end."""
+        reason = draft.finish
+        draft.finish = self.dialect.stop(reason) or reason
+        error: ModelError
+        if draft.finish == "error":
+            error = ModelStalled(f"{self.who} broke the answer off ({reason}); nothing of it was used")
+            error.tries = STALLED_TRIES
+            raise error
+        if draft.finish == "resample":
+            error = AnswerUnreadable(f"{self.who}: the model wrote a call that its server cannot read ({reason})")
+            error.tries = RESAMPLE_TRIES
+            raise error
+        return draft
 
     @property
     def transport(self) -> Transport:

@@ -93,6 +93,23 @@ class Draft:
         if isinstance(text, str):
             self.reasoning.append(text)
 
+    def end(self, reason: Any) -> None:
+        """Take in why the answer ended, as the server says it; null and the word for it say nothing."""
+        if reason is None or reason == "":
+            return
+        if not isinstance(reason, str):
+            raise TypeError(f"the reason of the end is {type(reason).__name__}")
+        if reason.strip().lower() not in ("", "null", "none"):
+            self.finish = reason
+
+    def ends_well(self) -> bool:
+        """Whether what came is an answer where the server says that this is all, but not why: its text, or calls whose
+        arguments can be read.  Sets the reason then."""
+        calls = [finished(draft, ()) for draft in self.calls]
+        if (calls and not any("invalid" in call for call in calls)) or (not calls and "".join(self.text).strip()):
+            self.finish = "tool_calls" if calls else "stop"
+        return bool(self.finish)
+
     def keep(self, fields: Mapping[str, Any]) -> None:
         """Take in fields of the message that only the server understands."""
         merge(self.fields, fields)

@@ -1,31 +1,112 @@
-"""Server-sent events: lines → (event, data).  Comments and unknown fields are skipped (WHATWG, section 9.2)."""
+"""Server-sent events (WHATWG, section 9.2) as servers of models write them: lines → (event name, JSON value).
+
+Comments, `id`, `retry`, unknown fields, events without data and heartbeats are skipped.  A `data` line that is JSON by
+itself is an event, whether or not an empty line follows; one that is not goes on in the next.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.errors import AnswerUnreadable
+from agent.llm.faults import RESAMPLE_TRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+DONE = object()
+"""The value of `[DONE]`: the server has said all of it."""
+BEGINS = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:(?:data|event|id|retry)[ \t]*(?::|\Z)|:)")
+HEARTBEAT = re.compile(r"(?i)ping|pong|heart-?beat|keep-?alive")
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+MARK = b"\xef\xbb\xbf"
 
-def events(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Each event as its name ("" when none was given) and its data; an event without data is skipped.
 
-    An event that the end of the stream cuts off (no empty line after it) is still given: servers leave the last empty
-    line out.
-    """
+def is_stream(first: bytes, kind: str = "") -> bool:
+    """Whether an answer whose first line this is comes as events; `kind` is its content type."""
+    named = kind.startswith("text/event-stream") and not first.lstrip().startswith((b"{", b"[", b"<"))
+    return named or BEGINS.match(first) is not None
+
+
+def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
+    """Each event as its name ("" when none was given) and its value: what its JSON says, DONE, or for an event named
+    `error` its text.  AnswerUnreadable, tried again a few times, for data that is not JSON."""
     name, data = "", list[bytes]()
-    for line in lines:
+    for line in _lines(lines):
         if not line:
             if data:
-                yield name, b"\n".join(data)
+                yield from _broken(name, b"\n".join(data), who)
             name, data = "", []
             continue
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
-        if field == b"data":
-            data.append(value)
-        elif field == b"event":
+        if field == b"event":
             name = value.decode("utf-8", "replace").strip()
+        elif field == b"data" and (data or value.strip()):
+            data.append(value)
+            if (found := _parsed(data)) is not None:
+                if not HEARTBEAT.fullmatch(name):
+                    yield name, found[0]
+                name, data = "", []
+        elif line.startswith(b"{") and (found := _parsed([line])) is not None:  # an error outside of the events
+            yield name, found[0]
     if data:
-        yield name, b"\n".join(data)
+        yield from _broken(name, b"\n".join(data), who)
+
+
+def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Without the mark at the beginning; a lone CR ends a line too."""
+    first = True
+    for line in lines:
+        whole = line.removeprefix(MARK) if first else line
+        first = False
+        if b"\r" in whole:
+            yield from whole.split(b"\r")
+        else:
+            yield whole
+
+
+def _parsed(data: list[bytes]) -> list[Any] | None:
+    """The value in a list, None when it is not whole yet."""
+    whole = data[0] if len(data) == 1 else b"\n".join(data)
+    if whole.strip() == b"[DONE]":
+        return [DONE]
+    if len(data) > 1 and not data[-1].rstrip().endswith((b"}", b"]")):
+        return None
+    try:
+        return [parse(whole)]
+    except json.JSONDecodeError:
+        return None
+
+
+def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
+    """An event whose data is not JSON."""
+    text = data.decode("utf-8", "replace")
+    if name == "error":
+        yield name, text
+    elif not HEARTBEAT.fullmatch(name or text.strip()):
+        load(data, who)
+
+
+def load(data: bytes, who: str) -> Any:
+    """Parse one event or line; AnswerUnreadable, tried again a few times, when it is broken."""
+    try:
+        return parse(data)
+    except json.JSONDecodeError as error:
+        broken = AnswerUnreadable(f"{who} sent a line that is not JSON: {data[:200].decode('utf-8', 'replace')!r}")
+        broken.tries = RESAMPLE_TRIES
+        raise broken from error
+
+
+def parse(data: bytes) -> Any:
+    """JSON, also with half of a surrogate pair in it: some servers cut an emoji in two.  json.JSONDecodeError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if HALF.search(data):
+            return json.loads(data)
+        raise

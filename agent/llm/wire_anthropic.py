@@ -15,9 +15,9 @@ from agent.llm.faults import fault
 from agent.llm.fields import merge
 from agent.llm.ids import ANTHROPIC, translated
 from agent.llm.said import hear, read
-from agent.llm.streams import events
+from agent.llm.streams import DONE, events, is_stream
 from agent.llm.tidy import GO_ON, arguments_of, parsed
-from agent.llm.wire_openai import cut, load
+from agent.llm.wire_openai import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,16 +30,6 @@ CACHE = {"type": "ephemeral"}
 BLOCKS = "thinking_blocks"
 """The field of a message of the view with the blocks of an answer that only the server understands, in the order of all
 its blocks; text and calls, which the message has, are only named."""
-
-FINISH = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "pause_turn": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "refusal": "content_filter",
-}
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json]) -> bytes:
@@ -144,7 +134,7 @@ def read_answer(stream: Stream, who: str) -> Draft:
     """The whole answer, streamed or not."""
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
-    if not first.startswith((b"event:", b"data:", b":")):
+    if not is_stream(first, stream.headers.get("content-type", "")):
         return _whole(b"\n".join([first, *lines]), stream, who)
     draft, usage, done = Draft(), dict[str, int](), False
     layout: dict[Any, Json] = {}
@@ -153,8 +143,9 @@ def read_answer(stream: Stream, who: str) -> Draft:
         yield first
         yield from lines
 
-    for event, data in events(all_lines()):
-        record = load(data, who)
+    for event, record in events(all_lines(), who):
+        if record is DONE or (not record and event != "error"):
+            continue  # what a gateway adds
         known = isinstance(record, dict) and not record.get("error")  # a proxy's error may lack event and type
         kind = record.get("type", event) if known else "error"
         if kind == "error":
@@ -163,7 +154,7 @@ def read_answer(stream: Stream, who: str) -> Draft:
             done = True
             break
         _take(draft, layout, usage, kind, record)
-    if not done or not draft.finish:
+    if not done or not (draft.finish or draft.ends_well()):
         raise cut(who)
     draft.usage = usage_of(usage)
     _lay_out(draft, layout)
@@ -188,8 +179,7 @@ def _take(draft: Draft, layout: dict[Any, Json], usage: dict[str, int], kind: st
     elif kind == "content_block_delta":
         _delta(draft, layout.get(record.get("index")), record.get("index"), record.get("delta") or {})
     elif kind == "message_delta":
-        reason = (record.get("delta") or {}).get("stop_reason")
-        draft.finish = FINISH.get(reason, str(reason)) if reason else draft.finish
+        draft.end((record.get("delta") or {}).get("stop_reason"))
         _count(usage, record.get("usage"))
 
 
@@ -249,8 +239,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
     for index, block in enumerate(record.get("content") or ()):
         _block(draft, layout, index, block, streamed=False)
     _lay_out(draft, layout)
-    reason = record.get("stop_reason")
-    draft.finish = FINISH.get(str(reason), str(reason or "stop"))
+    draft.end(record.get("stop_reason") or "end_turn")
     draft.usage = usage_of(record.get("usage") or {})
     return draft
 

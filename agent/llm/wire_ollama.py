@@ -15,8 +15,9 @@ from agent.llm.draft import Draft, counted
 from agent.llm.faults import RESAMPLE_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import lines
+from agent.llm.streams import parse
 from agent.llm.tidy import arguments_of, tidied
-from agent.llm.wire_openai import cut, own_fields, parse
+from agent.llm.wire_openai import cut, own_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,5 +133,5 @@ def _take(draft: Draft, record: Json) -> None:
         own = own_fields(call, function)
         draft.fragment(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
     if record.get("done"):
-        draft.finish = str(record.get("done_reason") or "stop")
+        draft.end(record.get("done_reason") or "stop")
         draft.usage = counted(*(record.get(key) for key in COUNTS))

@@ -6,24 +6,23 @@ Used by the OpenAI, LM Studio and replay clients.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.errors import AnswerUnreadable, ConfigError, HistoryRefused, ModelStalled
+from agent.errors import ConfigError, HistoryRefused, ModelStalled
 from agent.llm.draft import Draft, counted
-from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES, fault
+from agent.llm.faults import STALLED_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import sized
+from agent.llm.streams import DONE, events, is_stream
 from agent.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.llm.spans import Shape
@@ -37,11 +36,8 @@ KNOWN = frozenset(
 """Fields of a message that are read here, or are never sent back.  Any other is kept for its server."""
 KNOWN_OF_CALL = frozenset(("id", "type", "index", "function"))
 KNOWN_OF_FUNCTION = frozenset(("name", "arguments", "index"))
-BROKEN_OFF = frozenset(("error", "abort"))
-"""Reasons of an answer that its server did not bring to an end (OpenRouter, vLLM): half an answer."""
 BLOCK = 1 << 17  # bytes; a MiB falls out of the cache between reading and writing it, and is new memory each time
 NEWLINE, COMMA = b"\n,"
-HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
@@ -136,45 +132,11 @@ def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
 def read_answer(stream: Stream, who: str) -> Draft:
     """The whole answer, streamed or not.  Raises the error that the stream carries, ModelStalled when it was cut,
     AnswerUnreadable when there is no answer in it."""
-    lines = (line for line in stream.lines() if line.strip())
-    first = next(lines, b"")
-    if first.startswith((b"data:", b"event:", b":", b"id:", b"retry:")):
-        # Events need their empty lines; each server writes one event a line, so data lines are taken one by one.
+    lines = stream.lines()
+    first = next((line for line in lines if line.strip()), b"")
+    if is_stream(first, stream.headers.get("content-type", "")):
         return _streamed(chain([first], lines), who)
-    body = b"\n".join(chain([first], lines))
-    return _whole(body, stream, who)
-
-
-def one_by_one(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Events of servers that write one `data:` line each, whether or not an empty line follows: (name, data)."""
-    name = ""
-    for line in lines:
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            yield name, value.removeprefix(b" ")
-            name = ""
-        elif field == b"event":
-            name = value.decode("utf-8", "replace").strip()
-
-
-def load(data: bytes, who: str) -> Any:
-    """Parse one event or line; AnswerUnreadable, tried again a few times, when it is broken."""
-    try:
-        return parse(data)
-    except json.JSONDecodeError as error:
-        broken = AnswerUnreadable(f"{who} sent a line that is not JSON: {data[:200].decode('utf-8', 'replace')!r}")
-        broken.tries = RESAMPLE_TRIES
-        raise broken from error
-
-
-def parse(data: bytes) -> Any:
-    """JSON, also with half of a surrogate pair in it: some servers cut an emoji in two.  json.JSONDecodeError."""
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        if HALF.search(data):
-            return json.loads(data)
-        raise
+    return _whole(b"\n".join(chain([first], lines)), stream, who)
 
 
 def cut(who: str) -> ModelStalled:
@@ -185,15 +147,17 @@ def cut(who: str) -> ModelStalled:
 
 
 def _streamed(lines: Iterable[bytes], who: str) -> Draft:
-    draft = Draft()
-    for event, data in one_by_one(lines):
-        if data.strip() == b"[DONE]":
+    draft, done = Draft(), False
+    for event, chunk in events(lines, who):
+        if chunk is DONE:
+            done = True
             break
-        chunk = load(data, who)
+        if not chunk and event != "error":
+            continue  # null and the like, to keep the connection
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
             raise fault(read(None, chunk), who)
         _take(draft, chunk)
-    if not draft.finish or draft.finish in BROKEN_OFF:
+    if not (draft.finish or (done and draft.ends_well())):
         raise cut(who)
     return draft
 
@@ -204,7 +168,7 @@ def _take(draft: Draft, chunk: Mapping[str, Any]) -> None:
     for choice in chunk.get("choices") or ():
         if choice.get("index") in (None, 0):
             take_message(draft, choice.get("delta") or choice.get("message") or {})
-            draft.finish = str(choice.get("finish_reason") or draft.finish)
+            draft.end(choice.get("finish_reason"))
 
 
 def take_message(draft: Draft, message: Mapping[str, Any]) -> None:
@@ -234,7 +198,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
     if isinstance(record, dict) and record.get("choices") and not record.get("error"):
         draft = Draft()
         _take(draft, record)
-        if draft.finish and draft.finish not in BROKEN_OFF:
+        if draft.finish or draft.ends_well():
             return draft
         raise cut(who)
     raise fault(hear(stream.status, body, stream.headers), who)

@@ -70,6 +70,7 @@ def test_every_row_holds_what_a_client_can_use(dialect):
         "tool_calls",
         "content_filter",
         "error",
+        "resample",
     }
     assert dialect.stop("a reason of next year") == ""
 

@@ -270,7 +270,6 @@ def test_the_empty_shape_is_tidy():
 
 
 def test_events_are_read_as_the_standard_says():
-    stream = b": comment\nevent: a\ndata: 1\ndata:2\n\ndata: 3\nid: 9\nretry: 1\n\n\nevent: lost\n\ndata: last".split(
-        b"\n"
-    )
-    assert list(events(stream)) == [("a", b"1\n2"), ("", b"3"), ("", b"last")]
+    stream = [b": comment", b"event: a", b"data: [1,", b"data:2]", b"", b"data: 3", b"id: 9", b"retry: 1", b"", b""]
+    stream += [b"event: lost", b"", b'data: "last"']
+    assert list(events(stream, "x")) == [("a", [1, 2]), ("", 3), ("", "last")]
