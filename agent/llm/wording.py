@@ -222,6 +222,7 @@ HISTORY = _any(
         r"insufficient tool messages following",
         r"message\[\d+\]\.role",
         r"duplicate value for 'tool_call_id'",
+        r"call id was .{1,5000} but must be",  # Mistral, and vLLM with its tokenizer under 500: vllm-project/vllm#18412
         r"tool_use.{0,40}ids? (?:must be unique|were found without)",
         r"unexpected `?tool_use_id`?",
         r"additional properties are not allowed",
