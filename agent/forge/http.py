@@ -4,20 +4,25 @@ session that stays on its host.  The wires of the forges and their requesters us
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import RemoteDisconnected
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 import requests
 from urllib3.exceptions import NewConnectionError
 
 from agent import clock
-from agent.errors import AnswerOdd
+from agent.config.environment import network_environment
+from agent.config.proxies import proxy
+from agent.errors import AnswerOdd, ConfigError
 from agent.reasons import innermost, is_no_tls, is_untrusted, reason, tls_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from agent.config.proxies import Proxy
 
 _LASTING = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects)
 
@@ -26,12 +31,42 @@ class Moved(requests.exceptions.RequestException):
     """The host sends us to another one, with which nothing is spoken; the message says what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class By:
+    """An argument of an error: the proxy by way of which it was asked."""
+
+    proxy: Proxy
+
+
 class OneHost(requests.Session):
     """Follows redirects on its host only, with Moved for any other, and asks no ~/.netrc."""
 
     def __init__(self) -> None:
         super().__init__()
         self.auth = _as_it_is  # with none, requests would put .netrc over our token
+        self.proxy: Proxy | None = None
+
+    def merge_environment_settings(self, url: Any, *given: Any) -> Any:
+        """With the proxy that the environment names, once it is known to be one."""
+        found = super().merge_environment_settings(url, *given)
+        scheme = str(url).partition(":")[0]
+        chosen = requests.utils.select_proxy(str(url), found["proxies"])
+        try:
+            self.proxy = proxy(chosen, scheme, network_environment()) if chosen else None
+        except ConfigError as error:
+            raise requests.exceptions.InvalidProxyURL(str(error)) from error
+        if self.proxy is not None:
+            found["proxies"] = {scheme: self.proxy.address}
+        return found
+
+    def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
+        """An error names the proxy that was in the way."""
+        try:
+            return super().send(request, **more)
+        except requests.exceptions.ConnectionError as error:
+            if self.proxy is not None and not isinstance(error, Moved):
+                error.args = (*error.args, By(self.proxy))
+            raise
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Called for each redirect.  requests would take off `Authorization`, leave `PRIVATE-TOKEN`, and go."""
@@ -85,6 +120,10 @@ def why(error: BaseException) -> str:
     """What kept a request from being answered, for a person."""
     if isinstance(error, Moved):
         return str(error)
+    if isinstance(error, requests.exceptions.InvalidProxyURL):
+        return str(error)
+    if by := next((one for one in error.args if isinstance(one, By)), None):
+        return f"no connection by way of {by.proxy.words} ({reason(error)}); {by.proxy.advice}"
     if is_untrusted(error):
         return f"{tls_reason(error)}; set ca_file to the host's own CA"
     if isinstance(error, requests.exceptions.SSLError):

@@ -23,6 +23,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from agent import clock, reasons, step
+from agent.config.environment import network_environment
+from agent.config.proxies import proxy
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnreachable
 from agent.llm.base import Interrupted
 from agent.llm.faults import STALLED_TRIES, TRANSIENT_TRIES, fault
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
+    from agent.config.proxies import Proxy
     from agent.values import Control, Outcome
 
 DIRECT: Any = {"http": None, "https": None, "all": None}  # for `requests`: no proxy, whatever the environment says
@@ -126,6 +129,7 @@ class Adapter(HTTPAdapter):
             ConnectionCls = Secure
 
         self.pools = {"http": PlainPool, "https": SecurePool}
+        self.plain, self.secure = Plain, Secure
         self.found: dict[str | None, Any] = {}
         super().__init__(pool_connections=2, pool_maxsize=2)
 
@@ -135,8 +139,20 @@ class Adapter(HTTPAdapter):
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
         manager = super().proxy_manager_for(*args, **{"blocksize": SEND, **kwargs})
-        manager.pool_classes_by_scheme = self.pools
+        is_socks = type(manager).__name__ == "SOCKSProxyManager"
+        manager.pool_classes_by_scheme = self.socks_pools() if is_socks else self.pools
         return manager
+
+    def socks_pools(self) -> dict[str, Any]:
+        """Pools whose connections go through a SOCKS proxy and tell their sockets too."""
+        from urllib3.contrib.socks import SOCKSConnection, SOCKSHTTPSConnection
+
+        plain = type("PlainSocks", (self.plain, SOCKSConnection), {})
+        secure = type("SecureSocks", (self.secure, SOCKSHTTPSConnection), {})
+        return {
+            "http": type("PlainSocksPool", (HTTPConnectionPool,), {"ConnectionCls": plain}),
+            "https": type("SecureSocksPool", (HTTPSConnectionPool,), {"ConnectionCls": secure}),
+        }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
         """The pool of an address, looked up once."""
@@ -214,6 +230,8 @@ class Transport:
         self.heard: set[str] = set()  # names of headers of answers, lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
         self._around: dict[Any, Mapping[str, Any]] = {}
+        self.proxy: Proxy | None = None  # in the way of the address that was asked last
+        self._proxies: dict[Any, Proxy | None] = {}
 
     def close(self) -> None:
         self.session.close()
@@ -272,7 +290,14 @@ class Transport:
         """Proxies and certificates; the environment is asked for them once for each address, not at each request."""
         if url not in self._around:
             proxies = DIRECT if is_loopback(str(url)) else {}
-            self._around[url] = self.session.merge_environment_settings(url, proxies, True, None, None)
+            found: dict[str, Any] = dict(self.session.merge_environment_settings(url, proxies, True, None, None))
+            scheme = str(url).partition(":")[0]
+            chosen = requests.utils.select_proxy(str(url), found["proxies"])
+            self._proxies[url] = proxy(chosen, scheme, network_environment()) if chosen else None
+            if (used := self._proxies[url]) is not None:
+                found["proxies"] = {scheme: used.address}
+            self._around[url] = found
+        self.proxy = self._proxies[url]
         return self._around[url]
 
     @contextmanager
@@ -289,6 +314,11 @@ class Transport:
     def _failure(self, error: Exception) -> ModelUnreachable | ModelStalled:
         words = reasons.reason(error)
         failure: ModelUnreachable | ModelStalled
+        if self.proxy is not None and isinstance(error, requests.exceptions.ConnectionError):
+            way = f"{self.who} cannot be reached by way of {self.proxy.words}: {words}"
+            failure = ModelUnreachable(f"{way}; {self.proxy.advice}")
+            failure.tries = TRANSIENT_TRIES
+            return failure
         if isinstance(error, requests.exceptions.SSLError | urllib3.exceptions.SSLError):
             return ModelUnreachable(
                 f"{self.who}: TLS failed: {reasons.tls_reason(error)}; check base_url and certificates"

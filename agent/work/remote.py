@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from agent import filetree, gitcmd, proc
+from agent.config.proxies import in_the_way
 from agent.errors import GitError, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
 from agent.work import refusals
 
@@ -187,8 +188,10 @@ class Remote:
             )
         settled = _ANSWERED.search(error.stderr) or re.search(refusals.TOO_LARGE, error.stderr)
         if self.path is None and _AWAY.search(f"{error}") and not settled:
+            way = in_the_way(self.url, self._env)
+            words = f"{self.url} cannot be reached{f' by way of {way.words}' if way else ''}: {error}"
             return RemoteAway(
-                f"{self.url} cannot be reached: {error}", returncode=error.returncode, stderr=error.stderr
+                f"{words}; {way.advice}" if way else words, returncode=error.returncode, stderr=error.stderr
             )
         return error
 

@@ -351,3 +351,19 @@ def test_the_dialect_what_was_learnt_and_what_the_model_lacks_are_told(home):
     assert "llm.<provider>.tool_calls" in found["tool calls"].advice
     assert found["window"].state == OK
     assert "window 16,384 tokens: loaded by the server" in found["window"].found
+
+
+@pytest.mark.parametrize("source", ["github", "gitlab"])
+@pytest.mark.parametrize(
+    ("proxy", "why"), [("http://me:geheim77@127.0.0.1:9", "refused"), ("ftp://proxy:1", "socks5h")]
+)
+def test_a_proxy_before_a_forge_is_named(home, monkeypatch, source, proxy, why):
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    section = f"{{base_url: 'https://forge.far.example', token: t-{'x' * 20}, projects: [a/b]}}"
+    configure(home, task_sources=f"[{source}]", **{source: section})
+    with clock.use(clock.FakeClock()):
+        found = look(home)[source]
+    assert found.state == FAIL
+    assert "HTTPS_PROXY" in found.found
+    assert why in found.found
+    assert "geheim77" not in found.found
