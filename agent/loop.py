@@ -189,7 +189,8 @@ class Loop:
     def call(self, call: Json) -> ToolResult:
         """Run one call; record it, then append its result."""
         if "invalid" in call:  # `values.Answer`: the arguments were no JSON object
-            return self.refuse(call, render("invalid", name=call["name"], found=call["invalid"]))
+            answer = call.get("answer") or render("invalid", name=call["name"], found=call["invalid"])
+            return self.refuse(call, answer)
         self.events.emit("tool_started", tool=call["name"])
         result = self.tools.run(call["name"], call["arguments"])
         return self.record({**call, "arguments": self.tools.mended(call["name"], call["arguments"])}, result)

@@ -253,6 +253,7 @@ class Messages(Protocol):
         usage: Usage | None = None,
         finish_reason: str | None = None,
         provider_fields: Mapping[str, Any] | None = None,
+        form: str | None = None,
     ) -> int:
         """Append; returns `seq`.  `provider_fields`: what only the answering server understands, where it gave some."""
         ...

@@ -13,6 +13,7 @@ from agent.config.base import DIALECTS, PROVIDERS, Section
 from agent.config.kinds import Header, Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
 from agent.errors import ConfigError
 
+TOOL_CALLS = ("auto", "native", "text")
 SILENCE = "Seconds without a byte after which a call is given up."
 SLOW_START = 600
 """Seconds of silence of a server on one's own machine: it says nothing while it loads the model (Ollama itself waits
@@ -56,6 +57,11 @@ class Provider(Section):
         default=None,
         description="What kind of server it is, where the program does not recognise it; empty: by its address and by"
         " what it says of itself (docs/wire.md).",
+    )
+    tool_calls: Annotated[Text, OneOf(TOOL_CALLS)] = Field(
+        default="auto",
+        description="How the model calls tools. native: by the server's tool calls. text: in its text, for models"
+        " without. auto: native, and text once the server says that it has none.",
     )
     timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
     idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)

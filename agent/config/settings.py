@@ -48,6 +48,7 @@ class ProviderSettings:
     api_key_header: str = ""
     headers: Mapping[str, SecretStr] = dataclasses.field(default_factory=dict)
     dialect: str = ""
+    tool_calls: str = "auto"
     price: models.Price | None = None
     messages: Path | None = None
 
@@ -206,6 +207,7 @@ class Settings(Section):
             api_key_header=section.api_key_header or "",
             headers=section.headers,
             dialect=section.dialect or "",
+            tool_calls=section.tool_calls,
             price=section.price,
         )
 

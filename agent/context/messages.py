@@ -111,6 +111,7 @@ class MessageStore:
         output: str | None = None,
         tool_seq: int | None = None,
         provider_fields: Mapping[str, Any] | None = None,
+        form: str | None = None,
     ) -> int:
         """Append a message; returns its `seq`.
 
@@ -119,7 +120,8 @@ class MessageStore:
         folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
         result can be read again.  An empty tool result reads "(no output)", an empty message "(empty message)"; an
         answer with neither text nor calls is recorded and stays out of the view.  `provider_fields` are what came with
-        an answer for its server alone (`provider_fields.to_keep`).
+        an answer for its server alone (`provider_fields.to_keep`).  `form` says of calls that they
+        came as text (`llm/text_mode.py`).
 
         ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
@@ -148,6 +150,8 @@ class MessageStore:
             if role != "assistant":
                 raise ValueError(f"a {role} message has no tool calls; only an assistant message has")
             record["tool_calls"] = calls_of(tool_calls, survey.ids.__contains__, seq)
+            if form is not None:
+                record["form"] = form
             for entry in record["tool_calls"]:
                 function = entry["function"]
                 function["arguments"] = self.redact(function["arguments"])

@@ -98,6 +98,8 @@ class Survey:
     kept_plain: int = 0  # estimated tokens of the same
     tool_seq: int = 0  # newest line of tools.jsonl that a result names
     origin: Origin | None = None  # the wire and model in force
+    form: str = ""  # how the newest answer with calls wrote them, "" for a server's own tool calls
+    forms: set[str] = field(default_factory=set)  # all of those that there were
     _kept_after: int = 0  # what was reported before them
     _kept_so_far: int = 0
 
@@ -126,6 +128,9 @@ class Survey:
         kind = record.get("kind")
         if role == "assistant":
             self._account(record, seq, kind)
+            if record.get("tool_calls"):
+                self.form = str(record.get("form") or "")
+                self.forms.add(self.form)
         if kind == "system" and (self.system is None or seq <= self.cut.at_seq):
             self.system, self.head = offset, 0
         elif kind == "task" and (self.task is None or seq <= self.cut.at_seq):

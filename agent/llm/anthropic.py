@@ -41,6 +41,13 @@ class AnthropicClient(ChatClient):
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""
+        if self.calling.in_text:
+            form = self.calling.form
+            system = f"{system}\n\n{form.prompt}".strip()
+            out.write(wire_anthropic.header(self.parameters(output), system, ()))
+            wire_anthropic.write_messages(out, spans, form.messages)
+            out.write(b"]}")
+            return
         out.write(wire_anthropic.header(self.parameters(output), system, self.offers()))
         wire_anthropic.write_messages(out, spans, self.outgoing(shape))
         out.write(b"]}")

@@ -24,6 +24,7 @@ from agent.config.base import PROVIDERS
 from agent.config.window import assumed_window, configured_window
 from agent.errors import (
     AnswerUnreadable,
+    CallUnreadable,
     ContextError,
     ContextOverflow,
     HistoryRefused,
@@ -35,12 +36,16 @@ from agent.errors import (
 )
 from agent.llm import parameters, urls, wording
 from agent.llm.base import Check
+from agent.llm.call_formats import whole_calls
+from agent.llm.calling import Calling
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.ids import SHORT, form_of, with_ids
 from agent.llm.retry import insist
 from agent.llm.send_back import SendBack
 from agent.llm.spans import Lines
+from agent.llm.text_mode import PER_CALL
+from agent.llm.tidy import parsed
 from agent.llm.transport import Transport
 from agent.store.text import dumps, fit
 from agent.values import Span, Usage
@@ -86,6 +91,7 @@ class ChatClient(ABC):
     default_url: ClassVar[str] = ""
     call: ClassVar[str] = "/chat/completions"  # what stands behind the base of an address
     learns: ClassVar[tuple[str, ...]] = (
+        "no_tools",
         "alternate",
         "most_output",
         "base",
@@ -127,9 +133,10 @@ class ChatClient(ABC):
         self.back = SendBack(self.keys.wire)  # which fields of earlier answers go back; learns too
         self.id_form = ""  # learnt: a pattern of the tool call ids that this server takes
         self.shape: Shape | None = None  # of the request that is under way, None for one outside the conversation
+        self.abilities: dict[str, bool] = {}  # "tools", "images": what the server says that the model can
+        self.calling = Calling(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
-        self.abilities: dict[str, bool] = {}  # "tools", "images": what the server says that the model can
         self._window: int | None = None  # what the server has loaded, once it was asked
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
@@ -191,6 +198,15 @@ class ChatClient(ABC):
         if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
             self.dialect = dialect
             self.recognised = "by what it says of itself"
+
+    @property
+    def no_tools(self) -> bool:
+        """Learnt: the server refuses tools for this model."""
+        return self.calling.refused
+
+    @no_tools.setter
+    def no_tools(self, value: bool) -> None:
+        self.calling.refused = value
 
     # --- what is learnt ---------------------------------------------------------------------------------------
 
@@ -256,6 +272,8 @@ class ChatClient(ABC):
     def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
         words = str(error).lower()
+        if self.calling.learn(error):
+            return True
         if error.status in NO_SUCH_PATH:
             return not self._is_about_the_model(error) and self.next_base()
         if isinstance(error, RequestRefused) and self._amend_parameters(error):
@@ -328,12 +346,14 @@ class ChatClient(ABC):
         answer = at_the_limit(answer, self.output(wanted))
         self.judge(answer, plan)
         self.back.accepted(shape)
+        answer, form = self.calling.read(answer)
         self.message_store.add_message(
             "assistant",
             answer.text,
             tool_calls=answer.calls or None,
             usage=answer.usage,
             finish_reason=answer.finish_reason,
+            form=form or None,
             **self.fields_of(answer),
         )
         self.last = answer
@@ -350,6 +370,15 @@ class ChatClient(ABC):
         whose = {"wire": self.keys.wire, "model": self.model, "server": urls.host(self.base_url)}
         own = {"message": answer.fields, "calls": answer.call_fields, "kept": kept}
         return {"provider_fields": whose | own}
+
+    def text_mode(self) -> tuple[str, int]:
+        """(what stands behind the system prompt for a model without tool calls, what a call costs beside its contents);
+        ("", 0) where the server's tool calls are used."""
+        return (self.calling.form.prompt, PER_CALL) if self.calling.in_text else ("", 0)
+
+    def in_text(self, spans: Sequence[Span]) -> Iterator[Json] | None:
+        """The messages of a request for a model without tool calls, None where the server's tool calls are used."""
+        return self.calling.form.messages(parsed(spans)) if self.calling.in_text else None
 
     def outgoing(self, shape: Shape) -> Change | None:
         """What is done to each message on its way out for this server; None when lines can be sent as they stand."""
@@ -373,10 +402,9 @@ class ChatClient(ABC):
             raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
         if answer.finish_reason not in ("stop", "tool_calls"):
             raise AnswerUnreadable(f"{self.who}: the summary ended for {answer.finish_reason}; it is not used")
-        if answer.calls or not answer.text.strip():
-            raise AnswerUnreadable(
-                f"{self.who}: the summary is {'a call' if answer.calls else 'empty'}; it is not used"
-            )
+        is_call = bool(answer.calls) or whole_calls(answer.text, self.calling.names) is not None
+        if is_call or not answer.text.strip():
+            raise AnswerUnreadable(f"{self.who}: the summary is {'a call' if is_call else 'empty'}; it is not used")
         return answer.text
 
     # --- one request ------------------------------------------------------------------------------------------
@@ -389,6 +417,7 @@ class ChatClient(ABC):
         started = clock.monotonic()
         while True:
             try:
+                self.calling.announce()
                 with self.request(write, keep=not summary) as path:
                     more = self.request_headers(summary=summary)
                     self.emit("request_sent", tokens=tokens, bytes=path.stat().st_size)
@@ -399,30 +428,31 @@ class ChatClient(ABC):
                         control=self.control,
                         events=self.events,
                     )
-                answer = draft.answer(taken, self.offered_names)
+                answer = draft.answer(taken, self.calling.names)
                 usage = (answer.usage or Usage()).to_dict()
                 seconds = round(clock.monotonic() - started, 3)
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
                 self._who_answered(answer.model)
+                self.calling.accepted(summary=summary)
                 self.remember()
                 return answer
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 before = self.facts()
-                if not (self.amend(error) or self.doubt()):
-                    self.emit("model_failed", code=error.code, error=str(error))
-                    raise
+                if not (self.amend(error) or (not summary and self.calling.try_text(error)) or self.doubt()):
+                    first = self.calling.give_up(error)
+                    self.emit("model_failed", code=first.code, error=str(first))
+                    raise first from (None if first is error else error)
                 changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
                 self.emit("model_adapted", learnt=changed, why=str(error))
+            except CallUnreadable as error:
+                if summary or not self.calling.distrust():
+                    self.emit("model_failed", code=error.code, error=str(error))
+                    raise
             except ContextOverflow:
                 raise  # the caller makes room
             except ModelError as error:
                 self.emit("model_failed", code=error.code, error=str(error))
                 raise
-
-    @cached_property
-    def offered_names(self) -> frozenset[str]:
-        """The names of the tools."""
-        return frozenset(str(tool.get("function", {}).get("name")) for tool in self.tools)
 
     def _who_answered(self, name: str) -> None:
         """Say it once when it was another model: a server with a single one loaded passes over the name it is given."""
@@ -603,7 +633,11 @@ class ChatClient(ABC):
             found = f"{self.who} answers, but has no model {self.model!r}; it has {shown}"
             return Check(False, f"{found}. Set {key} to one of them, or get it")
         window = self.loaded_window()
-        return Check(True, f"{self.describe()} answers{f', window {window} tokens' if window else ''}")
+        text = f"{self.describe()} answers{f', window {window} tokens' if window else ''}"
+        if self.abilities.get("tools") is False and self.keys.tool_calls != "text":
+            ways = {"auto": "tools are called in its text", "native": "set tool_calls to auto, or take another model"}
+            text += f"; it has no tool calls: {ways[self.keys.tool_calls]}"
+        return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
 
     def _models_or_none(self) -> list[str]:
         """The list, now that the right form of the address is known."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import orjson
+
 from agent.config.window import window_cap
 from agent.errors import ModelError
 from agent.llm import urls, windows, wire_ollama, wire_openai
@@ -82,6 +84,11 @@ class OllamaClient(ChatClient):
         return (*super().optional(), "truncate", "shift", "num_ctx", "num_predict")
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+        if (texts := self.in_text(spans)) is not None:
+            out.write(self.header(output, tools=False))
+            wire_openai.join(out, (orjson.dumps(message) for message in texts))
+            out.write(b"]}")
+            return
         out.write(self.header(output, tools=True))
         wire_openai.join(out, wire_ollama.messages(spans, shape, alternate=self.alternate, change=self.outgoing(shape)))
         out.write(b"]}")

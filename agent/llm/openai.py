@@ -84,6 +84,12 @@ class OpenAIClient(ChatClient):
 
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         """A request that only goes on from the last one, which `out` still holds, is written from there."""
+        if (texts := self.in_text(spans)) is not None:
+            self._written = None
+            out.write(wire_openai.header(self.parameters(output)))
+            wire_openai.join(out, (orjson.dumps(message) for message in texts))
+            out.write(b"]}")
+            return
         wire_openai.check_tools(self.tools)
         header = wire_openai.header(self.parameters(output), self.offered)
         before, self._written = self._written, None  # until all of it is written

@@ -16,6 +16,7 @@ from agent.errors import SetupFailed
 from agent.forge.login import login_of
 from agent.llm import make_client
 from agent.llm.base import Interrupted
+from agent.llm.text_mode import RECOVERED, TEXT
 from agent.loop import Loop
 from agent.prompts import render
 from agent.run import briefing, claims, groups, solo
@@ -47,7 +48,7 @@ from agent.work.publish import OWN, Publisher
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from agent.context import TaskContextManager
@@ -58,6 +59,20 @@ if TYPE_CHECKING:
 
 BRIEFED = 2
 """Messages of a task that was briefed: the system prompt and the briefing."""
+
+
+def spoken_calls(forms: Collection[str]) -> Iterator[str]:
+    """What a person should know of calls that came as text; `forms` are those of the conversation."""
+    if TEXT in forms:
+        yield (
+            "the model, or its server as it was started, has no tool calls: it called tools in its text. "
+            "Models that have them work better"
+        )
+    if RECOVERED in forms:
+        yield (
+            "the model's server left tool calls in the text, and they were run: its tool parser seems not to fit the "
+            "model (llama.cpp: `--jinja`, vLLM: `--tool-call-parser`)"
+        )
 
 
 class TaskRun:
@@ -406,7 +421,9 @@ class TaskRun:
             "estimated": totals.llm_calls > 0 and totals.prompt == 0,
             "provider": provider.name,
             "model": provider.model,
-            "reports": list(dict.fromkeys(self.reports)),
+            "reports": list(
+                dict.fromkeys([*self.reports, *spoken_calls(self.context.get_message_store().survey.forms)])
+            ),
             "mention": f"@{self.forge.names()[-1]}",
             **self.isolation,
         }

@@ -119,7 +119,9 @@ class ContextAssembler:
     `limits` may be replaced when an error has taught a smaller window.  `tools` are the schemas that are sent with
     every request.  `memory` gives long-term memories for the first briefing, one layer or several by name; `fence`
     makes them data of the run (`security.fence` with its marker).  `summary_store` tells whether a summary is in the
-    view.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the ratio is now.
+    view.  `text_mode` says what a model without tool calls is told of the tools, and the tokens that a call costs there
+    beside its contents.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the
+    ratio is now.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class ContextAssembler:
         config: ContextConfig | None = None,
         fence: Callable[[str], str] | None = None,
         events: Announce | None = None,
+        text_mode: Callable[[], tuple[str, int]] | None = None,
     ) -> None:
         self.message_store = message_store
         self.limits = limits
@@ -145,6 +148,8 @@ class ContextAssembler:
         self.config = config or ContextConfig()
         self.fence = fence or (lambda text: text)
         self.events = events
+        self.text_mode = text_mode or (lambda: ("", 0))
+        self.described = ("", 0)  # what a text mode says of the tools, and its tokens
         self.plain = plain(counter)
         self.view = View(message_store.get_current_context_file(), self.plain)
         self.tool_tokens = count_tools(self.plain, tools)
@@ -176,15 +181,26 @@ class ContextAssembler:
 
     def estimate(self) -> int:
         """The same by the counter alone, without any ratio."""
-        return self.view.read().tokens + self.fixed()
+        seen = self.view.read()
+        return seen.tokens + self._blocks(seen) + self.fixed()
 
     def scaled(self, tokens: int) -> int:
         """What a sum of the counter's own tokens comes to by what servers have reported so far."""
         return round(tokens * ratio_of(self.counter))
 
     def fixed(self) -> int:
-        """Tokens (without any ratio) of a request without any message: tools and the start of the answer."""
-        return self.tool_tokens + PRIMING
+        """Tokens (without any ratio) of a request without any message: tools, or what a text mode says of them, and the
+        start of the answer."""
+        text, _ = self.text_mode()
+        if not text:
+            return self.tool_tokens + PRIMING
+        if text != self.described[0]:
+            self.described = text, self.plain.count(text)
+        return self.described[1] + PRIMING
+
+    def _blocks(self, seen: Seen) -> int:
+        """Tokens that the calls of a text mode cost beside their contents."""
+        return self.text_mode()[1] * seen.calls
 
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.survey
@@ -200,7 +216,7 @@ class ContextAssembler:
         it is no measure (two servers behind one address, say), and a vocabulary knows better anyway.
         """
         account = self.message_store.survey
-        everything, known = seen.tokens + self.fixed(), 0
+        everything, known = seen.tokens + self._blocks(seen) + self.fixed(), 0
         head, kept = seen.head + seen.briefing + self.fixed(), account.kept_plain
         if account.head >= PART * self.scaled(head):
             known, everything = known + account.head, everything - head

@@ -51,6 +51,7 @@ class Seen:
     answered: bool = True
     last_role: str = ""
     users: int = 0
+    calls: int = 0
     open_calls: tuple[str, ...] = ()
     problem: str = ""
     identity: tuple[int, ...] = field(default=(), compare=False)
@@ -156,6 +157,7 @@ class View:
             answered=opening or plain,
             last_role=role,
             users=seen.users + (role == "user"),
+            calls=seen.calls + len(calls),
             open_calls=self._open(seen, message, calls),
             problem=seen.problem or problem,
         )

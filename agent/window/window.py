@@ -263,6 +263,7 @@ def make_window(
         config=ContextConfig.of(settings),
         fence=lambda text: fence(text, marker, source="memory"),
         events=events,
+        text_mode=getattr(client, "text_mode", None),
     )
     compressor = ContextCompressor(
         store,

@@ -78,6 +78,8 @@ SAMPLES = {
     "broken_off": {"reason": "content_filter"},
     "invalid": {"name": "read_file", "found": '{"path": "a'},
     "empty": {},
+    "text_tools": {"mark": "0a1b2c3d", "tools": [{"name": "read_file", "description": "Read.", "arguments": "{}"}]},
+    "malformed_call": {"why": "no JSON", "mark": "0a1b2c3d"},
     "gave_up": {"why": "repeating"},
     "answer": {"why": "ended", "order": "pause", "status": "completed", "mention": "@makimono", "uuid": UUID},
 }

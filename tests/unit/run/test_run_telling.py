@@ -131,6 +131,21 @@ def test_what_the_work_tree_reports_reaches_the_person(run):
     assert comments(one)[-1].count("- Note: submodules are not checked out: libs/x") == 1
 
 
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [("text", "has no tool calls: it called tools in its text"), ("recovered", "its tool parser seems not to fit the")],
+)
+def test_calls_that_came_as_text_are_told_once(run, form, words):
+    one = run()
+    store = one.context.get_message_store()
+    for number in range(2):
+        calls = [{"id": f"c{number}", "name": "read_file", "arguments": {}}]
+        store.add_message("assistant", None, tool_calls=calls, form=form)
+        store.add_message("tool", "x", tool_call_id=f"c{number}")
+    tell(one, Outcome(End.FINISHED, summary="Done."))
+    assert comments(one)[-1].count(words) == 1
+
+
 def test_without_publishing_nothing_is_said(run):
     one = run(publishing=False)
     tell(one, Outcome(End.FINISHED, summary="Done."))

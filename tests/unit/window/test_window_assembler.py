@@ -220,3 +220,25 @@ def test_planning_a_long_conversation_keeps_memory_flat(new_task):
     tracemalloc.stop()
     assert size > 800_000
     assert peak < 4_000_000
+
+
+def test_what_a_model_without_tool_calls_is_told_of_the_tools_counts_and_so_do_its_blocks(tmp_path):
+    """In place of the tools' schemas; when it begins in the middle of a task, from then on."""
+    from agent.config import settings_of
+    from agent.context import MessageStore
+    from agent.llm import make_client
+
+    settings = settings_of({"llm": {"provider": "openai", "openai": {"model": "phi4", "context_length": 8192}}})
+    store = MessageStore(tmp_path, settings)
+    tool = {"type": "function", "function": {"name": "read_file", "description": "Read. " * 40, "parameters": {}}}
+    client = make_client(settings, store, tmp_path, tools=[tool])
+    store.add_message("system", "You are careful.")
+    store.add_message("user", "Go.")
+    store.add_message("assistant", None, tool_calls=[{"id": "c", "name": "read_file", "arguments": {}}])
+    store.add_message("tool", "x", tool_call_id="c")
+    assembler = ContextAssembler(store, Limits.of(settings), store.counter, tools=[tool], text_mode=client.text_mode)
+    native, tools = assembler.estimate(), assembler.fixed()
+    client.calling.refused = True
+    assert assembler.fixed() == store.plain.count(client.calling.form.prompt) + 3
+    assert assembler.estimate() == native - tools + assembler.fixed() + client.text_mode()[1]
+    store.close()

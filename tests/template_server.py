@@ -1,0 +1,190 @@
+"""Servers of a model without tool calls.  They import nothing of this program.
+
+The model is SmolLM2: its chat template (`HuggingFaceTB/SmolLM2-1.7B-Instruct`, tokenizer_config.json) is rendered with
+jinja2, as llama.cpp and `transformers` do, and knows a role and a text for each message, nothing else.  Three servers
+are around it: Ollama's `/api/chat`, which refuses tools of a model whose template has none
+(ollama/ollama, server/images.go: "does not support tools"); llama.cpp, which says so in `/props`
+(`chat_template_caps`, ggml-org/llama.cpp, common/chat.cpp) and refuses tools without `--jinja`; and vLLM without
+`--enable-auto-tool-choice`.  Prompts are counted as rendered, and what is over the window is refused.
+
+`steps` are what the model says, in order: (text, [(name, arguments), …]) or a text as it stands.  It writes calls as the
+system prompt tells it to.
+"""
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from strict_server import tokens
+
+TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}"
+    "{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+ROLES = ("system", "user", "assistant")
+MARK = re.compile(r"<call-([0-9a-f]+)>")
+
+
+def render(messages):
+    """The prompt.  jinja2's errors for what the template cannot render: text and None cannot be added."""
+    environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
+    return environment.from_string(TEMPLATE).render(messages=messages, add_generation_prompt=True)
+
+
+def fault(messages):
+    """What this model was not trained for, "" for nothing: another role, another key, two of one side in a row."""
+    last = ""
+    for number, message in enumerate(messages):
+        if set(message) - {"role", "content"}:
+            return f"message {number} has {sorted(set(message) - {'role', 'content'})}"
+        if message["role"] not in ROLES or not isinstance(message["content"], str) or not message["content"]:
+            return f"message {number} is of role {message['role']!r} with {message['content']!r}"
+        if message["role"] == last or (message["role"] == "system" and number):
+            return f"message {number} is of {message['role']} behind {last}"
+        last = message["role"]
+    return "" if last == "user" else f"the last message is of {last}"
+
+
+class TemplateServer:
+    """`kind` is ollama, llamacpp or vllm; `refusals` what was refused, `requests` what the model answered."""
+
+    def __init__(self, kind, steps, *, window=100_000, hold=None, tells=True):
+        self.kind = kind
+        self.steps = steps
+        self.window = window
+        self.hold = hold  # number of the step at which the first request is held until `free`
+        self.tells = tells  # whether it says by itself that it has no tool calls
+        self.held, self.free = threading.Event(), threading.Event()
+        self.position = 0
+        self.refusals, self.requests, self.summaries, self.counts = [], [], [], []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                if self.path == "/props" and server.kind == "llamacpp":
+                    caps = {"supports_tools": False, "supports_tool_calls": False} if server.tells else {}
+                    n_ctx = {"default_generation_settings": {"n_ctx": server.window}}
+                    self.reply(200, n_ctx | {"chat_template": TEMPLATE, "chat_template_caps": caps})
+                elif self.path == "/v1/models" and server.kind != "ollama":
+                    owner = {"llamacpp": "llamacpp", "vllm": "vllm"}[server.kind]
+                    self.reply(200, {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": owner}]})
+                elif self.path == "/api/tags" and server.kind == "ollama":
+                    self.reply(200, {"models": [{"name": "m", "model": "m"}]})
+                else:
+                    self.reply(404, {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}})
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                if self.path == "/api/show" and server.kind == "ollama":
+                    can = {"capabilities": ["completion"]} if server.tells else {}
+                    self.reply(200, {"model_info": {"llama.context_length": server.window}, "template": TEMPLATE} | can)
+                elif self.path == ("/api/chat" if server.kind == "ollama" else "/v1/chat/completions"):
+                    server.answer(self, body)
+                else:
+                    self.reply(404, {"error": "no such path"})
+
+            def reply(self, status, body):
+                self.send(status, "application/json", json.dumps(body).encode())
+
+            def send(self, status, kind, data):
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.daemon_threads = True
+        self.http.block_on_close = False
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.http.server_address[1]}"
+
+    def close(self):
+        self.free.set()
+        self.http.shutdown()
+        self.http.server_close()
+
+    def refuse(self, handler, status, words):
+        self.refusals.append(words)
+        body = {"code": status, "message": words, "type": "server_error" if status == 500 else "invalid_request_error"}
+        handler.reply(status, {"error": words if self.kind == "ollama" else body})
+
+    def answer(self, handler, body):
+        messages = body["messages"]
+        if body.get("tools"):
+            status, words = {
+                "ollama": (400, "registry.ollama.ai/library/m does not support tools"),
+                "llamacpp": (500, "tools param requires --jinja flag"),
+                "vllm": (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+            }[self.kind]
+            self.refuse(handler, status, words)
+            return
+        if problem := fault(messages):
+            self.refuse(handler, 400, f"the template of this model cannot take it: {problem}")
+            return
+        prompt = tokens(render(messages))
+        wanted = body.get("max_tokens") or body.get("options", {}).get("num_predict") or 0
+        if prompt + wanted > self.window:
+            self.refuse(handler, 400, "the request exceeds the available context size, try increasing it")
+            return
+        self.counts.append(prompt)
+        if messages[0]["role"] != "system":
+            self.summaries.append(messages[0]["content"])
+            self.stream(
+                handler, "Notes were read; the total must round the sum; calc.py is still to be changed.", prompt
+            )
+            return
+        self.requests.append(messages)
+        if self.position == self.hold and not self.held.is_set():
+            self.held.set()
+            self.free.wait(90)  # whoever asked is killed meanwhile; the same step is said again
+            return
+        step = self.steps[self.position]
+        self.position += 1
+        self.stream(handler, written(step, messages[0]["content"]), prompt)
+
+    def stream(self, handler, text, prompt):
+        pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
+        done = tokens(text) + 2
+        if self.kind == "ollama":
+            lines = [{"model": "m", "message": {"role": "assistant", "content": one}, "done": False} for one in pieces]
+            counts = {"prompt_eval_count": prompt, "eval_count": done, "done_reason": "stop"}
+            lines.append({"model": "m", "message": {"role": "assistant", "content": ""}, "done": True, **counts})
+            data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+            handler.send(200, "application/x-ndjson", data)
+            return
+        base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        chunks = [
+            {**base, "choices": [{"index": 0, "delta": {"content": one}, "finish_reason": None}]} for one in pieces
+        ]
+        chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        chunks.append({**base, "choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": done}})
+        data = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
+        handler.send(200, "text/event-stream", data)
+
+
+def written(step, system):
+    """A step as the model writes it when it does what the system prompt says; a text has MARK for the mark."""
+    mark = MARK.search(system)[1]
+    if isinstance(step, str):
+        return step.replace("MARK", mark)
+    text, calls = step
+    blocks = [
+        f"<call-{mark}>\n{json.dumps({'name': name, 'arguments': arguments})}\n</call-{mark}>"
+        for name, arguments in calls
+    ]
+    return "\n\n".join([text, *blocks]).strip()

@@ -1,0 +1,117 @@
+"""Calls that a server's parser left in the text: read by structure when the whole answer is calls, else left alone."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.llm.call_formats import whole_calls
+
+OFFERED = frozenset(("read_file", "edit_file", "finish"))
+CALL = ("read_file", {"path": "a.py"})
+JSON = json.dumps({"name": "read_file", "arguments": {"path": "a.py"}})
+
+# What models write, as their own templates and public reports have it.
+WHOLE = {
+    "Hermes, Qwen: ollama/ollama#11185": f"<tool_call>\n{JSON}\n</tool_call>",
+    "bare JSON: jonigl/mcp-client-for-ollama#61": JSON,
+    "in a fence": f"```json\n{JSON}\n```",
+    "pretty": json.dumps(json.loads(JSON), indent=2),
+    "Qwen3-Coder": "<tool_call>\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>\n</tool_call>",
+    "Qwen3-Coder, half": "<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>\n</tool_call>",
+    "Mistral": f"[TOOL_CALLS][{JSON}]",
+    "Mistral, newer": '[TOOL_CALLS]read_file[ARGS]{"path": "a.py"}',
+    "Llama 3.1": '<|python_tag|>{"name": "read_file", "parameters": {"path": "a.py"}}<|eom_id|>',
+    "Llama 3.1, own functions": '<function=read_file>{"path": "a.py"}</function>',
+    "Llama 4, LFM: ggml-org/llama.cpp#23838": "<|tool_call_start|>[read_file(path='a.py')]<|tool_call_end|>",
+    "DeepSeek R1": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>read_file\n"
+        '```json\n{"path": "a.py"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+    ),
+    "DeepSeek V3.1": (
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{"path": "a.py"}'
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    ),
+    "DeepSeek V3.2": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="read_file">\n<｜DSML｜parameter name="path" string="true">a.py'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"
+    ),
+    "Claude, MiniMax": (
+        '<minimax:tool_call>\n<invoke name="read_file">\n<parameter name="path">a.py</parameter>\n</invoke>\n'
+        "</minimax:tool_call>"
+    ),
+    "Kimi": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>"
+        '{"path": "a.py"}<|tool_call_end|><|tool_calls_section_end|>'
+    ),
+    "gpt-oss": '<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path":"a.py"}<|call|>',
+    "GLM": "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.py</arg_value>\n</tool_call>",
+    "Granite": f"<|tool_call|>[{JSON}]",
+    "Phi": f"functools[{JSON}]",
+    "OpenAI's own message": json.dumps(
+        {"tool_calls": [{"id": "1", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}]}
+    ),
+    "a form that nobody listed": f"<|begin_action|>{JSON}<|end_action|>",
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_that_is_nothing_but_a_call_is_read(name):
+    assert whole_calls(WHOLE[name], OFFERED) == [CALL]
+    assert whole_calls(f"\n {WHOLE[name]}\n\n", OFFERED) == [CALL]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_prose_around_it_or_a_tool_that_is_not_offered_makes_it_text(name):
+    text = WHOLE[name]
+    assert whole_calls(f"I will look: {text}", OFFERED) is None
+    assert whole_calls(f"{text}\nDone with that.", OFFERED) is None
+    assert whole_calls(text, {"edit_file"}) is None
+    assert whole_calls(text[: len(text) // 2], OFFERED) is None
+
+
+def test_several_calls_keep_their_order():
+    two = [("read_file", {"path": "b"}), ("finish", {"title": "t"})]
+    blocks = "\n".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in two)
+    assert whole_calls(blocks, OFFERED) == two
+    assert whole_calls(json.dumps([{"name": n, "arguments": a} for n, a in two]), OFFERED) == two
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "finish",
+        "read_file",
+        "<tool_call>finish</tool_call>",
+        '{"name": "finish"}',
+        '{"path": "a.py"}',
+        "[1, 2]",
+        "```python\nprint(1)\n```",
+        '```json\n{"a": 1}\n```',
+        '[read_file(path=open("/etc/passwd"))]',
+        '[read_file("a.py")]',
+        '{"name": "read_file", "arguments": "a.py"}',
+        "[" * 5000,
+        '{"a":' * 3000,
+    ],
+)
+def test_what_is_no_call_stays_text(text):
+    assert whole_calls(text, OFFERED) is None
+
+
+def test_line_ends_quotes_and_tags_inside_arguments_stay_as_they_are():
+    arguments = {"path": "a.html", "old_text": 'x = "<b>"\n\t</b>', "new_text": "</tool_call>\n```\n{"}
+    text = f"<tool_call>\n{json.dumps({'name': 'edit_file', 'arguments': arguments})}\n</tool_call>"
+    assert whole_calls(text, OFFERED) == [("edit_file", arguments)]
+    raw = '{"name": "edit_file", "arguments": {"new_text": "one\ntwo"}}'
+    assert whole_calls(raw, OFFERED) == [("edit_file", {"new_text": "one\ntwo"})]
+    code = "<function=edit_file>\n<parameter=new_text>\n  if a < b:\n    x()\n</parameter>\n</function>"
+    assert whole_calls(code, OFFERED) == [("edit_file", {"new_text": "  if a < b:\n    x()"})]
+
+
+@given(st.text(alphabet="<>|{}[]\"':,=/`\n abcread_filetool_call", max_size=80))
+@settings(max_examples=150, deadline=None)
+def test_no_text_raises(text):
+    whole_calls(text, OFFERED)
