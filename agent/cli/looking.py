@@ -57,7 +57,7 @@ def tasks(
         wiring = Wiring(state.looking)
         try:
             rows = wiring.ledger.list(status, limit)
-            waiting = sources.of_file(state.looking)
+            waiting = [*sources.of_file(state.looking), *warnings(state.looking)]
         finally:
             wiring.close()
     state.data([costed(state, row) for row in rows])
@@ -70,6 +70,14 @@ def tasks(
     for line in waiting:
         state.say(line)
     return 0
+
+
+def warnings(settings: Settings) -> list[str]:
+    """Why queued tasks are not started."""
+    from agent.run import holds, installed
+
+    old = installed.outdated(settings)
+    return [*([old] if old else []), *holds.lines(settings.base_dir)]
 
 
 def costed(state: State, row: Row) -> Row:

@@ -88,6 +88,7 @@ there is plain text, and nothing but the answer on standard output.
 | 0 | done; also a drain, and a task that waits for an answer |
 | 1 | a task failed, also one of several |
 | 2 | wrong usage or configuration, or no task with this uuid |
-| 3 | the surroundings: server, sandbox, disk; `doctor`: something has to be mended |
+| 3 | the surroundings: server, sandbox, disk; a task is back in the queue, whatever it waits for; `doctor`: \
+something has to be mended |
 | 130 | interrupted |
 """

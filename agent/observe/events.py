@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVENTS: dict[str, str] = {
     # the daemon
     "daemon_started": "The daemon runs (pid, role, base_dir, version).",
-    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue (signal).",
+    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue (signal, seconds to wait).",
     "daemon_stopped": "The daemon has ended (seconds).",
     "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
@@ -42,6 +42,12 @@ EVENTS: dict[str, str] = {
     "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
     "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
     "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",
+    "code_changed": "The program's files were replaced under this daemon, which starts nothing more (why, todo).",
+    "starts_held": (
+        "Different tasks failed alike: no more are started in this place until a try succeeds (place, code, tasks, "
+        "until)."
+    ),
+    "starts_go_on": "A try has succeeded; tasks of this place are started again (place).",
     "disk_free": "The disk can be written and has room again (free).",
     # a task's way
     "task_queued": "A task was put in the queue (uuid, task).",
@@ -120,6 +126,8 @@ LEVELS: dict[str, str] = {
     "disk_low": "warning",
     "disk_slow": "warning",
     "row_restored": "warning",
+    "code_changed": "error",
+    "starts_held": "warning",
     "row_settled": "warning",
     "folder_recreated": "warning",
     "source_missing": "warning",
@@ -153,7 +161,10 @@ LINES: dict[str, str] = {
 """Lines that a room logs by itself: nobody else hears of them."""
 
 MESSAGES: dict[str, str] = {
-    "daemon_stopping": "finishing the current turns; press Ctrl-C again to kill the workers; run again to go on",
+    "daemon_stopping": (
+        "waiting up to {seconds} s for answers of models that are under way; a second signal ends the workers at once; "
+        "run again to go on"
+    ),
     "task_started": "Task started: {uuid}",  # seed 002, 5.1
     "task_failed": "Task processing failed",  # seed 002, 11.1
 }

@@ -1,8 +1,9 @@
 """`main.py run`: poll, queue, one process per task, until told to stop.
 
-One daemon per base_dir, by flock.  SIGTERM, or the first SIGINT, drains: nothing new is started, running tasks end at
-their next turn and go back to the queue; those that have not after `scheduling.drain_seconds` are killed and put back.
-The second SIGINT kills them at once.  `once` polls, works everything off, exits.
+One daemon per base_dir, by flock.  The first SIGTERM or SIGINT drains: nothing new is started, running tasks end at
+their next turn and go back to the queue.  An answer of a model that is under way is waited for up to
+`scheduling.drain_seconds`; workers that have not ended GRACE later are killed and their rows put back.  The second
+signal kills them at once.  `once` polls, works everything off, exits.
 A `producer` only polls and queues, a `worker` only works off what is queued: many of both, on many hosts, may share one
 ledger.  With a broker, `courier.py` tells them of each other; `once` does without it.
 """
@@ -12,23 +13,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
 from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
+from agent.run.installed import RESTART, lock_of, record
 from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
 from agent.run.reconcile import reconcile
 from agent.run.supervisor import Supervisor
 from agent.run.wiring import Wiring
-from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
     from types import FrameType
 
     from agent.config import Settings
@@ -40,14 +40,10 @@ IDLE_TICK = 0.5
 """Seconds between two looks at the ledger while no worker runs; what the poller finds here is seen at once."""
 Role = Literal["both", "producer", "worker"]
 PATIENCE = 2
+GRACE = (5.0, 30.0)
+"""Seconds beyond `scheduling.drain_seconds` that a worker has to give its row back: as many again, within these."""
 SAID_AGAIN = 300.0
 """Seconds after which the same trouble is said again, should it last."""
-
-
-def lock_of(settings: Settings) -> Path:
-    """The lock of the one daemon of a base_dir; of one for each host where a shared ledger lets hosts share it."""
-    name = "daemon.lock" if settings.taskqueue.ledger == "sqlite" else f"daemon-{hostname()}.lock"
-    return settings.base_dir / name
 
 
 class Daemon:
@@ -64,6 +60,7 @@ class Daemon:
         self.wake = threading.Event()
         self.drain = False
         self.kill = False
+        self.signal = ""
         self.trouble: dict[tuple[str, str], float] = {}  # (part, what its round failed by) → when that was said
         self.worked: tuple[str, ...] = ()  # uuids of the tasks that had a worker of this daemon, at its end
 
@@ -99,6 +96,8 @@ class Daemon:
                 later.try_now(wiring.ledger)
             courier = None if once else self._courier()
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=self.role != "producer")
+            with suppress(DiskError):  # `doctor` cannot tell then whether this daemon is outdated
+                record(self.settings, supervisor.installed.code)
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             if courier is not None:
@@ -112,8 +111,9 @@ class Daemon:
         def heard(number: int, _frame: FrameType | None) -> None:
             # No `wake.set()`: it takes a lock that the interrupted thread, this one, may hold at this very instruction.
             # The next look is half a second away at most.
-            self.kill = self.kill or (self.drain and number == signal.SIGINT)
+            self.kill = self.kill or self.drain
             self.drain = True
+            self.signal = signal.Signals(number).name
 
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
@@ -188,8 +188,9 @@ class Daemon:
         failures = 0
         while True:
             if self.drain and deadline is None:
-                deadline = clock.monotonic() + self.settings.scheduling.drain_seconds
-                self.events.emit("daemon_stopping", signal="SIGTERM or SIGINT")
+                seconds = self.settings.scheduling.drain_seconds
+                deadline = clock.monotonic() + seconds + min(GRACE[1], max(GRACE[0], seconds))
+                self.events.emit("daemon_stopping", signal=self.signal, seconds=round(seconds))
                 supervisor.drain()
             if self.kill:
                 supervisor.kill()
@@ -208,6 +209,8 @@ class Daemon:
                 return supervisor.worst_exit()
             if once and supervisor.room.why and not supervisor.busy():
                 raise DiskError(supervisor.room.why)
+            if once and supervisor.installed.changed and not supervisor.busy():
+                raise SurroundingsError(f"{supervisor.installed.changed}: {RESTART}")
             self.wake.wait(TICK if once or supervisor.busy() or supervisor.courier is not None else IDLE_TICK)
             self.wake.clear()
 

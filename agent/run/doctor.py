@@ -20,7 +20,7 @@ from agent import cgroups, clock, disk, gitcmd
 from agent.config import Settings
 from agent.config.kinds import size_text
 from agent.errors import MakimonoError
-from agent.run import doctor_hosts, doctor_model
+from agent.run import doctor_hosts, doctor_model, holds, installed
 from agent.security.redact import Redactor
 from agent.work import rebase
 
@@ -202,7 +202,12 @@ def base_dir(settings: Settings) -> Iterator[Check]:
     yield from _modes(folder) or [Check(name, OK, f"{folder} (mode {mode_of(folder):04o})")]
     try:
         if any(map(disk.is_locked, folder.glob("daemon*.lock"))):
-            yield Check("daemon", OK, f"a daemon works on {folder}")
+            old = installed.outdated(settings)
+            yield Check(
+                "daemon", WARN if old else OK, old or f"a daemon works on {folder}", installed.RESTART * bool(old)
+            )
+        for line in holds.lines(folder):
+            yield Check("starts", WARN, line, "mend what the newest of these tasks failed by (`show UUID`)")
     except OSError:
         pass  # another user's; then the folder is, too, and that was said
 

@@ -305,6 +305,8 @@ def result(
         code = TakenElsewhere.exit_code
     elif row.status is Status.STOPPED or (interrupted and error is None and row.status is not Status.COMPLETED):
         code = INTERRUPTED
+    elif row.status is Status.QUEUED and error is not None:  # whatever it waits for
+        code = SurroundingsError.exit_code
     elif row.status is Status.FAILED or error is not None:
         code = error.exit_code if error is not None else 1
     return Solved(

@@ -19,6 +19,8 @@ from agent.errors import DiskError, LedgerError
 from agent.observe.events import Events
 from agent.run import groups, later, worker
 from agent.run.closing import move_leftovers
+from agent.run.holds import Holds
+from agent.run.installed import RESTART, Installed
 from agent.run.reconcile import settle_ended
 from agent.run.restore import restore
 from agent.run.room import Room
@@ -43,6 +45,8 @@ SWEEP_SECONDS = 5.0
 REFUSED_SECONDS = 300.0
 LEFT_SECONDS = 300.0
 """How often a task is looked at that is left to another host."""
+HELD_SECONDS = 5.0
+"""How often a task is looked at whose start is held (`holds.py`)."""
 MANY = 16
 """Workers from which on a longer start of the forkserver pays (`run/preload_many.py`)."""
 
@@ -75,6 +79,8 @@ class Supervisor:
         self.watch = Watch(self.settings.base_dir, heard or Events())
         self.watchdog = Watchdog(wiring)
         self.room = Room(wiring)
+        self.holds = Holds(self.settings, self.ledger, self.events)
+        self.installed = Installed()
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not give its row back itself
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
@@ -103,6 +109,7 @@ class Supervisor:
             self.swept_at = now
             trees.reap_orphans()
             self.sweep()
+            self.holds.look()
         if not self.draining:
             self.room.look()
             self.start_due()
@@ -139,6 +146,7 @@ class Supervisor:
         self.exit_codes[uuid] = child.process.exitcode
         if child.process.exitcode != 0 and not child.claimed:
             self.refuse(uuid)
+            self.is_outdated()
         if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
             self.give_back(uuid, child.process.pid, why="it could not write its row")
         if child.process.exitcode < 0:
@@ -148,6 +156,8 @@ class Supervisor:
             if child.claimed or not self.draining:  # else it had not begun when the drain came
                 self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
             self.sweep()
+        if child.claimed:
+            self.holds.note(uuid)
         groups.remove(self.settings.base_dir, uuid)
         child.process.close()
 
@@ -215,7 +225,7 @@ class Supervisor:
         connected = self.courier is not None and self.courier.connected
         items = self.wiring.items("start")
         for uuid in self.startable(later.MARK if connected else None) if room > 0 else ():
-            if room <= 0:
+            if room <= 0 or self.is_outdated():
                 break
             well = False
             with items.one(uuid):
@@ -236,7 +246,8 @@ class Supervisor:
             started = False
             with items.one(uuid):
                 row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
-                if row is not None and row.status is Status.QUEUED and not self.leave(uuid):
+                free = row is not None and row.status is Status.QUEUED and not self.is_outdated()
+                if free and not self.leave(uuid):
                     self.start(uuid)
                     started = True
             if started:
@@ -246,11 +257,23 @@ class Supervisor:
         courier.room = room
         items.end()
 
+    def is_outdated(self) -> bool:
+        """Whether the code was replaced under this daemon, so that a worker would not fit to it; said once."""
+        before = self.installed.changed
+        if (why := self.installed.look()) and not before:
+            self.events.emit("code_changed", why=why, todo=RESTART)
+        return bool(why)
+
     def leave(self, uuid: str) -> bool:
-        """Whether the task is left to the host on which its work lies; it is looked at again in a while."""
+        """Whether the task is left to the host on which its work lies, or must wait since others like it failed; it is
+        looked at again in a while."""
         row = self.ledger.get(uuid)
-        if row is None or not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+        if row is None:
             return False
+        if not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+            if held := self.holds.holds(row):
+                self.refusals[uuid] = (0, clock.monotonic() + HELD_SECONDS)
+            return held
         if uuid not in self.refusals:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
         self.refusals[uuid] = (0, clock.monotonic() + LEFT_SECONDS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock, disk, filetree, proc
 from agent.context import manager
-from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, MakimonoError
+from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, MakimonoError, SurroundingsError
 from agent.forge import TaskFactory
 from agent.observe import log
 from agent.observe.events import Events, to_log
@@ -40,6 +40,8 @@ LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
 EXIT_DRAINED = 75
 """Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
+EXIT_WAITS = SurroundingsError.exit_code
+"""Exit code of a worker whose task is back in the queue since something outside was away, whatever that was."""
 
 
 def process_task(
@@ -77,6 +79,8 @@ def process_task(
                 return work(TaskHandler(wiring, attempt=claim.attempt), task)
         except MakimonoError as error:
             give_up(wiring, claim, error)
+            if not isinstance(error, Fenced) and is_queued(wiring, uuid):
+                return EXIT_WAITS
             raise
     except ClaimLost:
         _tell(report, "lost")
@@ -106,6 +110,14 @@ def give_up(wiring: Wiring, claim: Claim, error: MakimonoError) -> None:
             wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
         else:
             wiring.ledger.end(claim.uuid, claim.attempt, Status.FAILED, error_message=str(error), error_code=error.code)
+
+
+def is_queued(wiring: Wiring, uuid: str) -> bool:
+    """Whether the task waits in the queue for its next try."""
+    with suppress(MakimonoError):
+        row = wiring.ledger.get(uuid)
+        return row is not None and row.status is Status.QUEUED
+    return False
 
 
 def work(handler: TaskHandler, task: Task) -> int:

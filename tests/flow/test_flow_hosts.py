@@ -240,7 +240,7 @@ def test_an_end_that_was_told_but_for_its_label_is_finished_by_another_host_with
         elsewhere.write_text(home.flow.config.read_text())
         key = home.issue("bug")
         home.server.fault("POST", "/issues/1/labels$", status=502, skip=1, times=3)  # the first is that of the start
-        home.flow.once(code=1)
+        home.flow.once(code=3)
         asked = len(home.flow.server.journal)
         with psycopg.connect(ledger, row_factory=dict_row) as connection:
             row = connection.execute("SELECT * FROM tasks").fetchone()

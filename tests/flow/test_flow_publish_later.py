@@ -110,7 +110,7 @@ def test_a_right_that_is_missing_is_given_and_the_work_is_published(one):
     assert row["error_code"] == "git_access"
     assert "403" in row["error_message"]
     assert "check the token and what it may do" in one.shown("progress")[0]
-    one.home.flow.once(code=1)
+    one.home.flow.once(code=3)
     assert waits(one)["attempt"] == row["attempt"] + 1
     git("config", "http.receivepack", "true", cwd=one.home.repo)
     one.home.flow.once()
@@ -192,7 +192,7 @@ def test_a_branch_that_a_reviewer_has_checked_out_is_waited_for_and_new_work_say
         git("checkout", "-q", branch, cwd=tmp_path / "mine")
         home.plays["Two files"] = [write("b.txt", "two\n"), finish("Write b", "Done.")]
         home.comment(1, "@makimono please, b too.")
-        home.once(code=1)
+        home.once(code=3)
         row = home.row(1)
         assert (row["status"], row["outcome"], row["error_code"]) == ("queued", "publishing", "git_access")
         assert "check out another one" in home.progress(1)[-1]

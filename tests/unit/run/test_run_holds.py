@@ -1,0 +1,137 @@
+"""Three different tasks that fail alike hold the next ones of that place, until a try succeeds."""
+
+import pytest
+from run_home import UUID
+
+from agent import clock
+from agent.run.holds import FIRST_SECONDS, Holds, lines
+from agent.run.supervisor import Supervisor
+from agent.values import Status
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock(clock.now())) as now:
+        yield now
+
+
+def end(here, holds, number, code, *, calls=0, status=Status.FAILED):
+    """A task that ran and ended, as its worker leaves the row."""
+    uuid = here.row(number) if here.ledger.get(UUID % number) is None else UUID % number
+    claim = here.ledger.claim(uuid, here.wiring.owner, 60)
+    here.wiring.db.execute("UPDATE tasks SET llm_call_count = :calls WHERE uuid = :uuid", calls=calls, uuid=uuid)
+    if status is Status.QUEUED:
+        here.ledger.release(uuid, claim.attempt, clock.now())
+        here.wiring.db.execute("UPDATE tasks SET error_code = :code WHERE uuid = :uuid", code=code, uuid=uuid)
+    else:
+        here.ledger.end(uuid, claim.attempt, status, error_code=code)
+    holds.note(uuid)
+    return here.ledger.get(uuid)
+
+
+def made(here):
+    return Holds(here.settings, here.ledger, here.events)
+
+
+@pytest.mark.parametrize("code", ["setup_failed", "model_stalled", "git_unreachable", "quota_exhausted"])
+def test_the_third_different_task_that_fails_alike_holds_the_next_and_is_said_once(place, time, code):
+    here = place()
+    holds = made(here)
+    for number in (1, 2):
+        end(here, holds, number, code)
+    waiting = here.ledger.get(here.row(9))
+    assert not holds.holds(waiting)
+    for number in (3, 4):
+        end(here, holds, number, code)
+    assert holds.holds(waiting)
+    (said,) = here.named("starts_held")
+    assert (said["code"], len(said["tasks"])) == (code, 3)
+    (line,) = lines(here.settings.base_dir)
+    assert code in line
+
+
+@pytest.mark.parametrize("code", ["verify_failed", "limit_turns", "context_overflow", "poison"])
+def test_what_lies_in_the_task_holds_nobody(place, time, code):
+    here = place()
+    holds = made(here)
+    for number in range(1, 6):
+        end(here, holds, number, code, calls=3)
+    assert not holds.holds(here.ledger.get(here.row(9)))
+    assert lines(here.settings.base_dir) == []
+
+
+def test_one_task_that_fails_again_and_again_holds_nobody(place, time):
+    here = place()
+    holds = made(here)
+    for _ in range(5):
+        end(here, holds, 1, "model_stalled", status=Status.QUEUED)
+    assert not holds.holds(here.ledger.get(here.row(9)))
+
+
+def test_a_success_between_them_begins_the_count_anew(place, time):
+    here = place()
+    holds = made(here)
+    end(here, holds, 1, "setup_failed")
+    end(here, holds, 2, "setup_failed")
+    end(here, holds, 3, "verify_failed", calls=2)  # its set-up worked, and the model answered
+    end(here, holds, 4, "setup_failed")
+    assert not holds.holds(here.ledger.get(here.row(9)))
+
+
+def test_after_a_time_one_task_is_tried_and_a_failure_holds_for_longer(place, time):
+    here = place()
+    holds = made(here)
+    for number in (1, 2, 3):
+        end(here, holds, number, "setup_failed")
+    first, second = here.ledger.get(here.row(4)), here.ledger.get(here.row(5))
+    time.move(FIRST_SECONDS + 1)
+    assert not holds.holds(first)
+    assert holds.holds(second)
+    assert not holds.holds(first), "its own start may be tried again"
+    end(here, holds, 4, "setup_failed")
+    time.move(FIRST_SECONDS + 1)
+    assert holds.holds(second)
+    time.move(FIRST_SECONDS)
+    assert not holds.holds(second)
+    claim = here.ledger.claim(second.uuid, here.wiring.owner, 60)
+    third = here.ledger.get(here.row(6))
+    holds.look()
+    assert holds.holds(third)
+    counted = "UPDATE tasks SET llm_call_count = 1 WHERE uuid = :uuid AND attempt = :attempt"
+    here.wiring.db.execute(counted, uuid=second.uuid, attempt=claim.attempt)
+    holds.look()  # the model answered it: the place is free although it goes on
+    assert not holds.holds(third)
+    assert len(here.named("starts_go_on")) == 1
+    assert lines(here.settings.base_dir) == []
+
+
+def test_the_next_daemon_finds_it_and_begins_with_one_try(place, time):
+    here = place()
+    holds = made(here)
+    for number in (1, 2, 3):
+        end(here, holds, number, "model_unreachable", status=Status.QUEUED)
+    time.move(1)
+    supervisor = Supervisor(here.wiring)
+    started = []
+    supervisor.start = started.append
+    here.wiring.db.execute("UPDATE tasks SET not_before = NULL")
+    supervisor.start_due()
+    assert len(started) == 1
+    assert len(supervisor.startable()) == 1  # the probe; the others wait, so that `run --once` comes to its end
+    assert here.named("starts_held") == here.named("starts_held")[:1]
+
+
+def test_another_repository_goes_on(place, time):
+    here = place()
+    holds = made(here)
+    for number in (1, 2, 3):
+        end(here, holds, number, "setup_failed")
+    other = here.ledger.put({**here.key(9), "repo": "other"}, uuid=UUID % 9)
+    assert not holds.holds(here.ledger.get(other))
+
+
+def test_a_file_that_cannot_be_read_holds_nobody(place):
+    here = place()
+    here.settings.base_dir.mkdir(exist_ok=True)
+    (here.settings.base_dir / "holds.json").write_text('[{"what": 1}]')
+    assert made(here).known == {}
