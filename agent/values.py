@@ -270,8 +270,9 @@ class Messages(Protocol):
 class Control(Protocol):
     """How the outside reaches a running task.  `poll` is cheap and may be called every second."""
 
-    def poll(self) -> Outcome | None:
-        """An outcome (STOPPED, PAUSED, DRAINED) when the task must end now, else None."""
+    def poll(self, *, answering: bool = False) -> Outcome | None:
+        """An outcome (STOPPED, PAUSED, DRAINED) when the task must end now, else None.  `answering`: a model's answer
+        is under way, for which a drain waits a while."""
         ...
 
 

@@ -95,6 +95,8 @@ class Parts:
 class FlowHome:
     """`folder` with config.yaml, tracker/, and bare repositories in repos/."""
 
+    drain_seconds = 1  # a model that a test holds is not waited for when a daemon is told to stop
+
     def __init__(self, folder, plays=None, *, server=None, config="", repos=("default",), sandbox="none", url=None):
         self.folder = folder
         self.processes = []
@@ -264,6 +266,7 @@ class FlowHome:
             env={
                 **{k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TZ", "TMPDIR")},
                 "HOME": str(self.folder),
+                "AGENT__SCHEDULING__DRAIN_SECONDS": str(self.drain_seconds),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

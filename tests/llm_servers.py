@@ -293,7 +293,7 @@ class Stop:
         self.outcome = outcome
         self.looks = looks
 
-    def poll(self):
+    def poll(self, *, answering=False):
         self.looks -= 1
         return self.outcome if self.looks < 0 else None
 

@@ -136,7 +136,8 @@ class Scheduling(Section):
     drain_seconds: Number = Field(
         default=240,
         gt=0,
-        description="Seconds that running tasks have to end their turn when the daemon is told to stop.",
+        description="Seconds that an answer of a model is waited for, which is under way when the daemon is told "
+        "to stop.",
     )
 
 

@@ -422,7 +422,7 @@ class Watcher:
     def _look(self, watch: Watch) -> None:
         ended = True
         try:
-            watch.outcome = self.control.poll() if self.control is not None else None
+            watch.outcome = self.control.poll(answering=True) if self.control is not None else None
             watch.late = clock.monotonic() >= watch.deadline
             ended = watch.outcome is not None or watch.late
         finally:

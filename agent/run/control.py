@@ -23,7 +23,8 @@ FORGE_SECONDS = 15.0
 
 class TaskControl:
     """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge (the same); `limit` says that a
-    limit is reached which a single step can pass (`quota.py`); `often` is `scheduling.interval`."""
+    limit is reached which a single step can pass (`quota.py`); `often` is `scheduling.interval`; `patience` is
+    `scheduling.drain_seconds`: so long a drain waits for the model's answer that is under way."""
 
     def __init__(
         self,
@@ -31,34 +32,41 @@ class TaskControl:
         wanted: Callable[[], str | None],
         limit: Callable[[], Outcome | None] = lambda: None,
         often: float = FORGE_SECONDS,
+        patience: float = 0.0,
     ) -> None:
         self.requested = requested
         self.wanted = wanted
         self.limit = limit
         self.every = min(often, FORGE_SECONDS)
+        self.patience = patience
         self.draining = threading.Event()
+        self.drained_at = 0.0
         self.lock = threading.Lock()
         self.outcome: Outcome | None = None
         self.row_at = self.forge_at = -FORGE_SECONDS
 
     def drain(self) -> None:
-        """The daemon goes down: end at the next turn and give the row back (called by the signal handler)."""
-        self.draining.set()
+        """The daemon goes down: end at the next turn and give the row back (called by the signal handler).  A second
+        call changes nothing: a service manager may signal the worker as well as the daemon."""
+        if not self.draining.is_set():
+            self.drained_at = clock.monotonic()
+            self.draining.set()
 
     def hurry(self) -> None:
         """The row holds a word that was put there just now: read it at the next look."""
         self.row_at = -ROW_SECONDS
 
-    def poll(self) -> Outcome | None:
-        """STOPPED or PAUSED when somebody asked for it, DRAINED on SIGTERM, LIMIT; the first answer stays."""
+    def poll(self, *, answering: bool = False) -> Outcome | None:
+        """STOPPED or PAUSED when somebody asked for it, DRAINED on SIGTERM, LIMIT; the first answer stays.  While the
+        model is `answering`, DRAINED only when the patience is over."""
         if self.outcome is None and self.lock.acquire(blocking=False):
             try:
-                self.outcome = self._look()
+                self.outcome = self._look(answering=answering)
             finally:
                 self.lock.release()
         return self.outcome
 
-    def _look(self) -> Outcome | None:
+    def _look(self, *, answering: bool) -> Outcome | None:
         now = clock.monotonic()
         word = None
         if now - self.row_at >= ROW_SECONDS:
@@ -80,6 +88,6 @@ class TaskControl:
             return Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
         if word == "pause":
             return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
-        if self.draining.is_set():
+        if self.draining.is_set() and not (answering and now - self.drained_at < self.patience):
             return Outcome(End.DRAINED, code="drained")
         return self.limit()

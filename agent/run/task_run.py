@@ -99,7 +99,10 @@ class TaskRun:
             self.settings.scheduling.interval,
         )
         self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
-        self.control = TaskControl(self._asked, self._wanted, self.quota, self.settings.scheduling.interval)
+        scheduling = self.settings.scheduling
+        self.control = TaskControl(
+            self._asked, self._wanted, self.quota, scheduling.interval, patience=scheduling.drain_seconds
+        )
         self.effects = context.get_effect_store()
         self.progress = Progress(self)
         self.reports: list[str] = []  # what a person should know and what refuses nothing

@@ -317,6 +317,44 @@ def test_a_drain_gives_tasks_back_and_a_later_run_ends_them(home):
     assert [one["tool"] for one in here.lines(1, "tools.jsonl")] == ["write_file", "finish"]
 
 
+def test_an_answer_under_way_is_waited_for_when_the_daemon_is_told_to_stop(home):
+    held = Held(write("b.txt"))
+    here = home({"Answer me": [write("a.txt"), held, finish()]})
+    here.drain_seconds = 60
+    here.issue(1, "Answer me")
+    daemon = here.start("run")
+    held.arrived()
+    daemon.send_signal(signal.SIGTERM)
+    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    time.sleep(2.5)  # the watcher of the call looks each second
+    assert daemon.poll() is None
+    held.go()
+    text = finished(daemon)
+    assert daemon.returncode == 0, text
+    assert here.row(1)["status"] == "queued"
+    assert [one["tool"] for one in here.lines(1, "tools.jsonl")] == ["write_file", "write_file"]
+    asked = len(here.server.asked)
+    here.once(code=0)
+    assert here.row(1)["status"] == "completed"
+    assert len(here.server.asked) == asked + 1  # no answer was paid for twice
+
+
+def test_a_second_signal_of_the_same_kind_ends_the_workers_at_once(home):
+    held = Held(finish())
+    here = home({"Slow": [held]})
+    here.drain_seconds = 60
+    here.issue(1, "Slow")
+    daemon = here.start("run")
+    held.arrived()
+    daemon.send_signal(signal.SIGTERM)
+    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon, 20)
+    assert daemon.returncode == 130
+    assert (here.row(1)["status"], here.row(1)["deaths"]) == ("queued", 0)
+    assert here.workers() == {}
+
+
 def test_an_interrupt_ends_a_command_under_way_and_a_later_run_goes_on(home):
     here = home({"Command": [do("run_command", command="sleep 600", timeout=900), finish()]})
     here.issue(1, "Command")

@@ -109,7 +109,7 @@ def test_a_stop_while_waiting_between_tries_ends_at_once(talk):
 
 def test_what_the_control_raises_is_raised_where_the_call_waits(talk):
     class Gone:
-        def poll(self):
+        def poll(self, *, answering=False):
             raise Fenced("a newer attempt owns the task")
 
     client, store, server = talk(says("openai", "x", before=30.0), control=Gone())

@@ -63,6 +63,22 @@ def test_a_drain_is_seen_at_once_and_a_stop_comes_first(time):
     assert other.poll().end is End.STOPPED
 
 
+def test_a_drain_waits_for_the_answer_that_is_under_way_and_a_stop_does_not(time):
+    told = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
+    told.drain()
+    time.move(59.0)
+    told.drain()  # a service manager signals the whole group: that is no second drain
+    assert told.poll(answering=True) is None
+    time.move(1.0)
+    assert told.poll(answering=True).end is End.DRAINED
+    other = TaskControl(Outside("stop").requested, Outside().wanted, patience=60.0)
+    other.drain()
+    assert other.poll(answering=True).end is End.STOPPED
+    between = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
+    between.drain()
+    assert between.poll().end is End.DRAINED
+
+
 def test_looking_is_throttled(time):
     outside = Outside()
     told = control(outside)
