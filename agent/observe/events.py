@@ -210,7 +210,7 @@ def to_log(name: str, fields: Mapping[str, Any]) -> None:
     own = ("self", "event", "level", "exc_info", "stack_info")
     said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
     if name in MESSAGES:
-        said["message"] = MESSAGES[name].format_map({"uuid": "", **said})
+        said["message"] = MESSAGES[name].format_map({"uuid": "", "seconds": "some", **said})
     log.tell(LEVELS.get(name, "info"), "events", name, said)
 
 
