@@ -154,10 +154,11 @@ def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:
         kept = Ending.kept(folder)
         if kept is not None and kept.status is row.status:
             return kept
-        if row.status is Status.STOPPED and later.waits_in(folder):  # the work was done, and was to be published
+        if row.status is not Status.COMPLETED and later.has_work(folder) and not where:
             where = later.kept_where(folder)
     redact = Redactor(wiring.settings.secrets())
     said = row.error_message or ""
+    where = "" if where in said else where
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
     progress = render("progress", redact, state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)

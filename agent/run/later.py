@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from agent import clock
-from agent.context import receipt_in
-from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
+from agent import clock, disk
+from agent.context import EffectStore, receipt_in
+from agent.context.row import TaskRow
+from agent.errors import DiskError, LockHeld, MakimonoError, ModelStalled, ModelUnreachable
 from agent.observe.items import Items
 from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, State
 from agent.taskqueue import is_decided
@@ -27,9 +28,10 @@ from agent.work.gitdir import read_state
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.context import EffectStore, TaskContextManager
+    from agent.context import TaskContextManager
     from agent.run.dispose import Disposition
     from agent.run.task_run import TaskRun
+    from agent.run.wiring import Wiring
     from agent.taskqueue import Ledger, Row
     from agent.values import Status
 
@@ -152,6 +154,40 @@ def give_back(
 def keep(effects: EffectStore, outcome: Outcome) -> None:
     """Make durable that the work came to this, and that only publishing is left."""
     effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
+
+
+def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
+    """Leave what a task had done whose worker is gone for good to one more attempt: it publishes that as `outcome`, and
+    asks no model.  False when there is nothing here, or that attempt is the one that died.  The row's holder is dead;
+    it becomes queued by the caller."""
+    folder = wiring.settings.base_dir / "running" / row.uuid
+    if not has_work(folder) or waits_in(folder):
+        return False
+    try:
+        lock = disk.lock(folder / "lock")
+    except (LockHeld, DiskError):
+        return False
+    effects = EffectStore(folder)
+    try:
+        keep(effects, outcome)
+    except DiskError:
+        return False
+    finally:
+        effects.file.close()
+        disk.unlock(lock)
+    held = TaskRow(wiring.db, row.uuid)
+    held.attempt = row.attempt
+    held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
+    return True
+
+
+def has_work(folder: Path) -> bool:
+    """Whether the model has done anything in a task's folder, which is only read."""
+    try:
+        tools = folder / "tools.jsonl"
+        return disk.is_real_dir(folder) and tools.is_file() and tools.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def kept_where(folder: Path) -> str:

@@ -30,7 +30,7 @@ from agent.run.watchdog import Watchdog, close_too_large, end_worker
 from agent.store.jsonl import last_record
 from agent.taskqueue import alive_by_lock
 from agent.taskqueue.identity import living_holder
-from agent.values import Status
+from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -183,7 +183,7 @@ class Supervisor:
         settle_ended(self.wiring)
         alone = self.settings.taskqueue.ledger == "sqlite"  # one kernel opens it, and so sees every lock
         found = self.ledger.requeue_dead(
-            self.is_alive, on_settled=settled.append, everywhere=alone, tool_calls=self.tool_calls
+            self.is_alive, on_settled=settled.append, everywhere=alone, tool_calls=self.tool_calls, publish=self.publish
         )
         for uuid in found:
             self.events.emit("task_requeued", uuid=uuid, why="its worker died")
@@ -208,6 +208,10 @@ class Supervisor:
             proc.wait_gone(pid)
         groups.end_tree(self.settings.base_dir, row.uuid)
         return False
+
+    def publish(self, row: Row, code: str, message: str) -> bool:
+        """Let what a task had done whose workers die be published by one more of them; whether there is anything."""
+        return later.leave_to_publish(self.wiring, row, Outcome(End.FAILED, message, code=code))
 
     def tool_calls(self, row: Row) -> int:
         """Tool calls in the files of a row of this base_dir: a process that dies in a long turn has got somewhere

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from agent import clock, proc, trees
 from agent.context.manager import LEASE_SECONDS
 from agent.errors import DiskError, LedgerError
-from agent.run import groups
+from agent.run import groups, later
 from agent.taskqueue.identity import living_holder
-from agent.values import Status
+from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,9 +116,13 @@ class Watchdog:
 
 
 def close_too_large(wiring: Wiring, row: Row, limit: int, used: int | None = None) -> None:
-    """Close the row of a task whose worker is gone and which is too large for this machine."""
+    """Close the row of a task whose worker is gone and which is too large for this machine.  Where it has done
+    something, one more worker publishes that and closes it."""
     message = groups.too_large(limit, used)
     with suppress(LedgerError, DiskError):  # it ended by itself meanwhile; or the next look finds it
+        if later.leave_to_publish(wiring, row, Outcome(End.FAILED, message, code="memory")):
+            wiring.ledger.release(row.uuid, row.attempt)
+            return
         wiring.ledger.end(row.uuid, row.attempt, Status.FAILED, error_message=message, error_code="memory")
 
 

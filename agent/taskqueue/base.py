@@ -300,6 +300,7 @@ class BaseLedger(Protocol):
         on_settled: Callable[[Row], None] | None = None,
         everywhere: bool = False,
         tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
+        publish: Callable[[Row, str, str], bool] = lambda _row, _code, _message: False,
     ) -> Uuids:
         """Put the rows of dead holders back into the queue, as `release` does; returns the uuids of those that are
         queued.  Every other one is handed to `on_settled` as it is now.
@@ -311,7 +312,8 @@ class BaseLedger(Protocol):
         which there were no more model and tool calls than at the claim counts in `deaths`, any other sets it to 0; at
         the third in a row the row becomes `failed` with code `poison`.  Counters are written once a turn; so
         `tool_calls` counts, for a row that `is_alive` judges, what its holder has on disk, and the row catches up with
-        it.
+        it.  `publish` is called before a row becomes `failed` in this way, with code and message: where it leaves what
+        was done to one more attempt and returns True, the row is queued.
         """
         ...
 

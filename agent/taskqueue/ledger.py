@@ -220,6 +220,7 @@ class Ledger:
         on_settled: Callable[[Row], None] | None = None,
         everywhere: bool = False,
         tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
+        publish: Callable[[Row, str, str], bool] = lambda _row, _code, _message: False,
     ) -> Uuids:
         moment = self._stamp(now)
         requeued = []
@@ -228,7 +229,7 @@ class Ledger:
                 by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
                 if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
                     continue
-                to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count)
+                to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count, publish)
                 if to is Status.QUEUED:
                     requeued.append(row.uuid)
                 elif to is not None and on_settled is not None:
@@ -257,7 +258,7 @@ class Ledger:
         """Whether the holder is of this base_dir, whose locks and files can be seen."""
         return row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place
 
-    def _bury(self, seen: Row, tool_calls: int) -> Status | None:
+    def _bury(self, seen: Row, tool_calls: int, publish: Callable[[Row, str, str], bool]) -> Status | None:
         """What the row of a dead holder became; None when somebody else was quicker or it beats after all."""
         progress = seen.llm_call_count + max(seen.tool_call_count, tool_calls) > seen.progress_at_claim
         deaths = 0 if progress else seen.deaths + 1
@@ -273,6 +274,8 @@ class Ledger:
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "
                 f"see worker.log in its folder and the system's log, then put the label on again"
             )
+            if publish(row, "poison", message):
+                return to if self._let_go(row, to, not_before=None, deaths=deaths) else None
             failed = self._end(row, Status.FAILED, deaths=deaths, error_message=message, error_code="poison")
             return Status.FAILED if failed else None
 

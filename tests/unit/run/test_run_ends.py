@@ -20,7 +20,10 @@ from agent.errors import (
 )
 from agent.forge import TaskFactory
 from agent.loop import Loop
+from agent.run.closing import close_from_outside
 from agent.run.handler import TaskHandler
+from agent.run.supervisor import Supervisor
+from agent.run.watchdog import close_too_large
 from agent.run.wiring import Wiring
 from agent.values import End, Status
 
@@ -194,6 +197,60 @@ def test_a_task_that_is_stopped_before_it_did_anything_has_nothing_to_say_of_it(
     here.ledger.request(UUID % 1, "stop")
     assert handler.handle(task).end is End.STOPPED
     assert "is kept" not in said(here)
+
+
+class KilledError(BaseException):
+    """Nothing of a process that dies here catches it."""
+
+
+@pytest.mark.parametrize("how", ["poison", "memory"])
+def test_a_task_whose_workers_are_gone_is_published_by_one_more_that_asks_no_model(work, monkeypatch, how):
+    here, handler, task = work(WRITE, FINISH)
+    supervisor = Supervisor(here.wiring)
+    turn = Loop.turn
+
+    def dies(loop):
+        if loop.context.get_tool_store().count_tool_calls():
+            raise KilledError
+        return turn(loop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Loop, "turn", dies)
+        with pytest.raises(KilledError):
+            handler.handle(task)
+        if how == "memory":
+            close_too_large(here.wiring, here.ledger.get(UUID % 1), 100 << 20)
+        else:
+            for _ in range(3):  # the first death came after an answer
+                supervisor.sweep()
+                attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
+                with pytest.raises(KilledError):
+                    TaskHandler(here.wiring, attempt=attempt).handle(task)
+            supervisor.sweep()
+    row = here.ledger.get(UUID % 1)
+    assert (row.status, row.outcome, row.error_code) == (Status.QUEUED, "publishing", how)
+    asked = len(here.script.asked)
+    attempt = here.ledger.claim(UUID % 1, here.wiring.owner, 60).attempt
+    assert TaskHandler(here.wiring, attempt=attempt).handle(task).end is End.FAILED
+    assert len(here.script.asked) == asked == 1
+    is_a_draft_with_the_reason(here, how, {"poison": "died 3 times", "memory": "limits.memory"}[how])
+
+
+def test_a_task_that_is_stopped_while_it_waits_says_where_its_work_is(work):
+    place = {}
+
+    def pauses(_):
+        place["here"].ledger.request(UUID % 1, "pause")
+        place["handler"].run.control.hurry()
+        return WRITE
+
+    here, handler, task = work(pauses)
+    place |= {"here": here, "handler": handler}
+    assert handler.handle(task).end is End.PAUSED
+    here.ledger.request(UUID % 1, "stop")
+    assert close_from_outside(here.wiring, here.ledger.get(UUID % 1))
+    assert f"What was done is kept: branch makimono/1-{UUID[:8]} in" in said(here)
+    assert (here.settings.base_dir / "completed" / (UUID % 1) / "workspace" / "a.txt").read_text() == "a\n"
 
 
 def test_a_set_up_that_fails_after_a_resume_delivers_what_an_earlier_attempt_did(work):

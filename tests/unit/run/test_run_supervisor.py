@@ -117,6 +117,10 @@ def test_a_death_after_tool_calls_of_an_unfinished_turn_is_no_death_without_prog
         deaths.append(here.ledger.get(uuid).deaths)
     assert deaths == [0, 0, 1, 0, 1, 2, 3]
     row = here.ledger.get(uuid)
+    assert (row.status, row.outcome, row.error_code) == (Status.QUEUED, "publishing", "poison"), "what was done is kept"
+    here.ledger.claim(uuid, here.wiring.owner, 60)
+    supervisor.sweep()  # the attempt that was to publish it died too
+    row = here.ledger.get(uuid)
     assert (row.status, row.error_code, row.tool_call_count) == (Status.FAILED, "poison", 4)
 
 
