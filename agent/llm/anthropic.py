@@ -10,7 +10,7 @@ from agent.llm.dialects import DIALECTS
 from agent.llm.tidy import system_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
@@ -39,17 +39,21 @@ class AnthropicClient(ChatClient):
         fields = {"model": self.model, "max_tokens": output, "stream": True}
         return {name: value for name, value in fields.items() if name not in self.dropped}
 
+    def optional(self) -> Collection[str]:
+        return (*super().optional(), "cache_control")
+
     def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
         system = system_text(spans, shape) if shape.systems else ""
+        marked = "cache_control" not in self.dropped
         if self.calling.in_text:
             form = self.calling.form
             system = f"{system}\n\n{form.prompt}".strip()
-            out.write(wire_anthropic.header(self.parameters(output), system, ()))
-            wire_anthropic.write_messages(out, spans, form.messages)
+            out.write(wire_anthropic.header(self.parameters(output), system, (), marked=marked))
+            wire_anthropic.write_messages(out, spans, form.messages, marked=marked)
             out.write(b"]}")
             return
-        out.write(wire_anthropic.header(self.parameters(output), system, self.offers()))
-        wire_anthropic.write_messages(out, spans, self.outgoing(shape))
+        out.write(wire_anthropic.header(self.parameters(output), system, self.offers(), marked=marked))
+        wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked)
         out.write(b"]}")
 
     def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:

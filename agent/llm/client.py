@@ -38,7 +38,7 @@ from agent.llm import parameters, urls, wording
 from agent.llm.base import Check
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
-from agent.llm.dialects import COMPATIBLE, DIALECTS, by_host
+from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.ids import SHORT, form_of, with_ids
 from agent.llm.retry import insist
@@ -244,7 +244,7 @@ class ChatClient(ABC):
     def doubt(self) -> bool:
         """Begin anew without what earlier processes have learnt, once: the server may have been updated."""
         fresh, self._fresh = self._fresh, None
-        if fresh is None or fresh == self.facts():
+        if fresh is None or fresh == {name: value for name, value in self.facts().items() if name != "said"}:
             return False
         self.take_facts({**fresh, "said": sorted(self.said)})
         return True
@@ -434,6 +434,7 @@ class ChatClient(ABC):
                 self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
                 self._who_answered(answer.model)
                 self.calling.accepted(summary=summary)
+                self.recognise(by_headers(self.transport.heard))
                 self.remember()
                 return answer
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:

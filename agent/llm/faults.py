@@ -117,6 +117,12 @@ def _by_wording(said: Said, heard: str) -> ModelError | None:
         return _resample(said, heard)
     if _no_tools(said):
         return ToolsRefused(f"{heard}. This model, or its server as it was started, has no tool calls", status=status)
+    if known.NO_MEMORY.search(text):
+        return RequestRefused(
+            f"{heard}. The machine has too little memory for this model with this window; set a smaller "
+            "context_length, or use a smaller model",
+            status=status,
+        )
     if overflow := _overflow(said, heard, OVERFLOW_STATUSES):
         return overflow
     if status in (None, 200, 400, 422, 500) and known.HISTORY.search(text):

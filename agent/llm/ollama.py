@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import orjson
 
-from agent.config.window import window_cap
+from agent.config.window import SMALLEST, window_cap
 from agent.errors import ModelError
 from agent.llm import urls, windows, wire_ollama, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
 from agent.llm.silent import SilentCuts
+from agent.llm.wording import NO_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from agent.errors import HistoryRefused, ModelNotFound, RequestRefused
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
@@ -31,11 +33,13 @@ class OllamaClient(ChatClient):
     name = "ollama"
     default_url = "http://localhost:11434"
     call = "/api/chat"
+    learns: ClassVar[tuple[str, ...]] = (*ChatClient.learns, "most_window")
     own_dialect = DIALECTS["ollama"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cuts = SilentCuts()
+        self.most_window = 0  # learnt: what the machine's memory has room for
 
     @property
     def root(self) -> str:
@@ -59,10 +63,19 @@ class OllamaClient(ChatClient):
             own, trained = self._shown()
             if self.assumed:
                 told = own or trained or self.configured
-                self._window = min(told, window_cap(self.settings) or told)
+                self._window = min(told, window_cap(self.settings) or told, self.most_window or told)
             else:
                 self._window = min(self.configured, trained or self.configured)
         return self._window
+
+    def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
+        """Beside what every client learns: a window that nobody has configured is halved when the machine has too
+        little memory for it."""
+        window = self.loaded_window()
+        if self.assumed and window > SMALLEST and NO_MEMORY.search(error.quote):
+            self.most_window = self._window = max(SMALLEST, window // 2)
+            return True
+        return super().amend(error)
 
     def _shown(self) -> tuple[int | None, int | None]:
         try:

@@ -158,7 +158,7 @@ class OpenAIClient(ChatClient):
             return stated or self._of(self._answer("/model/info"), "data", "model_name")
         if name == "lmstudio":
             return self._of(self._answer("/api/v0/models"), "data", "id", "loaded_context_length") or stated
-        return self._slot() or stated or self._allocated() or self._total()
+        return self._slot() or stated or self._allocated() or self._total() or self._routed()
 
     def _answer(self, path: str) -> Any:
         """What the server answers to a question of its own kind, beside the API; None for an error."""
@@ -209,6 +209,15 @@ class OpenAIClient(ChatClient):
             if isinstance(entry, dict) and same_model(self.model, str(entry.get("model") or entry.get("name"))):
                 return whole(entry.get("context_length"))
         return None
+
+    def _routed(self) -> int | None:
+        """LiteLLM's `/model/info`."""
+        if self.dialect.name != "compatible":
+            return None
+        answer = self._answer("/model/info")
+        if any("litellm_params" in entry for entry in windows.entries(answer, "data")):
+            self.recognise(DIALECTS["litellm"])
+        return self._of(answer, "data", "model_name")
 
     def _total(self) -> int | None:
         """TGI's `/info`: prompt and answer together."""

@@ -32,15 +32,16 @@ BLOCKS = "thinking_blocks"
 its blocks; text and calls, which the message has, are only named."""
 
 
-def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json]) -> bytes:
-    """Everything before the first message."""
+def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
+    """Everything before the first message; `marked`: with marks for the prompt cache."""
     fields = dict(parameters)
+    mark = {"cache_control": CACHE} if marked else {}
     if tools:
         fields["tools"] = [tool_of(tool) for tool in tools]
         if not system:
-            fields["tools"][-1]["cache_control"] = CACHE
+            fields["tools"][-1] |= mark
     if system:
-        fields["system"] = [{"type": "text", "text": system, "cache_control": CACHE}]
+        fields["system"] = [{"type": "text", "text": system, **mark}]
     return orjson.dumps(fields)[:-1] + b',"messages":['
 
 
@@ -51,8 +52,9 @@ def tool_of(tool: Json) -> Json:
     return {"name": function["name"], "description": function.get("description") or "", "input_schema": schema}
 
 
-def write_messages(out: BinaryIO, spans: Sequence[Span], change: Change | None = None) -> None:
-    """The turns, with commas between them; a block is in memory, never a turn."""
+def write_messages(out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True) -> None:
+    """The turns, with commas between them; a block is in memory, never a turn.  `marked`: the last has a mark for the
+    prompt cache."""
     role = ""
     held = b""  # the last block, until it is known whether it is the last of all
     for side, block in blocks(spans, change):
@@ -65,7 +67,8 @@ def write_messages(out: BinaryIO, spans: Sequence[Span], change: Change | None =
             out.write(held + b",")
         held = orjson.dumps(block)
     if role:
-        out.write(held[:-1] + b',"cache_control":' + orjson.dumps(CACHE) + b"}]}")
+        mark = b',"cache_control":' + orjson.dumps(CACHE) if marked else b""
+        out.write(held[:-1] + mark + b"}]}")
 
 
 def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json]]:

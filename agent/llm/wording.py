@@ -241,6 +241,7 @@ HISTORY = _any(
         r"cannot pass both content and thinking",
     )
 )
+NO_MEMORY = _any((r"requires more (?:system|gpu|video)? ?memory .{0,40}than is available",))  # Ollama: 500, ollama#4977
 NO_MODEL = _any(
     (
         r"no models? (?:is |are )?loaded",

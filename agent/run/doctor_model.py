@@ -69,8 +69,8 @@ def _dialect(settings: Settings, client: ModelClient) -> Iterator[Finding]:
     named = f"llm.{client.provider}.dialect"
     how = f"set by {named}" if client.keys.dialect else client.recognised
     yield "dialect", OK, f"{client.dialect.title} ({how})", ""
-    if facts := _learnt(settings, client):
-        known = "; ".join(f"{key}: {value}" for key, value in sorted(facts.items()))
+    if (facts := _learnt(settings, client)).keys() - {"said"}:
+        known = "; ".join(f"{key}: {value}" for key, value in sorted(facts.items()) if key != "said")
         yield (
             "learnt",
             OK,

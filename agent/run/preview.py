@@ -210,7 +210,11 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
         if not isinstance(client, ChatClient):
             notes.append(f"{client.provider} is a plug-in: its wire form is its own affair; the view is shown instead")
             return replace(found, path=assembler.view.path, notes=tuple(notes))
-        found = replace(found, dialect=client.dialect.title, learnt=client.facts())
+        found = replace(
+            found,
+            dialect=client.dialect.title,
+            learnt={name: value for name, value in client.facts().items() if name != "said"},
+        )
         try:
             path = _encode(client, plan, place)
         except HistoryRefused as error:

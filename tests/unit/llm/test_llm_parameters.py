@@ -108,6 +108,40 @@ def test_ollamas_own_parameters_can_be_left_out_too(talk, name):
     assert len(server.asked) == 2
 
 
+def test_anthropics_marks_for_the_cache_can_be_left_out(talk):
+    def answer(request):
+        if b"cache_control" in request.body:
+            words = "messages.0.content.0.cache_control: Extra inputs are not permitted"
+            return Reply({"type": "error", "error": {"type": "invalid_request_error", "message": words}}, 400)
+        return says("anthropic", "done")
+
+    client, _store, server = talk("anthropic", answer, tools=[TOOL])
+    client.send_system_prompt("s")
+    assert client.get_response() == ("done", [])
+    assert len(server.asked) == 2
+
+
+def test_a_window_that_the_machine_has_no_memory_for_is_halved_where_none_is_configured(talk):
+    def answer(request):
+        if request.json["options"]["num_ctx"] > 32768:
+            return Reply({"error": "model requires more system memory (21.5 GiB) than is available (15.2 GiB)"}, 500)
+        return says("ollama", "done")
+
+    def shown(server):
+        server.routes[("POST", "/api/show")] = Reply({"model_info": {"a.context_length": 131072}})
+        return server.url
+
+    client, _store, server = talk("ollama", answer, context_length=None, url=shown)
+    assert client.get_response() == ("done", [])
+    assert [one.json["options"]["num_ctx"] for one in server.asked] == [131072, 65536, 32768]
+    assert client.facts() == {"most_window": 32768}
+
+    fixed, _store, server = talk("ollama", answer, context_length=65536, url=shown)
+    with pytest.raises(RequestRefused, match="context_length"):
+        fixed.get_response()
+    assert len(server.asked) == 1
+
+
 def test_a_keyword_in_the_schema_of_a_tool_is_left_out(talk):
     tool = {**TOOL, "function": {**TOOL["function"]}}
     tool["function"]["parameters"] = {**tool["function"]["parameters"], "additionalProperties": False}

@@ -70,6 +70,12 @@ def test_litellm_is_recognised_by_its_headers_and_asked_for_what_it_knows(tmp_pa
         client.close()
 
 
+def test_litellm_without_its_headers_is_recognised_by_what_it_says_of_its_models(tmp_path):
+    info = {"model_name": "m", "litellm_params": {"model": "mistral/m"}, "model_info": {"max_input_tokens": 32000}}
+    client, window = asked(tmp_path, listed(owned_by="openai") | {"/model/info": {"data": [info]}})
+    assert (window, client.dialect.name) == (32000, "litellm")
+
+
 def test_github_models_tell_it_in_their_catalogue(tmp_path):
     routes = {"/catalog/models": [{"id": "m", "limits": {"max_input_tokens": 131072, "max_output_tokens": 4096}}]}
     answers = {("GET", path): Reply(json.dumps(body).encode()) for path, body in routes.items()}
