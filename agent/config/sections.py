@@ -154,6 +154,13 @@ class Limits(Section):
     wall_seconds: Number | None = Field(
         default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."
     )
+    fix_rounds: Whole = Field(
+        default=2,
+        ge=0,
+        le=20,
+        description="How often a finished task goes back to the model with what keeps it from being ready: a red "
+        "check, a finding, a refusal of the repository.",
+    )
     memory: Size | None = Field(
         default=None,
         description="Most memory of one task, its process and all that its commands run together; empty: no limit.",

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 ROLES = frozenset(("system", "user", "assistant", "tool"))
-KINDS = {"system": "system", "task": "user", "comment": "user", "nudge": "user", "summary": "assistant"}
+KINDS = {
+    "system": "system",
+    "task": "user",
+    "comment": "user",
+    "nudge": "user",
+    "fix": "user",
+    "summary": "assistant",
+}
 """kind → the role that it goes with.  Ordinary messages have none."""
 
 UNSEEN_KINDS = frozenset(("system", "task", "summary"))

@@ -68,6 +68,8 @@ EVENTS: dict[str, str] = {
     "setup_finished": "The setup command has ended, or its cached result was copied (ok, cached).",
     "verify_started": "The verify command runs (command).",
     "verify_finished": "The verify command has ended (command, exit_code, ok).",
+    "base_checked": "A red check was compared with the base commit's (command, commit, exit_code, ok, same).",
+    "sent_back": "Finished work went back to the model with what keeps it from being ready (round, rounds, why).",
     # the turn
     "turn_started": "A turn begins.",
     "context_assembled": (

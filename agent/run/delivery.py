@@ -23,7 +23,7 @@ from agent.errors import (
     WorkError,
 )
 from agent.forge.marks import without_markers
-from agent.run.gate import decide, is_checked
+from agent.run.gate import MENDABLE, decide, is_checked
 from agent.run.report import Report
 from agent.run.solo import is_private, keep_pull
 from agent.run.wording import render
@@ -58,7 +58,8 @@ PATCH_LIMIT = 50_000
 @dataclass
 class Delivery:
     """The parts of one task's publishing.  `run(command, commit, seconds)` executes the check on
-    a clean check-out of a commit, in the sandbox; `facts` are what the texts say of
+    a clean check-out of a commit, in the sandbox; `on_base(verify)` gives the verdict of the base commit, known or made
+    with `verify(commit)`; `facts` are what the texts say of
     the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
     `pushes` False hands the change over as a patch (a fork's pull request).  `written` are the paths that tools
     wrote.  `hold` is called before each outside step
@@ -74,6 +75,7 @@ class Delivery:
     effects: Effects
     events: Events
     run: Callable[[str, str, float], Finished]
+    on_base: Callable[[Callable[[str], Verdict]], Verdict]
     facts: Callable[[], dict[str, object]]
     redact: Redact
     hold: Callable[[], None] = lambda: None
@@ -109,7 +111,7 @@ class Delivery:
         words = {"summary": outcome.summary, "ended": "" if finished else outcome.code or str(outcome.end)}
         report = self._publish(report, title, ready=False, **words)
         if is_checked(outcome) and self.settings.verify.command:
-            report = replace(report, verdict=self._verify(self.settings.verify.command, report.commit or ""))
+            report = self._check(report, self.settings.verify.command)
         if not self.pushes and not report.findings:
             report = self._hand_over(report)
         if report.pull is not None:
@@ -140,6 +142,8 @@ class Delivery:
 
     def _rejected(self, report: Report, rejected: PushRejected) -> Report:
         self.events.emit("push_refused", findings=[str(rejected)])
+        if rejected.code in MENDABLE:  # what is put right must not stay in the history of the next push
+            self.workspace.update_state(refused=self.workspace.head())
         return replace(report, rejected=str(rejected), code=rejected.code)
 
     def _changes(self) -> Report:
@@ -267,13 +271,31 @@ class Delivery:
                 raise
             raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused
 
-    def _verify(self, command: str, commit: str) -> Verdict:
+    def _check(self, report: Report, command: str) -> Report:
+        """Run the check on what was committed; when it is red, ask what it says of the base."""
         self.events.emit("verify_started", command=command)
+        verdict = self._verify(command, report.commit or "")
+        self.events.emit("verify_finished", command=command, exit_code=verdict.exit_code, ok=verdict.ok)
+        report = replace(report, verdict=verdict)
+        base = self.workspace.base_commit
+        if verdict.ok or verdict.exit_code is None or base is None:
+            return report
+        before = self.on_base(lambda commit: self._verify(command, commit))
+        report = replace(report, before=before)
+        self.events.emit(
+            "base_checked", command=command, commit=base, exit_code=before.exit_code, ok=before.ok, same=report.was_red
+        )
+        return report
+
+    def _verify(self, command: str, commit: str) -> Verdict:
+        timeout = self.settings.verify.timeout
         try:
-            verdict = verify(
-                command, lambda line, seconds: self.run(line, commit, seconds), timeout=self.settings.verify.timeout
+            return verify(
+                command,
+                lambda line, seconds: self.run(line, commit, seconds),
+                timeout=timeout,
+                clean=lambda text: self.redact(output(text)),
             )
         except (SandboxUnavailable, SetupFailed) as error:
-            verdict = Verdict(command, None, ok=False, duration=0.0, tail=str(error))
-        self.events.emit("verify_finished", command=command, exit_code=verdict.exit_code, ok=verdict.ok)
-        return replace(verdict, tail=self.redact(output(verdict.tail)))
+            said = self.redact(output(str(error)))
+            return Verdict(command, None, ok=False, duration=0.0, tail=said)

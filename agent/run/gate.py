@@ -1,7 +1,20 @@
 """What a run that is over counts as, decided in one place for the row, the label, the comments and the pull request.
 
-Only `finish` ends a task well, and only a change that is pushed, without a finding, and checked is ready for a person.
-Called by `run/delivery.py` before it marks a pull request as ready, and by `run/handler.py` at the end.
+Only `finish` ends a task well, and only a change that is pushed, without a finding, and checked is ready for a person:
+
+| the model | what came of it | status, code | ready |
+|---|---|---|---|
+| was stopped by a person | | stopped | no |
+| ended in another way (limit, circle, error) | | failed, its code | no |
+| stopped with a text | a change | failed, not_finished | no |
+| stopped with a text, or finished | no change | completed | |
+| finished | findings, refused, conflict | failed, its code | no |
+| finished | the check is green, or there is none | completed | yes |
+| finished | red, and on the base in the same way | completed; the pull request says so | yes |
+| finished | red in another way, too long, not to be run | failed, verify_failed | no |
+
+Called by `run/delivery.py` before it marks a pull request as ready, by `run/handler.py` at the end, and by
+`run/rework.py`, which gives back to the model what it may mend.
 """
 
 from __future__ import annotations
@@ -18,6 +31,9 @@ if TYPE_CHECKING:
 NOT_FINISHED = (
     "the model stopped with a text and did not call `finish`, so the change counts as a draft of work in progress"
 )
+
+MENDABLE = ("push_rejected", "push_too_large")
+"""Refusals of a branch by rules about what is in it; the others are about rights, names and other people's commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +67,17 @@ def decide(outcome: Outcome, report: Report | None) -> Decision:
 def is_checked(outcome: Outcome) -> bool:
     """Whether the change of this outcome is worth the check: the model says that it is done."""
     return outcome.end is End.FINISHED
+
+
+def is_mendable(outcome: Outcome, report: Report) -> bool:
+    """Whether the model may mend what keeps its finished work from being ready, or should look at it once more."""
+    if outcome.end is not End.FINISHED or not report.changed:
+        return False
+    if report.findings or (report.rejected and report.code in MENDABLE):
+        return True
+    if report.rejected or report.conflicts or report.verdict is None or report.verdict.ok:
+        return False
+    if report.verdict.exit_code is None:  # no sandbox, or no set-up
+        return False
+    before = report.before
+    return report.verdict.is_red or before is None or before.ok or before.is_red

@@ -22,6 +22,7 @@ from agent.run.dispose import dispose
 from agent.run.ending import Ending
 from agent.run.gate import Decision, decide, is_checked
 from agent.run.lease import Lease
+from agent.run.rework import send_back, standing
 from agent.run.room import OUTCOME
 from agent.run.showing import AGAIN, announce, for_the_disk
 from agent.run.task_run import TaskRun
@@ -102,11 +103,15 @@ class TaskHandler:
             return self._wait(context, run, outcome)
         if outcome.end is End.STOPPED:
             outcome = replace(outcome, summary=f"{outcome.summary} {self._keep(context)}".strip())
+        finish = standing(run, outcome)
+        goes_back, outcome = finish is outcome, finish
         self.outcome = outcome
         report = None if outcome.end is End.STOPPED else run.delivery.deliver(outcome)
-        # What the model may mend goes back to it here, by the report, before anything is told or closed.
         if report is not None and report.changed:
             context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
+            if goes_back and send_back(run, outcome, report):
+                self.outcome = None  # the model works on
+                return self._conclude(context, run, run.loop().run())
         ending = put_in_words(run, outcome, report, decide(outcome, report))
         if self.publishing:
             ending.keep(context)

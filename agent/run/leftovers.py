@@ -1,5 +1,5 @@
-"""What `cleanup` removes beside tasks, once nobody has used it for as long: mirrors, cached set-ups, quarantine, and
-folders in `completed/` that no row names.
+"""What `cleanup` removes beside tasks, once nobody has used it for as long: mirrors, cached set-ups, what checks said
+of base commits, quarantine, and folders in `completed/` that no row names.
 
 Safe while a daemon runs: a mirror goes only under its lock, when no task's git directory borrows from it, and with it
 our branches of ended tasks that it holds; a cached set-up goes under its lock.  Ages are those of the last use, which a
@@ -45,12 +45,24 @@ def leftovers(settings: Settings, ledger: Ledger, before: str, failed: OnFailure
         *each(_in(base_dir / QUARANTINE), lambda path: _aged(path, before, dry_run=dry_run), failed),
         *each(_in(base_dir / "completed"), lambda path: _unlisted(path, ledger, before, dry_run=dry_run), failed),
         *each(_in(base_dir / "setup"), lambda path: _setup(path, unused, dry_run=dry_run), failed),
+        *each(_in(base_dir / "checks"), lambda path: _check(path, before, dry_run=dry_run), failed),
         *each(mirrors, mirror, failed),
     ]
 
 
 def _in(top: Path) -> list[Path]:
     return sorted(top.iterdir()) if disk.is_real_dir(top) else []
+
+
+def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """What a check said of a base commit; it is made again when it is asked for."""
+    at = _stamp(path.lstat().st_mtime)
+    if at >= before or not path.is_file():
+        return None
+    size = path.lstat().st_size
+    if not dry_run:
+        path.unlink(missing_ok=True)
+    return Removed(path.name, "check", at, size)
 
 
 def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:

@@ -19,7 +19,8 @@ class Report:
     """What came of a delivery, for the pull request, the comment and the row.
 
     `first`: the branch is pushed and is the first of a repository that was empty, so that there is nothing onto which a
-    pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left."""
+    pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left.
+    `before`: what a red check says of the base commit, None where it was not asked or there is none."""
 
     branch: str
     changed: bool = False
@@ -27,6 +28,7 @@ class Report:
     pull: PullRef | None = None
     stat: DiffStat | None = None
     verdict: Verdict | None = None
+    before: Verdict | None = None
     findings: tuple[str, ...] = ()
     rejected: str = ""
     code: str = ""
@@ -52,6 +54,20 @@ class Report:
                 "conflict",
                 f"{self.base} has moved on, and the change conflicts with it in {', '.join(self.conflicts)}",
             )
-        if self.verdict is not None and not self.verdict.ok:
-            return "verify_failed", str(self.verdict)
+        if self.verdict is not None and not self.verdict.ok and not self.was_red:
+            return "verify_failed", self._red()
         return "", ""
+
+    @property
+    def was_red(self) -> bool:
+        """Whether the check is red, and was on the base commit in the same way: no failure of this change."""
+        return self.verdict is not None and self.before is not None and self.verdict.is_red_as(self.before)
+
+    def _red(self) -> str:
+        if self.before is None:
+            return str(self.verdict)
+        if self.before.ok:
+            return f"{self.verdict}; on the base, without the change, it passes"
+        if self.before.is_red:
+            return f"{self.verdict}; on the base, without the change, it fails in another way"
+        return f"{self.verdict}; on the base, without the change, it says nothing either: {self.before}"

@@ -42,13 +42,14 @@ from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.window import make_window
 from agent.work import setup
+from agent.work.base_check import base_verdict
 from agent.work.checkout import checked_out
 from agent.work.mirror import Mirror
 from agent.work.publish import OWN, Publisher
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from agent.context import TaskContextManager
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
     from agent.values import Finished
+    from agent.work.verify import Verdict
 
 BRIEFED = 2
 """Messages of a task that was briefed: the system prompt and the briefing."""
@@ -100,6 +102,7 @@ class TaskRun:
         )
         self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
         scheduling = self.settings.scheduling
+        self.limits = TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over)
         self.control = TaskControl(
             self._asked, self._wanted, self.quota, scheduling.interval, patience=scheduling.drain_seconds
         )
@@ -189,6 +192,7 @@ class TaskRun:
             self.effects,
             self.events,
             run=self.check,
+            on_base=self.check_base,
             facts=self.facts,
             redact=self.redact,
             hold=self.hold,
@@ -254,6 +258,16 @@ class TaskRun:
             done = self.sandbox.run(command, mounts, timeout=timeout, stop=self._must_stop)
         return self._unless_stopped(done)
 
+    def check_base(self, run: Callable[[str], Verdict]) -> Verdict:
+        """What the check says of the base commit: known, or made with `run(commit)`."""
+        return base_verdict(
+            self.settings, self.workspace, run, sandbox=self.sandbox.kind, waiting=self._interrupt_if_stopped
+        )
+
+    def _interrupt_if_stopped(self) -> None:
+        if (outcome := self.control.poll()) is not None:
+            raise Interrupted(outcome)
+
     def _unless_stopped(self, done: Finished) -> Finished:
         if done.timed_out and (outcome := self.control.poll()) is not None:
             raise Interrupted(outcome)
@@ -269,6 +283,11 @@ class TaskRun:
         if self.publishing:
             self.hold()
             answer(self.wiring.ledger, self.forge, self.events, self.redact, row, comment, "running")
+
+    @property
+    def is_briefed(self) -> bool:
+        """Whether `brief` was called: the model can be asked."""
+        return hasattr(self, "model")
 
     def _must_stop(self) -> bool:
         return self.control.poll() is not None
@@ -363,7 +382,7 @@ class TaskRun:
             window=self.window,
             repetition=self.repetition,
             control=self.control,
-            limits=TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over),
+            limits=self.limits,
             news=self.news,
             beat=self.beat,
             events=self.events,

@@ -26,9 +26,9 @@ def together(tmp_path_factory):
     plays = {
         "Plain change": [write("a.txt", "one\n"), do("edit_file", path="calc.py", old_text="sum(round(p) for p in prices)", new_text="round(sum(prices))"), finish("Round the sum", "It rounds once.")],
         "Same repository": [write("b.txt", "two\n"), finish("Second one")],
-        "Leaks a token": [write("deploy.sh", f"TOKEN={TOKEN}\n"), finish("Deploy")],
-        "Leaks our key": [write("key.txt", "key: key-of-the-test\n"), finish("Key")],
-        "Touches workflows": [write(".github/workflows/ci.yml", "on: push\n"), finish("CI")],
+        "Leaks a token": [write("deploy.sh", f"TOKEN={TOKEN}\n"), finish("Deploy"), finish("Deploy"), finish("Deploy")],
+        "Leaks our key": [write("key.txt", "key: key-of-the-test\n"), finish("Key"), finish("Key"), finish("Key")],
+        "Touches workflows": [write(".github/workflows/ci.yml", "on: push\n"), finish("CI"), do("delete_file", path="x"), finish("CI"), finish("CI")],
         "Only a question": [("It is done with `sorted`.", []), finish("Answered", "It is done with `sorted`.")],
         "Stops in the middle": [write("half.txt"), *[("Now let me add the second half.", [])] * 3],
         "Never begins": [("I'll start by looking at a.py", [])] * 3,
@@ -409,7 +409,8 @@ def test_a_second_interrupt_ends_a_daemon_whose_worker_does_not_listen(home):
 
 
 def test_a_red_check_leaves_a_draft_and_a_failed_label(home):
-    here = home({"Break it": [write("a.txt", "bad\n"), finish()]}, config="verify: {command: 'grep good a.txt'}\n")
+    plays = {"Break it": [write("a.txt", "bad\n"), *[finish()] * 3], "Mend it": [write("a.txt", "bad\n"), finish(), write("a.txt", "good\n"), finish()]}  # fmt: skip
+    here = home(plays, config="verify: {command: 'test ! -e a.txt || grep good a.txt'}\n")
     here.issue(1, "Break it")
     text = here.once(code=1)
     assert (here.row(1)["status"], here.row(1)["error_code"]) == ("failed", "verify_failed"), text
@@ -419,6 +420,11 @@ def test_a_red_check_leaves_a_draft_and_a_failed_label(home):
     assert here.label(1) == "coding agent failed"
     assert "exit code 1" in here.said(1)[0]
     assert here.row(1)["branch"] in here.branches()
+    here.issue(2, "Mend it")
+    here.once(code=0)
+    assert (here.row(2)["status"], here.label(2)) == ("completed", "coding agent done")
+    (told,) = [one for one in here.lines(2, "messages.jsonl") if one.get("kind") == "fix"]
+    assert "On the base commit, without your change, it passes." in told["content"]
 
 
 def test_a_drain_during_the_check_is_no_failure(home):

@@ -164,9 +164,10 @@ def rows(home):
 
 
 def test_a_check_that_fails_and_a_model_that_refuses_are_failures(homes):
-    home = homes({"Totals": FIX, "Other": []}, config='verify: {command: "false"}\n')
+    check = "! grep -q 'round(sum' calc.py"
+    home = homes({"Totals": [*FIX, FIX[-1], FIX[-1]], "Other": []}, config=f'verify: {{command: "{check}"}}\n')
     done = solve(home, "issue.md", "--repo", home.repos["default"], code=1)
-    assert "verify" in done.stderr or "`false`" in done.stderr
+    assert f"`{check}` failed" in done.stderr
     assert "draft: true" in done.stdout
     (home.folder / "other.md").write_text("# Other\n")
     done = solve(home, "other.md", "--repo", home.repos["default"], "--json", code=1)

@@ -75,6 +75,17 @@ SAMPLES = {
     "past_point": {"commit": "0123456789abcdef"},
     "length": {},
     "no_call": {},
+    "fix": {
+        "round": 1,
+        "rounds": 2,
+        "report": report(verdict=red(2, "boom\n"), before=Verdict("make test", 0, True, 1.0, "")),
+        "findings": ["a.py, line 3: a token"],
+        "rejected": "<<<R>>>",
+        "output": "<<<O>>>",
+        "failing": "<<<F>>>",
+        "failed_before": "",
+        "again": False,
+    },
     "broken_off": {"reason": "content_filter"},
     "invalid": {"name": "read_file", "found": '{"path": "a'},
     "empty": {},
@@ -245,6 +256,24 @@ def test_a_failed_check_shows_exit_code_and_the_end_of_its_output():
     assert text.count("Draft: ") == 1
     verdict = red(None, "")
     assert "could not be run" in final(End.FINISHED, report(verdict=verdict))
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (Verdict("make test", 0, True, 1.0, ""), "without this change, it passes"),
+        (red(2), "already red on `main`, in the same way"),
+        (red(3), "it fails in another way"),
+        (red(127), "says nothing either: it could not be run"),
+        (Verdict("make test", -9, False, 1.0, "", timed_out=True), "says nothing either: too long"),
+    ],
+)
+def test_a_red_check_says_what_the_base_does(before, words):
+    given = report(verdict=red(2), before=before)
+    told = words.replace("already red on `main`,", "red on `main` already,")
+    assert told in final(End.FINISHED, given)
+    assert words in pull(report=given, ready=given.was_red)
+    assert "\n\n\n" not in final(End.FINISHED, given) + pull(report=given, ready=False)
 
 
 def test_everything_that_can_be_said_at_once_is_still_tidy():

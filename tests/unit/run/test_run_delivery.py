@@ -117,7 +117,7 @@ def test_an_end_that_is_not_done_leaves_a_draft_and_checks_nothing(run, end):
 
 
 def test_a_red_check_is_a_problem_and_tests_that_were_changed_are_named(run):
-    one = run("verify: {command: 'echo three failed; exit 3'}\n")
+    one = run("verify: {command: 'test ! -e test_sum.py || { echo three failed; exit 3; }'}\n")
     (one.workspace.tree / "test_sum.py").write_text("assert True\n")
     report = one.delivery.deliver(DONE)
     assert report.problem[0] == "verify_failed"
@@ -244,7 +244,7 @@ def test_with_an_old_git_a_base_that_moved_on_is_a_note_and_no_failure(run):
 
 
 def test_a_check_that_the_moved_base_turns_red_leaves_a_draft(run):
-    one = run("verify: {command: 'test ! -e theirs.txt'}\n")
+    one = run("verify: {command: 'test ! -e theirs.txt || test ! -e b.txt'}\n")
     (one.workspace.tree / "b.txt").write_text("b\n")
     on_main(one, "theirs.txt", "t\n")
     report = one.delivery.deliver(DONE)

@@ -1,0 +1,93 @@
+"""Finished work goes back to the model with what keeps it from being ready, `limits.fix_rounds` times.
+
+The word to the model is a message of kind `fix`, and these messages are the count: a process that dies before it is
+appended delivers again and says it once, one that dies after it goes on with it.  Of a check that was red on the base
+in the same way the model hears once; when it finishes again without a change, that is its answer.  Called by
+`run/handler.py` after each delivery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.prompts import render
+from agent.run import later
+from agent.run.gate import decide, is_mendable
+from agent.security.fence import fence
+from agent.security.sanitise import output
+from agent.values import End, Outcome
+from agent.work.verify import TAIL, tail
+
+if TYPE_CHECKING:
+    from agent.run.report import Report
+    from agent.run.task_run import TaskRun
+
+KIND = "fix"
+"""Of the message, and of the receipt that has the outcome and the commit that the newest one is about."""
+
+NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
+"""Ends of a model that was sent back and did not finish again."""
+
+NAMED = 50
+"""Findings, and failing tests, that are named to the model."""
+
+
+def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
+    """Say to the model what it may mend, if a round and the limits are left; whether its loop goes on."""
+    if not is_mendable(outcome, report):
+        return False
+    store = run.context.get_message_store()
+    rounds = run.settings.limits.fix_rounds
+    said = sum(1 for record in store.records() if record.get("kind") == KIND)
+    if said >= rounds or run.limits() is not None:
+        return False
+    if decide(outcome, report).ready and said and (run.effects.receipt(KIND) or {}).get("commit") == report.commit:
+        return False
+    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict()})
+    later.is_asked(run.effects)
+    run.context.set_columns(outcome=None)
+    if not run.is_briefed:  # only publishing was left
+        run.brief()
+    text = run.redact(words(run.context.fence, report, said + 1, rounds, room=run.tools.room))
+    store.add_message("user", text, kind=KIND)
+    store.sync()
+    run.events.emit("sent_back", round=said + 1, rounds=rounds, why=decide(outcome, report).code or "was_red")
+    return True
+
+
+def standing(run: TaskRun, outcome: Outcome) -> Outcome:
+    """The finish that went back to the model, when the model then ended in another way and changed nothing: what keeps
+    it from being ready is the same as before."""
+    kept = run.effects.receipt(KIND)
+    if not kept or outcome.end not in NO_ANSWER or kept["commit"] != run.workspace.head():
+        return outcome
+    if run.workspace.uncommitted():
+        return outcome
+    why = outcome.summary if outcome.end is not End.ANSWERED else "it answered in words alone"
+    run.reports.append(f"the model was asked to put right what was found, and did not: {why}")
+    return Outcome.of(kept["outcome"])
+
+
+def words(marker: str, report: Report, number: int, rounds: int, *, room: int = TAIL) -> str:
+    """The message to the model; of the check's output at most the last `room` signs."""
+    verdict, before = report.verdict, report.before
+    failing = verdict.outline.failing if verdict is not None else frozenset()
+    old = before.outline.failing if before is not None else frozenset()
+
+    def names(found: frozenset[str], source: str) -> str:
+        more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
+        return fence("\n".join([*sorted(found)[:NAMED], *more]), marker, source=source) if found else ""
+
+    shown = output(tail(verdict.tail.encode(), min(room, TAIL))) if verdict is not None and not verdict.ok else ""
+    return render(
+        "fix",
+        round=number,
+        rounds=rounds,
+        report=report,
+        findings=report.findings[:NAMED],
+        rejected=fence(output(report.rejected), marker, source="the repository") if report.rejected else "",
+        output=fence(shown, marker, source="output of the check") if shown.strip() else "",
+        failing=names(failing - old, "new failures"),
+        failed_before=names(failing & old, "old failures"),
+        again=report.was_red,
+    )
