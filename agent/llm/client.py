@@ -511,7 +511,7 @@ class ChatClient(ABC):
             error.tries = STALLED_TRIES
             raise error
         if draft.finish == "resample":
-            error = AnswerUnreadable(f"{self.who}: the model wrote a call that its server cannot read ({reason})")
+            error = CallUnreadable(f"{self.who}: the model wrote a call that its server cannot read ({reason})")
             error.tries = RESAMPLE_TRIES
             raise error
         return draft

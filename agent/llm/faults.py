@@ -8,6 +8,7 @@ once, in case it was for the length.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import (
@@ -42,6 +43,7 @@ RESAMPLE_TRIES = 3
 
 OVERFLOW_STATUSES = (None, 200, 400, 413, 422, 500)
 CLIENT = range(400, 500)
+HTTP_ERRORS = range(400, 600)
 TRANSIENT = frozenset((408, 409, 425, 498, 499))
 """Under 500: a time-out, a conflict, too early, Groq's capacity, a caller that hung up."""
 LASTING = frozenset((501, 505, 510, 511))
@@ -65,7 +67,18 @@ def _judge(said: Said, who: str) -> ModelError:
         return AnswerUnreadable(f"{heard} (a web page, not an answer); check base_url", status=status)
     if known.WRONG_PATH.search(said.text):
         return AnswerUnreadable(f"{heard}; check base_url, it should end with /v1 or with the port", status=status)
-    return _by_code(said, heard) or _by_status(said, heard) or _by_wording(said, heard) or _unknown(said, heard)
+    told = replace(said, status=_told_status(said))
+    error = _by_code(told, heard) or _by_status(told, heard) or _by_wording(told, heard) or _unknown(told, heard)
+    error.status = status
+    return error
+
+
+def _told_status(said: Said) -> int | None:
+    """The status of an error; inside an answer that began well it is the one that the body names."""
+    if said.status not in (None, 200):
+        return said.status
+    named = [int(code) for code in said.codes if code.isdecimal() and len(code) == len("400")]
+    return next((status for status in named if status in HTTP_ERRORS), said.status)
 
 
 def _by_code(said: Said, heard: str) -> ModelError | None:

@@ -177,9 +177,16 @@ def test_a_summary_that_is_a_call_in_text_is_none(talk, tmp_path):
     assert len(server.asked) == 1
 
 
-def test_calls_that_a_server_cannot_read_again_and_again_are_asked_for_in_text(talk):
-    """Groq, Ollama: the parser fails at what the model writes, also when it is asked again."""
-    unreadable = Reply({"error": {"message": "Failed to call a function.", "code": "tool_use_failed"}}, 400)
+UNREADABLE = {
+    "Groq: pydantic/pydantic-ai#2759": Reply({"error": {"message": "Failed.", "code": "tool_use_failed"}}, 400),
+    "Ollama: ollama/ollama#17638": Reply({"error": "error parsing tool call: raw='{', err=unexpected end"}, 500),
+    "Gemini": says("openai", "", finish="function_call_filter: MALFORMED_FUNCTION_CALL"),
+}
+
+
+@pytest.mark.parametrize("unreadable", UNREADABLE.values(), ids=UNREADABLE)
+def test_calls_that_a_server_cannot_read_again_and_again_are_asked_for_in_text(talk, unreadable):
+    """The parser fails at what the model writes, also when it is asked again."""
     client, _, server, heard = talk("openai", unreadable)
     answers = [unreadable, unreadable, unreadable, lambda _: says("openai", block(client, path="a.py"))]
     server.replies = [lambda request: one(request) if callable(one := answers.pop(0)) else one]

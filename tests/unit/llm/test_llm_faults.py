@@ -457,3 +457,16 @@ def test_a_router_that_quotes_its_provider_is_read_to_the_ground():
     error = of(400, body)
     assert type(error) is ContextOverflow
     assert error.limit == 200000
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(400, RequestRefused), (401, AccessRefused), (402, QuotaExhausted), (429, RateLimited), (503, ModelUnreachable)],
+)
+@pytest.mark.parametrize("status", [None, 200])
+def test_an_error_inside_an_answer_that_began_well_is_judged_by_the_status_in_its_body(status, code, kind):
+    """vLLM, llama.cpp, Groq and routers send the error as an event, with its status as `code` or `status_code`."""
+    for body in ({"message": "x", "code": code}, {"message": "x", "type": "BadRequestError", "status_code": code}):
+        error = fault(read(status, {"error": body}), "a server")
+        assert type(error) is kind
+        assert error.status == status
