@@ -287,6 +287,12 @@ class ForgeRefused(ForgeError):
         self.reasons = reasons
 
 
+class PictureRefused(MakimonoError):
+    """A picture that is not sent to a model.  Its text says why, for the person and the model."""
+
+    code = "picture"
+
+
 class TakenElsewhere(MakimonoError):
     """Another daemon of the same account, which has a ledger of its own, has the issue: nothing is done here."""
 

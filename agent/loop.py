@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.llm.base import ModelClient
     from agent.observe.events import Events
     from agent.tools import Toolbox
-    from agent.values import Control, Json, Plan
+    from agent.values import Control, Json, Plan, Said
 
 DONE = (End.FINISHED, End.ANSWERED)
 
@@ -80,7 +80,7 @@ class Loop:
     repetition: Repetition
     control: Control
     limits: Callable[[], Outcome | None]
-    news: Callable[[bool], Iterable[str]]
+    news: Callable[[bool], Iterable[Said]]
     beat: Callable[[], None]
     events: Events
     checkpoint: Callable[[], None] = lambda: None
@@ -120,8 +120,8 @@ class Loop:
     def hear(self, *, last: bool = False) -> bool:
         """Take in what people wrote; whether there was anything.  An answer to `ask_user` comes this way too."""
         heard = False
-        for text in self.news(last):
-            self.say(text, kind="comment")
+        for said in self.news(last):
+            self.context.get_message_store().add_message("user", said.text, kind="comment", images=said.images)
             heard = True
         return heard
 
@@ -212,7 +212,7 @@ class Loop:
         return result
 
     def say(self, text: str, *, kind: str) -> None:
-        """Add a user message of the program or of a person."""
+        """Add a user message of the program."""
         self.context.get_message_store().add_message("user", text, kind=kind)
 
     def already_ended(self) -> Outcome | None:

@@ -233,6 +233,14 @@ class Ratios(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a person wrote, as the model gets it: the fenced text, and the pictures that belong to it."""
+
+    text: str
+    images: tuple[Json, ...] = ()
+
+
 class Messages(Protocol):
     """What a model client and the planner need of `context.MessageStore`."""
 
@@ -254,8 +262,10 @@ class Messages(Protocol):
         finish_reason: str | None = None,
         provider_fields: Mapping[str, Any] | None = None,
         form: str | None = None,
+        images: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Append; returns `seq`.  `provider_fields`: what only the answering server understands, where it gave some."""
+        """Append; returns `seq`.  `provider_fields`: what only the answering server understands, where it gave some.
+        `images`: pictures of a user's message, files below the task's folder."""
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:

@@ -63,6 +63,10 @@ class Provider(Section):
         description="How the model calls tools. native: by the server's tool calls. text: in its text, for models"
         " without. auto: native, and text once the server says that it has none.",
     )
+    images: Annotated[Text, OneOf(("auto", "never"))] = Field(
+        default="auto",
+        description="Pictures of issues and comments: `auto` sends them until the server refuses, `never` does not.",
+    )
     timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
     idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
     price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")

@@ -49,6 +49,7 @@ class ProviderSettings:
     headers: Mapping[str, SecretStr] = dataclasses.field(default_factory=dict)
     dialect: str = ""
     tool_calls: str = "auto"
+    images: str = "auto"
     price: models.Price | None = None
     messages: Path | None = None
 
@@ -208,6 +209,7 @@ class Settings(Section):
             headers=section.headers,
             dialect=section.dialect or "",
             tool_calls=section.tool_calls,
+            images=section.images,
             price=section.price,
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
-from agent.context import folding, plain_form, projection
+from agent.context import folding, pictures, plain_form, projection
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
@@ -110,6 +110,7 @@ class MessageStore:
         finish_reason: str | None = None,
         output: str | None = None,
         tool_seq: int | None = None,
+        images: Sequence[Mapping[str, Any]] = (),
         provider_fields: Mapping[str, Any] | None = None,
         form: str | None = None,
     ) -> int:
@@ -118,10 +119,10 @@ class MessageStore:
         A tool message without an id answers the oldest open call of `tool_name`, else the oldest open call.  The first
         system message is `kind: system`, the first plain user message `kind: task`.  `output` (a file below the task's
         folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
-        result can be read again.  An empty tool result reads "(no output)", an empty message "(empty message)"; an
-        answer with neither text nor calls is recorded and stays out of the view.  `provider_fields` are what came with
-        an answer for its server alone (`provider_fields.to_keep`).  `form` says of calls that they
-        came as text (`llm/text_mode.py`).
+        result can be read again.  `images` (`pictures.py`) belong to a user's message.  An empty tool result reads
+        "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is recorded and stays
+        out of the view.  `provider_fields` are what came with an answer for its server alone
+        (`provider_fields.to_keep`).  `form` says of calls that they came as text (`llm/text_mode.py`).
 
         ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
@@ -169,6 +170,11 @@ class MessageStore:
             record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
         if finish_reason is not None:
             record["finish_reason"] = fit(finish_reason)
+        if images:
+            if role != "user":
+                raise ValueError(f"a {role} message has no pictures; only a user's has")
+            record[pictures.NAME] = pictures.of_message(images)
+            record["tokens"] = tokens = tokens + pictures.tokens_of(record)
         if role == "tool":
             self._place(record, output, tool_seq)
         self._write(record, tokens)

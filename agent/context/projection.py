@@ -12,7 +12,8 @@ A start, a compaction and a resume all come here (design: section 4).  The view 
    were left out.
 4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
    file may lack one half of a group: a result without its call is left out, a call without its result is answered.
-5. Tool results up to the newest mask become pointers, where a pointer is shorter.
+5. Tool results up to the newest mask become pointers, where a pointer is shorter, and pictures a line of text; the
+   pictures of the head go with the first compaction of any kind that reaches it (`pictures.py`).
 6. What only a server understands (`provider_fields.py`) stands in the answers of the wire and model in force, and in no
    others: with another model in the configuration the next start derives another view.
 
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.context import carried as carrying
+from agent.context import pictures
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.survey import Cut, Survey
@@ -95,7 +97,10 @@ def lines(
     for offset in (survey.system, survey.task):
         if offset is not None:
             record = _at(messages, offset)
-            yield line(wire(record)), tokens_of(record, origin)
+            tokens = tokens_of(record, origin)
+            if record.get(pictures.NAME) and record["seq"] <= max(cut.end_seq, cut.mask_end):
+                record, tokens = _without_pictures(record, tokens, count)
+            yield line(wire(record)), tokens
     prefix = ""
     for place in _bridge(context_dir, cut, survey, summary):
         if isinstance(place, str):
@@ -145,6 +150,8 @@ def _conversation(
             if record["seq"] <= cut.mask_end and (text := shorter(record)) is not None:
                 record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the same, masked
         else:
+            if record.get(pictures.NAME) and record["seq"] <= cut.mask_end:
+                record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - the same, masked
             for identifier in calls:
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
@@ -153,6 +160,11 @@ def _conversation(
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens
+
+
+def _without_pictures(record: Json, tokens: int, count: Callable[[str], int]) -> tuple[Json, int]:
+    rest = pictures.without(record)
+    return rest, tokens - pictures.tokens_of(record) + count(rest["content"][len(record["content"]) :])
 
 
 def shorter(record: Json) -> str | None:

@@ -165,6 +165,8 @@ def wire(record: Json, origin: Origin | None = None) -> Json:
         return {"role": role, "tool_call_id": record["tool_call_id"], "content": record["content"]}
     fields = of_record(record, origin) if role == "assistant" else None
     message: Json = {"role": role, "content": record["content"]}
+    if role == "user" and record.get("images"):
+        message["images"] = record["images"]
     if fields is not None:
         message |= of_message(fields)
     if record.get("tool_calls"):

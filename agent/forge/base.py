@@ -256,6 +256,14 @@ class Forge(Protocol):
         """
         ...
 
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:
+        """The file of a picture that an issue or a comment shows at `address`, as it is written there, at most 10 MB.
+
+        Only from the forge's own hosts, or the tracker's folder: an address is a stranger's words.  The token goes to
+        the forge alone.  PictureRefused says why there is none; ForgeUnreachable.
+        """
+        ...
+
     def names(self) -> tuple[str, ...]:
         """What people call the own account in a mention, without the `@`."""
         ...

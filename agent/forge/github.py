@@ -188,6 +188,11 @@ class GitHubForge:
                         found[key] = max(times)
         return found, changes.text()
 
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:
+        from agent.forge.github_pictures import fetch_picture
+
+        return fetch_picture(self.wire, key, address)
+
     def names(self) -> tuple[str, ...]:
         own = self.places.own()
         return tuple(dict.fromkeys((own, own.removesuffix("[bot]"))))

@@ -129,6 +129,17 @@ class GitHubWire:
         """The JSON of one GET."""
         return self.call("GET", path, query=query).data
 
+    def rendered(self, path: str) -> Any:
+        """The JSON of one GET with texts as HTML beside the Markdown; kept nowhere.  ForgeError."""
+        try:
+            headers = {"Accept": "application/vnd.github.full+json"}
+            status, _, text = self._send("user", "GET", path, None, None, headers)
+        except requests.exceptions.RequestException as error:
+            raise ForgeUnreachable(f"{self.host}: GET {path}: {http.why(error)}") from error
+        if status != 200:
+            raise ForgeUnreachable(f"{self.host}: GET {path}: {status}")
+        return self.kept.answer("GET", path, None, None, status, {}, text.encode(), f"{self.host}: GET {path}").data
+
     def pages(
         self, path: str, *, query: Mapping[str, Any] | None = None, odd: Callable[[AnswerOdd], None] | None = None
     ) -> Iterator[dict[str, Any]]:

@@ -180,6 +180,11 @@ class GitLabForge:
     def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         return changed_of(self, watched, cursor)
 
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:
+        from agent.forge.gitlab_pictures import fetch_picture
+
+        return fetch_picture(self.wire, self.places.of(key), address)
+
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for name in (self.places.own()[1], self.section.bot_name) if name))
 

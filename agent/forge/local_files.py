@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from agent import disk
-from agent.errors import ForgeError, IssueUnreadable
+from agent.errors import ForgeError, IssueUnreadable, PictureRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 MODE = 0o644  # people read and edit these files; the umask narrows it
 LARGEST = 256 << 20
+LARGEST_PICTURE = 10_000_000
 TRIES = 20
 _NUMBERED = re.compile(r"([0-9]+)\.md")
 
@@ -77,6 +80,32 @@ class TrackerFiles:
             return _read(descriptor, limit, self.root / relative)
         finally:
             os.close(descriptor)
+
+    def picture(self, address: str) -> bytes:
+        """A file of the tracker's folder that an issue shows: its path below `issues/`, or below the tracker itself.
+        PictureRefused, also for a link on the way, and for an address on the web."""
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc:
+            raise PictureRefused("it lies on the web; put the file into the tracker's folder")
+        path = unquote(parts.path)
+        for relative in (f"issues/{path}", path) if not path.startswith("/") else (path.lstrip("/"),):
+            relative = posixpath.normpath(relative)  # noqa: PLW2901 - `../shots/a.png` of an issue
+            if relative.startswith("../"):
+                continue
+            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                descriptor = disk.open_beneath(root, relative)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                    continue
+                raise PictureRefused(f"{relative} cannot be read: {_why(error)}") from error
+            finally:
+                os.close(root)
+            with os.fdopen(descriptor, "rb") as file:
+                if not disk.is_regular(file.fileno()):
+                    raise PictureRefused(f"{relative} is no file")
+                return file.read(LARGEST_PICTURE + 1)
+        raise PictureRefused("there is no such file in the tracker's folder")
 
     def modified(self, relative: str) -> float:
         """When it was last saved, in seconds since 1970; 0 when there is none."""

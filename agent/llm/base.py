@@ -87,6 +87,12 @@ class ModelClient(Protocol):
     model: str
     tools: Sequence[Json]  # OpenAI-form schemas; never changed within a task
     last: Answer | None
+    takes_no_pictures: bool  # learnt: the server refused a request for its pictures
+
+    @property
+    def picture_form(self) -> str:
+        """How pictures are sent, "" when none are."""
+        ...
 
     def send_system_prompt(self, prompt: str) -> int:
         """Append a system message; returns `seq`."""

@@ -34,7 +34,7 @@ from agent.errors import (
     ModelStalled,
     RequestRefused,
 )
-from agent.llm import parameters, urls, wording
+from agent.llm import images, parameters, urls, wording
 from agent.llm.base import Check
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
@@ -81,6 +81,8 @@ READ = 1 << 16
 KEPT = "kept.json"
 NO_SUCH_PATH = (404, 405)
 AMBIGUOUS = frozenset({"not_found_error"})  # of a missing model and of a missing path
+NOT_ABOUT_PICTURES = frozenset((401, 402, 403, 407, 408, 429, 502, 503, 504, 529))
+"""Statuses that say something of the account or the load, whatever was asked."""
 PROBE = 10.0  # seconds for a question about the server
 
 
@@ -96,6 +98,7 @@ class ChatClient(ABC):
         "most_output",
         "base",
         "dropped",
+        "takes_no_pictures",
         "id_form",
         "said",
     )
@@ -135,6 +138,8 @@ class ChatClient(ABC):
         self.shape: Shape | None = None  # of the request that is under way, None for one outside the conversation
         self.abilities: dict[str, bool] = {}  # "tools", "images": what the server says that the model can
         self.calling = Calling(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
+        self.pictures_refused = ""  # what a request with pictures was refused with
+        self.takes_no_pictures = False  # learnt: the same request without them was answered
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
         self._window: int | None = None  # what the server has loaded, once it was asked
@@ -384,14 +389,36 @@ class ChatClient(ABC):
         """What is done to each message on its way out for this server; None when lines can be sent as they stand."""
         form = self.id_form or self.dialect.id_form
         ids = bool(form) and not all(re.fullmatch(form, call_id) for call_id in shape.ids)
-        if self.back.is_as_it_stands(self.dialect, shape) and not ids:
+        if self.back.is_as_it_stands(self.dialect, shape) and not ids and not shape.images:
             return None
 
         def change(messages: Iterable[Json]) -> Iterator[Json]:
-            for message in self.back.applied(messages, self.dialect, shape):
+            shown = images.expanded(messages, self.context_dir, self.picture_form)
+            for message in self.back.applied(shown, self.dialect, shape):
                 yield with_ids(message, form) if ids else message
 
         return change
+
+    @property
+    def picture_form(self) -> str:
+        """How pictures are sent, "" for not at all: as the configuration, the dialect or a refusal says."""
+        none = self.keys.images == "never" or self.takes_no_pictures or self.pictures_refused
+        return "" if none or self.abilities.get("images") is False else self.dialect.images
+
+    def _give_up_pictures(self, error: ModelError) -> bool:
+        """Whether the request is to be sent again without its pictures: a server that takes none has many words for it
+        (400, or 500 at llama.cpp, ggml-org/llama.cpp#15377), so any refusal of a request that has some may be one."""
+        has_some = self.shape is not None and self.shape.images and self.picture_form
+        if not has_some or error.status is None or error.status in NOT_ABOUT_PICTURES:
+            return False
+        self.pictures_refused = str(error)
+        return True
+
+    def _went_without_pictures(self) -> None:
+        """A request was answered that had been refused with its pictures: they were the reason."""
+        if self.pictures_refused and not self.takes_no_pictures:
+            self.takes_no_pictures = True
+            self.emit("pictures_refused", error=self.pictures_refused)
 
     def get_summary(self, path: Path) -> str:
         self.shape = None
@@ -435,13 +462,15 @@ class ChatClient(ABC):
                 self._who_answered(answer.model)
                 self.calling.accepted(summary=summary)
                 self.recognise(by_headers(self.transport.heard))
+                self._went_without_pictures()
                 self.remember()
                 return answer
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 before = self.facts()
-                if not (self.amend(error) or (not summary and self.calling.try_text(error)) or self.doubt()):
+                learnt = self.amend(error) or (not summary and self.calling.try_text(error))
+                if not (learnt or self._give_up_pictures(error) or self.doubt()):
                     first = self.calling.give_up(error)
-                    self.emit("model_failed", code=first.code, error=str(first))
+                    self._failed(first)
                     raise first from (None if first is error else error)
                 changed = {name: value for name, value in self.facts().items() if value != before.get(name)}
                 self.emit("model_adapted", learnt=changed, why=str(error))
@@ -452,8 +481,14 @@ class ChatClient(ABC):
             except ContextOverflow:
                 raise  # the caller makes room
             except ModelError as error:
-                self.emit("model_failed", code=error.code, error=str(error))
-                raise
+                if not self._give_up_pictures(error):
+                    self._failed(error)
+                    raise
+
+    def _failed(self, error: ModelError) -> None:
+        if not self.takes_no_pictures:
+            self.pictures_refused = ""  # it was not about them
+        self.emit("model_failed", code=error.code, error=str(error))
 
     def _who_answered(self, name: str) -> None:
         """Say it once when it was another model: a server with a single one loaded passes over the name it is given."""

@@ -26,7 +26,7 @@ FINGERPRINT = 512
 
 KEYS = {
     "system": {"role", "content"},
-    "user": {"role", "content"},
+    "user": {"role", "content", "images"},
     "assistant": {"role", "content", "tool_calls"},
     "tool": {"role", "content", "tool_call_id"},
 }
@@ -85,6 +85,7 @@ class Shape:
     call_fields: set[str] = field(default_factory=set)  # the same of calls
     older_fields: set[str] = field(default_factory=set)  # those of both that stand before the last user's message
     unsigned: bool = False  # the first call of an answer has no field of its own
+    images: int = 0  # pictures of users' messages
     loop: int = 0  # messages up to the last user's, with it
 
     @property
@@ -154,6 +155,7 @@ class Lines:
         if role == "assistant":
             self._take_fields(message)
         elif role == "user":
+            shape.images += len(message.get("images") or ())
             shape.loop = shape.count
             shape.older_fields |= shape.fields.keys() | shape.call_fields
         self._notice(role, empty=not content and not calls)

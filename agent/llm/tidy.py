@@ -91,7 +91,16 @@ def _joined(run: Sequence[Json]) -> Json:
     joined: Json = {}
     for message in run:
         joined |= message
-    return joined | {"content": "\n\n".join(text for message in run if (text := message.get("content")))}
+    if images := [image for message in run for image in message.get("images") or ()]:
+        joined["images"] = images
+    contents = [content for message in run if (content := message.get("content"))]
+    if any(isinstance(content, list) for content in contents):  # pictures are parts of it
+        return joined | {"content": [part for content in contents for part in _parts(content)]}
+    return joined | {"content": "\n\n".join(contents)}
+
+
+def _parts(content: str | list[Json]) -> list[Json]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
 
 
 def _is_empty(message: Json) -> bool:

@@ -99,6 +99,8 @@ def _blocks_of(message: Json) -> Iterable[tuple[str, Json]]:
     for rest in texts:
         if rest.strip():
             yield role, {"type": "text", "text": rest}
+    for image in message.get("images") or ():
+        yield role, {"type": "image", "source": {"type": "base64", **image}}
     for call in calls:
         yield role, _tool_use(call)
 

@@ -81,6 +81,7 @@ EVENTS: dict[str, str] = {
     "answer_received": (
         "The answer came (provider, model, prompt_tokens, completion_tokens, cached_tokens, finish_reason, seconds)."
     ),
+    "pictures_refused": "The server refused a request for its pictures; none are sent now (provider, model, error).",
     "model_differs": "Another model answered than the one that was asked for (provider, model, answered).",
     "model_adapted": (
         "A refusal taught what the server takes; the request is sent again (provider, model, learnt, why)."

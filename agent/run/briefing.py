@@ -46,9 +46,10 @@ def briefing(
     parent: Parent | None = None,
     about: str = "",
     news: Sequence[Comment] = (),
+    pictures: str = "",
 ) -> str:
     """The first user message: repository rules as data, then the task, what an earlier one left, and `news`, which was
-    written since that one's end."""
+    written since that one's end.  `pictures`: what the model reads about those of the texts."""
     title = clean(issue.title, limit=500)
     body = clean(issue.body, limit=ISSUE_LIMIT)
     return render(
@@ -65,6 +66,7 @@ def briefing(
         verify=settings.verify.command,
         commands=commands,
         about=about,
+        pictures=pictures,
         earlier=fence(clean(parent.summary).text, marker, source="an earlier run's summary") if parent else "",
         goes_on=parent is not None and parent.branch == workspace.branch,
     )

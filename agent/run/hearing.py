@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.observe.events import Events
     from agent.taskqueue import Ledger, Row
     from agent.taskqueue.moves import Word
-    from agent.values import TaskKey
+    from agent.values import Said, TaskKey
 
 
 class Hearing:
@@ -86,7 +86,7 @@ class Hearing:
             obeyed = [self._obey(comment, names) for comment in (*again, *comments)]
             return any(obeyed)
 
-    def take(self, append: Callable[[Comment], str], durable: Callable[[], None]) -> Iterator[str]:
+    def take(self, append: Callable[[Comment], Said], durable: Callable[[], None]) -> Iterator[Said]:
         """The talk that waits, as the loop appends it; then the cursor moves."""
         with self.lock:
             talk, ahead = self.talk, self.ahead

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 FILE = "from.json"
+COPIED = ("outputs", "images")
+"""Folders of a task with files that its messages name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ def _summaries(source: Path, newest: int) -> Iterator[Json]:
 
 
 def _named(record: Json) -> set[str]:
-    return {str(record["output"])} if record.get("output") else set()
+    named = {str(record["output"])} if record.get("output") else set()
+    return named | {str(picture["file"]) for picture in record.get("images") or ()}
 
 
 def _lines(path: Path, kept: Iterator[Json]) -> None:
@@ -173,8 +176,8 @@ def _lines(path: Path, kept: Iterator[Json]) -> None:
 def _outputs(source: Path, folder: Path, names: set[str]) -> None:
     for name in sorted(names):
         path = source / name
-        if path.parent == source / "outputs" and path.is_file() and not path.is_symlink():
-            disk.make_dir(folder / "outputs")
+        if path.parent.name in COPIED and path.parent.parent == source and path.is_file() and not path.is_symlink():
+            disk.make_dir(folder / path.parent.name)
             with disk.writing(folder / name):
                 shutil.copyfile(path, folder / name)
                 (folder / name).chmod(0o600)

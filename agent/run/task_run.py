@@ -29,6 +29,7 @@ from agent.run.hearing import Hearing, since, spoken
 from agent.run.limits import TaskLimits, Used
 from agent.run.parent import read_parent
 from agent.run.past import read_point
+from agent.run.pictures import NONE_TAKEN, Pictures, note, notes
 from agent.run.progress import Progress, Waiting
 from agent.run.quota import FolderQuota
 from agent.run.start import start_of
@@ -40,6 +41,7 @@ from agent.security.sanitise import output
 from agent.security.secrets import scan
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
+from agent.values import Said
 from agent.window import make_window
 from agent.work import setup
 from agent.work.base_check import base_verdict
@@ -341,25 +343,30 @@ class TaskRun:
         )
         self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
+        window = self.window.limits.window
+        takes_any = bool(self.model.picture_form)
+        self.pictures = Pictures(self.forge, self.key, self.context.context_dir, window, takes_any)
         row = self.context.row
         if store.last_seq < BRIEFED:
             if store.last_seq == 0:
                 self.model.send_system_prompt(briefing.system_prompt(self.settings))
             comments = spoken(self.issue.comments, self.forge.names())
             new = self._since_the_parent()
+            images, about_pictures = self.pictures.of(self.issue.body, *(one.body for one in comments))
             text = briefing.briefing(
                 self.settings,
                 self.issue,
                 [comment for comment in comments if comment.id not in new],
                 self.workspace,
                 self.context.fence,
-                window=self.window.limits.window,
+                window=window,
                 parent=self.parent,
                 about=self.begin.about,
                 news=[comment for comment in comments if comment.id in new],
                 commands=self.sandbox.kind != "refused",
+                pictures=about_pictures,
             )
-            store.add_message("user", self.redact(text), kind="task")
+            store.add_message("user", self.redact(text), kind="task", images=images)
             store.sync()
             self.context.set_columns(comment_cursor=self.issue.cursor)
             self.hearing.begin(
@@ -389,14 +396,16 @@ class TaskRun:
             checkpoint=Checkpoint(self),
         )
 
-    def news(self, last: bool = False) -> Iterator[str]:
+    def news(self, last: bool = False) -> Iterator[Said]:
         """What people wrote since the last look, fenced; `last`: look whatever the time, since the run is about to end.
         The cursor moves when the loop has appended all of it."""
         if self.hearing.look(now=last):
             self.control.hurry()
 
-        def fenced(comment: Comment) -> str:
-            return self.redact(briefing.comment_text(comment, self.context.fence))
+        def fenced(comment: Comment) -> Said:
+            images, about = self.pictures.of(comment.body)
+            text = briefing.comment_text(comment, self.context.fence)
+            return Said(self.redact(f"{text}\n\n{about}" if about else text), tuple(images))
 
         return self.hearing.take(fenced, self.context.get_message_store().sync)
 
@@ -415,6 +424,8 @@ class TaskRun:
     def beat(self) -> None:
         """Heartbeat and counters; commands' dead orphans are collected.  Fenced when a newer attempt owns the row."""
         trees.reap_orphans()
+        if self.model.takes_no_pictures:
+            note(self.context.context_dir, NONE_TAKEN)
         self.context.beat()
 
     def hold(self) -> None:
@@ -443,12 +454,15 @@ class TaskRun:
             "estimated": totals.llm_calls > 0 and totals.prompt == 0,
             "provider": provider.name,
             "model": provider.model,
-            "reports": list(
-                dict.fromkeys([*self.reports, *spoken_calls(self.context.get_message_store().survey.forms)])
-            ),
+            "reports": list(dict.fromkeys([*self.reports, *self._noted()])),
             "mention": f"@{self.forge.names()[-1]}",
             **self.isolation,
         }
+
+    def _noted(self) -> list[str]:
+        """What the files of the task know that a person should: of earlier processes too."""
+        forms = self.context.get_message_store().survey.forms
+        return [*spoken_calls(forms), *notes(self.context.context_dir)]
 
     def label(self, state: LabelState) -> None:
         """Move the issue's label, unless nothing may be published."""

@@ -38,6 +38,7 @@ RECORDED = frozenset(
         "output",
         "tool_seq",
         "provider_fields",
+        "images",
     )
 )
 MESSAGE = SENT | RECORDED
@@ -122,7 +123,7 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
     Takes a record of messages.jsonl or a line of current.jsonl; calls in OpenAI's form or as
     `{"id", "name", "arguments": dict}`.
     """
-    tokens = PER_MESSAGE + _content(counter, message.get("content"))
+    tokens = PER_MESSAGE + _content(counter, message.get("content")) + _pictures(message.get("images"))
     name = message.get("name")
     if isinstance(name, str):
         tokens += counter.count(name) + 1
@@ -154,6 +155,12 @@ def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
         texts = {value if isinstance(value, str) else orjson.dumps(value).decode() for value in part.values()}
         tokens += sum(counter.count(text) for text in texts)
     return tokens
+
+
+def _pictures(found: Any) -> int:
+    """What the pictures of a message cost, as its record says."""
+    known = [one.get("tokens") for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return sum(tokens for tokens in known if isinstance(tokens, int))
 
 
 def _content(counter: Counter, content: Any) -> int:

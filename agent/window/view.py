@@ -176,7 +176,11 @@ class View:
         role, content, calls = message.get("role"), message.get("content"), message.get("tool_calls")
         if role not in ROLES:
             return f"Message {number} missing role: {where} has {role!r}; allowed are {', '.join(ROLES)}"
-        if extra := set(message) & NOT_SENT if role == "assistant" else set(message) - KEYS:
+        if (
+            extra := set(message) & NOT_SENT
+            if role == "assistant"
+            else set(message) - KEYS - ({"images"} if role == "user" else set())
+        ):
             return f"Unknown keys in {where}: {', '.join(sorted(extra))}"
         if number == 1 and role != "system":
             return f"First message must be system prompt: {where} has role {role!r}"

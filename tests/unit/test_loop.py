@@ -18,7 +18,7 @@ from agent.run.control import TaskControl
 from agent.run.limits import TaskLimits, Used
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
-from agent.values import End, Finished, Outcome
+from agent.values import End, Finished, Outcome, Said
 from agent.window import DoesNotFit, make_window
 
 UUID = "0c000000-0000-4000-8000-000000000003"
@@ -100,7 +100,7 @@ class Bench:
 
         def news(last):
             self.looks.append(last)
-            taken, self.news[:] = list(self.news), []
+            taken, self.news[:] = [Said(text) for text in self.news], []
             return taken
 
         self.loop = Loop(

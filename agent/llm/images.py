@@ -1,0 +1,61 @@
+"""Pictures on their way out: the files that a line of the view names, in the form that a server takes.
+
+The view names them (`context/pictures.py`); here they are read, one message at a time, and become parts of the content
+(`image_url`: OpenAI's wire, https://platform.openai.com/docs/guides/images), texts in base64 beside it (`images`:
+Ollama's) or blocks (`source`: Anthropic's).  For a server that takes none they become a sentence, so that the model
+knows that there is something it does not see.  Called by `client.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ContextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.values import Json
+
+NAME = "images"
+FORMS = ("image_url", "images", "source")
+
+
+def expanded(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
+    """Each message, with its pictures in `form` ("": as a sentence)."""
+    for message in messages:
+        pictures = message.get(NAME)
+        yield message if not pictures else _with(message, pictures, folder, form)
+
+
+def unseen(count: int) -> str:
+    """What the model reads in the place of pictures that its server does not take."""
+    them = "1 picture belongs" if count == 1 else f"{count} pictures belong"
+    return f"[{them} to this message. You cannot see {'it' if count == 1 else 'them'}: this model takes no pictures.]"
+
+
+def _with(message: Json, pictures: Sequence[Mapping[str, Any]], folder: Path, form: str) -> Json:
+    rest = {key: value for key, value in message.items() if key != NAME}
+    text = message["content"]
+    if form not in FORMS:
+        return rest | {"content": f"{text}\n\n{unseen(len(pictures))}"}
+    files = [(str(one["media_type"]), _read(folder, one)) for one in pictures]
+    if form == "images":
+        return rest | {NAME: [data for _, data in files]}
+    if form == "source":
+        return rest | {NAME: [{"media_type": kind, "data": data} for kind, data in files]}
+    parts: list[Json] = [{"type": "text", "text": text}]
+    parts += [{"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}} for kind, data in files]
+    return rest | {"content": parts}
+
+
+def _read(folder: Path, picture: Mapping[str, Any]) -> str:
+    path = folder / str(picture["file"])
+    try:
+        return base64.b64encode(path.read_bytes()).decode()
+    except OSError as error:
+        raise ContextError(
+            f"{path}: the picture of a message cannot be read ({error.strerror}); put it back"
+        ) from error

@@ -1,0 +1,143 @@
+"""Pictures from outside: looked at in a process of their own, scaled down and written anew, or refused with a reason.
+
+Nothing of the original file leaves the child: what the model gets is PNG or JPEG made here from the pixels, without
+metadata.  The child has a limit of memory and time and an empty environment, since decoders of pictures are old and
+large; the process that holds secrets never reads one.  PNG, JPEG, WebP and GIF (its first frame) are taken.
+
+Tokens are an estimate that is not too low: a pixel count divided by 750 (docs.anthropic.com, Vision), and 85 more; the
+tiles of OpenAI and of the common local models cost less at this size.  Called by `run/pictures.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import agent
+from agent import proc
+from agent.errors import PictureRefused
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
+LARGEST = 10_000_000
+"""Bytes of a file: what GitHub and GitLab.com take as a picture (10 MB)."""
+MOST_PIXELS = 50_000_000
+"""Pixels of a picture that is decoded at all."""
+EDGE = 1568
+PIXELS = 1_150_000
+"""The longest edge, and the pixels, above which Anthropic scales a picture down itself; other servers lose no more."""
+LEAST_EDGE = 64
+"""A picture that would have to be smaller shows nothing any more."""
+PER_PICTURE = 85
+PIXELS_PER_TOKEN = 750
+MEMORY = 1 << 30
+SECONDS = 20.0
+_CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.security.pictures import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture as it is sent: `data` is a whole PNG or JPEG file, `tokens` what it costs at most."""
+
+    data: bytes
+    media_type: str
+    width: int
+    height: int
+
+    @property
+    def tokens(self) -> int:
+        """See the module."""
+        return tokens_of(self.width, self.height)
+
+
+def tokens_of(width: int, height: int) -> int:
+    """The estimate for a picture of that size in pixels."""
+    return PER_PICTURE + math.ceil(width * height / PIXELS_PER_TOKEN)
+
+
+def size_within(width: int, height: int, tokens: int) -> tuple[int, int]:
+    """The size at which a picture is sent, its proportions kept: at most EDGE, PIXELS and `tokens`."""
+    pixels = min(PIXELS, max(1, (tokens - PER_PICTURE) * PIXELS_PER_TOKEN))
+    scale = min(1.0, EDGE / max(width, height), math.sqrt(pixels / (width * height)))
+    return max(1, int(width * scale)), max(1, int(height * scale))
+
+
+def prepare(data: bytes, *, tokens: int) -> Picture:
+    """The picture in `data`, at a size that costs at most `tokens`.  PictureRefused says why there is none."""
+    if not data:
+        raise PictureRefused("the file is empty")
+    if len(data) > LARGEST:
+        raise PictureRefused(f"it has {len(data):,} bytes; at most {LARGEST:,} are taken")
+    home = str(Path(agent.__file__).parent.parent)
+    folders = [home, *(folder for folder in sys.path if folder not in ("", home))]
+    done = proc.run(
+        [sys.executable, "-I", "-c", _CHILD, str(tokens), *folders],
+        env={"LANG": "C.UTF-8"},
+        timeout=SECONDS,
+        stdin=data,
+        cap=32 << 20,
+        merge=False,
+    )
+    head, _, body = done.output.partition(b"\n")
+    try:
+        said = json.loads(head)
+    except ValueError:
+        how = "took too long" if done.timed_out else "failed"
+        raise PictureRefused(f"decoding it {how}: it is damaged, or made to do harm") from None
+    if "error" in said:
+        raise PictureRefused(said["error"])
+    return Picture(body, said["media_type"], said["width"], said["height"])
+
+
+def main() -> None:
+    """The child: a file on stdin, one line of JSON and the new file on stdout."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    try:
+        said, body = _made(sys.stdin.buffer.read(), int(sys.argv[1]))
+    except MemoryError:
+        said, body = {"error": "it needs too much memory to be decoded"}, b""
+    out = os.fdopen(1, "wb")
+    out.write(json.dumps(said).encode() + b"\n" + body)
+    out.flush()
+
+
+def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
+    import warnings
+    from io import BytesIO
+
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    warnings.simplefilter("ignore")
+    Image.MAX_IMAGE_PIXELS = None  # judged here, with our words
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as opened:
+            width, height = opened.size
+            if width * height > MOST_PIXELS:
+                return {"error": f"it has {width:,} × {height:,} pixels; at most {MOST_PIXELS:,} are taken"}, b""
+            size = size_within(width, height, tokens)
+            if min(size) < min(LEAST_EDGE, width, height):
+                return {"error": f"{width} × {height} pixels do not fit into the window so that anything is seen"}, b""
+            opened.draft("RGB", size)  # JPEG: decode no more than is needed
+            image = ImageOps.exif_transpose(opened)
+            plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    except UnidentifiedImageError:
+        return {"error": f"it is none of {', '.join(FORMATS)}"}, b""
+    except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError) as error:
+        return {"error": f"it is damaged ({type(error).__name__})"}, b""
+    size = size_within(*plain.size, tokens)
+    if plain.mode == "RGBA":  # as a page shows it
+        white = Image.new("RGBA", plain.size, "white")
+        plain = Image.alpha_composite(white, plain).convert("RGB")
+    if size != plain.size:
+        plain = plain.resize(size, Image.Resampling.LANCZOS)
+    png, jpeg = BytesIO(), BytesIO()
+    plain.save(png, "PNG", optimize=True)
+    plain.save(jpeg, "JPEG", quality=88, optimize=True)
+    # Screens are smaller as PNG and lose nothing; photographs are a tenth as JPEG.
+    kind, made = ("png", png) if png.tell() <= 2 * jpeg.tell() or png.tell() < 200_000 else ("jpeg", jpeg)
+    return {"media_type": f"image/{kind}", "width": plain.width, "height": plain.height}, made.getvalue()
