@@ -14,6 +14,7 @@ from agent.errors import (
     ContextOverflow,
     ForgeError,
     ModelNotFound,
+    ModelStalled,
     QuotaExhausted,
     RequestRefused,
     SetupFailed,
@@ -251,6 +252,25 @@ def test_a_task_that_is_stopped_while_it_waits_says_where_its_work_is(work):
     assert close_from_outside(here.wiring, here.ledger.get(UUID % 1))
     assert f"What was done is kept: branch makimono/1-{UUID[:8]} in" in said(here)
     assert (here.settings.base_dir / "completed" / (UUID % 1) / "workspace" / "a.txt").read_text() == "a\n"
+
+
+def test_a_server_that_takes_the_connection_and_says_nothing_is_waited_for(work):
+    here, _, task = work(WRITE, Reply(before=30.0))
+    config = here.folder / "config.yaml"
+    config.write_text(config.read_text().replace("context_length: 32000", "context_length: 32000, idle_timeout: 0.5"))
+    wiring = Wiring(load(config, environ={}), events=here.events)
+    with clock.use(clock.FakeClock(clock.now())) as time:
+        with pytest.raises(ModelStalled):
+            TaskHandler(wiring, attempt=1).handle(task)
+        row = here.ledger.get(UUID % 1)
+        assert (row.status, row.error_code, row.deaths) == (Status.QUEUED, "model_stalled", 0)
+        assert "It is tried again after" in said(here)
+        here.script.replies = [FINISH]
+        time.move(61)
+        claim = wiring.ledger.claim(UUID % 1, wiring.owner, 60)
+        assert TaskHandler(wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
+    wiring.close()
+    assert here.ledger.get(UUID % 1).llm_call_count == 2
 
 
 def test_a_set_up_that_fails_after_a_resume_delivers_what_an_earlier_attempt_did(work):
