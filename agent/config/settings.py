@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator
 
-from agent.config import hosts, models, sections, shape, window
+from agent.config import commits, hosts, models, sections, shape, window
 from agent.config.base import SOURCES, Section, section_in
 from agent.config.kinds import Allowed, OneOf, Text, size_text
 
@@ -86,6 +86,10 @@ class Settings(Section):
     workspace: sections.Workspace = Field(
         default_factory=sections.Workspace, description="How a work tree is made ready."
     )
+    branch: commits.Branch = Field(
+        default_factory=commits.Branch, description="What the branches of this program are called."
+    )
+    commit: commits.Commit = Field(default_factory=commits.Commit, description="How commits are written and signed.")
     verify: sections.Verify = Field(default_factory=sections.Verify, description="What a machine can check.")
     sandbox: sections.Sandbox = Field(default_factory=sections.Sandbox, description="Where commands run.")
     taskqueue: sections.TaskQueue = Field(default_factory=sections.TaskQueue, description="Ledger and broker.")

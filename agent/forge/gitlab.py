@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from agent import clock
+from agent.config.commits import DEFAULT_PREFIX
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge import gitlab_rights
 from agent.forge import gitlab_text as text
@@ -58,6 +59,7 @@ class GitLabForge:
     def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
         self.section = section
         self.max_file: int | None = section.max_file_size
+        self.prefixes = {DEFAULT_PREFIX, settings.branch.prefix}
         self.alone = alone
         self.base_url, self.instance = addresses(str(section.base_url))
         self.labels = Labels.of(section)
@@ -400,10 +402,10 @@ class GitLabForge:
         """The merge requests whose talk belongs to an issue's task: those that the bot opened for it."""
         if not is_merge(key):
             path = f"{self.items.path(key, project)}/related_merge_requests"
-            start = f"makimono/{key.task_id}-"
+            starts = tuple(f"{prefix}{key.task_id}-" for prefix in self.prefixes)
             for item in self.wire.pages(path, patience=patience):
                 ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
-                if ours and str(item.get("source_branch")).startswith(start):
+                if ours and str(item.get("source_branch")).startswith(starts):
                     self._merges_of.setdefault(key, set()).add(int(item["iid"]))
         return tuple(sorted(self._merges_of.get(key, ())))
 

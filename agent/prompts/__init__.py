@@ -6,6 +6,28 @@ Templates are ours and sandboxed all the same; values are never compiled, so tex
 template.  Fencing and cleaning are `security`'s and happen before.
 """
 
-from agent.prompts.rendering import describe, markdown, names, preload, publish, render, version, versions
+from agent.prompts.rendering import (
+    Live,
+    describe,
+    markdown,
+    names,
+    preload,
+    publish,
+    publish_text,
+    render,
+    version,
+    versions,
+)
 
-__all__ = ["describe", "markdown", "names", "preload", "publish", "render", "version", "versions"]
+__all__ = [
+    "Live",
+    "describe",
+    "markdown",
+    "names",
+    "preload",
+    "publish",
+    "publish_text",
+    "render",
+    "version",
+    "versions",
+]

@@ -144,6 +144,14 @@ def publish(name: str, words: Words, redact: Words, /, **values: object) -> str:
     return _filled(_environment(words), name, values | {REDACT: redact})
 
 
+def publish_text(template: str, words: Words, redact: Words, /, **values: object) -> str:
+    """As `publish`, for a template of the operator's.  ValueError when it cannot be filled."""
+    try:
+        return _environment(words).from_string(template).render(values | {REDACT: redact}).strip()
+    except TemplateError as error:
+        raise ValueError(f"the template cannot be filled: {error}") from error
+
+
 def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mapping[str, object]) -> str:
     try:
         text = environment.get_template(f"{name}{_END}").render(values)

@@ -22,7 +22,7 @@ from agent.errors import (
 from agent.forge.login import login_of
 from agent.run.trash import Removed
 from agent.work import gitdir
-from agent.work.publish import OWN
+from agent.work.publish import is_own
 from agent.work.remote import Remote
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Branches:
         place = (row.key.task_source, row.key.instance)
         try:
             state = gitdir.read_state(folder / "git")
-            if state is None or state.pushed is None or not state.branch.startswith(OWN):
+            if state is None or state.pushed is None or not self._is_own(state.branch):
                 return None
             if place in self._away:
                 raise self._away[place]
@@ -67,6 +67,9 @@ class Branches:
         except MakimonoError as error:
             self._failed(row, error)
             return None
+
+    def _is_own(self, branch: str) -> bool:
+        return is_own(branch, self.wiring.settings.branch.prefix)
 
     def _remove(self, row: Row, folder: Path, branch: str, pushed: str) -> Removed | None:
         pull = self.wiring.forge_of(row.key).find_pull(row.key, branch)

@@ -26,7 +26,7 @@ from agent.forge.marks import without_markers
 from agent.run.gate import MENDABLE, decide, is_checked
 from agent.run.report import Report
 from agent.run.solo import is_private, keep_pull
-from agent.run.wording import render
+from agent.run.wording import Live, commit_message, render, signed_off
 from agent.run.wording import title as wording_title
 from agent.security.paths import notable
 from agent.security.sanitise import output
@@ -124,10 +124,26 @@ class Delivery:
         return self._commit(self.issue.title).changed
 
     def _commit(self, title: str) -> Report:
-        message = render("commit", self.redact, title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         name, email = self.author
-        self.workspace.commit(self._fit(message), name=name, email=email)
+        self.workspace.commit(self._fit(self._message(title)), name=name, email=email)
         return self._changes() if self.workspace.has_commits() else Report(self.workspace.branch)
+
+    def _message(self, title: str) -> str:
+        """The commit message: the program's, or the operator's (`commit.template`)."""
+        wanted = self.settings.commit
+        if wanted.template is None:
+            message = render("commit", self.redact, title=title, issue=self.issue, key=self.key, uuid=self.uuid)
+        else:
+            message = commit_message(
+                wanted.template,
+                self.redact,
+                title=" ".join(title.split()),
+                issue=" ".join(self.issue.title.split()),
+                key=Live(self.key),
+                number=Live(self.key.task_id),
+                uuid=Live(self.uuid),
+            )
+        return signed_off(message, self.author) if wanted.sign_off else message
 
     def _catch_up(self, report: Report) -> Report:
         """Take in what others did to our branch and to its base meanwhile, once."""

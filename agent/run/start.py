@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.work.publish import OWN
+from agent.work.publish import OWN, is_own
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText, Repository
@@ -45,11 +45,12 @@ def start_of(
     earlier: str | None,
     name: str = "",
     decided: str | None = None,
+    prefix: str = OWN,
 ) -> Start:
     """The start of a task.  `earlier`: the branch of the task that this one follows, where it is to go on.  `name`
     stands in a new branch for the number of an issue that has none.  `decided`: the branch that this very task has
-    already, whatever a new one would be called."""
-    own = decided or f"{OWN}{name or key.task_id}-{uuid[:8]}"
+    already, whatever a new one would be called.  `prefix`: `branch.prefix`."""
+    own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
     branch = decided or earlier or own
     base = issue.base or repository.default_branch
     pull = issue.pull
@@ -62,7 +63,7 @@ def start_of(
             f"nothing of it to a branch here: what is changed is handed over as a patch"
         )
         return Start(own, pull.base, repository.head_ref, refs, pushes=False, about=about)
-    if pull.head.startswith(OWN):
+    if is_own(pull.head, prefix):
         about = f"The task is the pull request of {pull.head} onto {pull.base}; the work goes on in that branch"
         return Start(pull.head, pull.base, pull.head, about=about)
     about = (

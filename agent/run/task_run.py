@@ -47,7 +47,8 @@ from agent.work import setup
 from agent.work.base_check import base_verdict
 from agent.work.checkout import checked_out
 from agent.work.mirror import Mirror
-from agent.work.publish import OWN, Publisher
+from agent.work.publish import Publisher, is_own
+from agent.work.signing import Signing
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -146,11 +147,12 @@ class TaskRun:
         self.point = read_point(self.context.context_dir)
         earlier = self.parent.branch if self.parent and self.point is None else None
         name = solo.branch_name(settings, self.key.instance)
+        prefix = settings.branch.prefix
         decided = row.get("branch")  # for a host that has not the files; where they are, `Workspace` keeps to theirs
-        self.begin = start_of(self.key, self.uuid, self.issue, repository, earlier, name, decided)
+        self.begin = start_of(self.key, self.uuid, self.issue, repository, earlier, name, decided, prefix)
         self.mirror.fetch(self.begin.refs)
         if earlier is not None and self.mirror.commit_of(earlier) is None:  # somebody removed it
-            self.begin = start_of(self.key, self.uuid, self.issue, repository, None, name, decided)
+            self.begin = start_of(self.key, self.uuid, self.issue, repository, None, name, decided, prefix)
         if self.point is not None:
             self.begin = replace(self.begin, start_at=self.point.commit)
         self.workspace = Workspace(
@@ -161,10 +163,11 @@ class TaskRun:
             base=self.begin.base,
             owner_uid=self.sandbox.uid,
             isolated=self.sandbox.kind != "none",
+            signing=Signing(settings.commit.signing_key),
         )
         self.workspace.reports.extend([*self.issue.problems, *([self.begin.about] if self.begin.about else [])])
         head = self.mirror.default_branch() if self.begin.base is None else None
-        if head is not None and head.startswith(OWN):
+        if head is not None and is_own(head, prefix):
             self.workspace.reports.append(
                 f"the repository's HEAD is {head}, a branch of this program, and the work began there: check another "
                 f"branch out in it, or name one as `base` in the issue"
@@ -180,6 +183,7 @@ class TaskRun:
             largest=self.forge.max_file,
             url=repository.url,
             env=network,
+            prefix=prefix,
             **login,
         )
         self.publisher.take_up()
@@ -201,6 +205,7 @@ class TaskRun:
             publishing=self.publishing,
             pushes=self.begin.pushes,
             written=self._written,
+            author=settings.commit.identity(),
         )
         if set_up:
             self.home = self._set_up()

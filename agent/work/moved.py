@@ -77,7 +77,8 @@ def _onto_their_commits(workspace: Workspace, who: tuple[str, str]) -> tuple[str
         is_new = state.pushed is None and state.start == state.base_commit
         raise PushRejected(
             f"the branch {branch!r} {'is taken' if is_new else 'was moved by somebody'}: it is at {theirs[:12]}, which "
-            f"has nothing to do with this task. It is not overwritten; remove or rename it, then set the label again",
+            f"has nothing to do with this task. It is not overwritten; remove or rename it"
+            f"{', or set `branch.prefix` to another beginning' if is_new else ''}, then set the label again",
             code="branch_taken" if is_new else "branch_moved",
         )
     if why := rebase.too_old():

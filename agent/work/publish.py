@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 OWN = "makimono/"
+"""Beginning of our branches by default (`branch.prefix`); such a branch stays ours whatever the settings say now."""
+
 PUSH = "push:"
 """What the name of a push among the effects begins with; the commit follows."""
 
@@ -45,6 +47,11 @@ _REJECTED = re.compile(
     r"|read-only|archived|" + refusals.TOO_LARGE,
     re.IGNORECASE,
 )
+
+
+def is_own(branch: str, prefix: str = OWN) -> bool:
+    """Whether a branch is one of this program's, which it may push to and remove."""
+    return branch.startswith((prefix, OWN))
 
 
 class Publisher:
@@ -68,7 +75,9 @@ class Publisher:
         renew: Callable[[], object] | None = None,
         ca_file: Path | None = None,
         env: Mapping[str, str] | None = None,
+        prefix: str = OWN,
     ) -> None:
+        self.prefix = prefix
         self.workspace = workspace
         self.effects = effects
         self.scan = scan
@@ -126,8 +135,8 @@ class Publisher:
         branch = self.workspace.branch
         if head is None or not self.workspace.has_commits():
             raise WorkError("there is no commit to push")
-        if not branch.startswith(OWN):
-            raise PushRejected(f"{branch!r} is not ours to push; own branches begin with {OWN!r}")
+        if not is_own(branch, self.prefix):
+            raise PushRejected(f"{branch!r} is not ours to push; own branches begin with {self.prefix!r}")
         if self._checked != head:
             self.check()
         there: list[str | None] = []
@@ -200,7 +209,7 @@ class Publisher:
             raise self._rejected(commit, error.stderr) from error
 
     def _rejected(self, commit: str, stderr: str) -> PushRejected:
-        code, advice = refusals.why(stderr)
+        code, advice = refusals.why(stderr, self.prefix)
         where = (
             f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept in the task's folder)"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import RebaseConflict, WorkError
 from agent.gitcmd import Identity, git, version
+from agent.work.signing import NO_CALL, UNSIGNED, Call, Signing
 from agent.work.tree import shown
 
 if TYPE_CHECKING:
@@ -53,7 +54,12 @@ def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
 
 
 def replay(
-    git_dir: Path, old: Sequence[str], onto: str, who: tuple[str, str], env: Mapping[str, str]
+    git_dir: Path,
+    old: Sequence[str],
+    onto: str,
+    who: tuple[str, str],
+    env: Mapping[str, str],
+    signing: Signing = UNSIGNED,
 ) -> dict[str, str]:
     """The commits `old`, oldest first, on top of `onto`: old name → new name.  One that changes nothing any more is
     left out: it becomes the one below it.
@@ -67,7 +73,7 @@ def replay(
     for commit in old:
         tree = _merged(git_dir, commit, top, env)
         if tree != _tree(git_dir, top):
-            top = _commit(git_dir, tree, top, commit, who, env)
+            top = _commit(git_dir, tree, top, commit, who, env, signing)
         made[commit] = top
     return made
 
@@ -95,20 +101,32 @@ def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str
     raise RebaseConflict(f"the changes conflict in {', '.join(names)}", paths=names)
 
 
-def _commit(git_dir: Path, tree: str, parent: str, like: str, who: tuple[str, str], env: Mapping[str, str]) -> str:
+def _commit(
+    git_dir: Path, tree: str, parent: str, like: str, who: tuple[str, str], env: Mapping[str, str], signing: Signing
+) -> str:
     """A commit with the words and the time of `like`."""
     done = git("log", "-1", "--format=%at%n%B", like, git_dir=git_dir, env=env)
     when, _, message = done.output.decode("utf-8", "replace").partition("\n")
-    return _object(git_dir, tree, parent, message.rstrip("\n") + "\n", Identity(*who).environment(int(when)), env)
+    by = Identity(*who).environment(int(when))
+    with signing.ready() as call:
+        return _object(git_dir, tree, parent, message.rstrip("\n") + "\n", by, env, call)
 
 
-def _object(git_dir: Path, tree: str, parent: str, message: str, who: Mapping[str, str], env: Mapping[str, str]) -> str:
+def _object(
+    git_dir: Path,
+    tree: str,
+    parent: str,
+    message: str,
+    who: Mapping[str, str],
+    env: Mapping[str, str],
+    call: Call = NO_CALL,
+) -> str:
     done = git(
-        *("commit-tree", "-p", parent, "-F", "-", tree),
+        *("commit-tree", *call.options, "-p", parent, "-F", "-", tree),
         git_dir=git_dir,
         stdin=message.encode("utf-8", "replace"),
-        env={**env, **who},
-        config=("i18n.commitEncoding=UTF-8",),
+        env={**env, **who, **dict(call.env)},
+        config=("i18n.commitEncoding=UTF-8", *call.config),
     )
     return done.output.decode().strip()
 

@@ -14,12 +14,39 @@ TOO_LARGE = r"returned error: 413|HTTP 413"
 
 _CROSSED = r"cannot lock ref .*(reference already exists|File exists|but expected)"
 
+
+_RULES = (
+    (
+        r"signed[- ]off|sign-?off|\bDCO\b",
+        "a rule wants every commit signed off (DCO): set `commit.sign_off: true`, and `commit.author` to the account",
+    ),
+    (
+        r"verified signature|must be (?:\w+ )?signed|unsigned|not signed|signature (is )?(?:required|missing|invalid)",
+        "a rule wants signed commits: set `commit.signing_key`, and give the account the public half of that key",
+    ),
+    (
+        r"commit message|commitlint|conventional commit",
+        "a rule says how a commit message must look: set `commit.template` to one that follows it",
+    ),
+    (
+        r"branch[- ]name",
+        "a rule says how branches must be called: set `branch.prefix` to what it allows",
+    ),
+    (
+        r"(?:author|committer)(?:'s)?\b|cannot push commits for|GH007|private email",
+        "a rule says who may have written a commit: set `commit.author` to the account's name and mail address",
+    ),
+)
+"""Rules of a host about commits, in the words of GitHub's rulesets, GitLab's push rules and usual hooks, and the key of
+config.yaml that follows each.  docs.github.com "Available rules for rulesets", docs.gitlab.com "Push rules"."""
+
 _KNOWN = (
+    *((pattern, OTHER[0], f"{advice}, or {OTHER[1]}") for pattern, advice in _RULES),
     (r"archived", "repository_archived", "the repository is archived and read-only; unarchive it"),
     (
         r"protected branch|protected ref|GH006|GH013|repository rule violations",
         "branch_protected",
-        "a rule protects this name; let the account push branches that begin with makimono/",
+        "a rule protects this name; let the account push branches that begin with {prefix}, or set `branch.prefix`",
     ),
     (
         TOO_LARGE,
@@ -39,7 +66,7 @@ _KNOWN = (
     (
         r"cannot lock ref|directory file conflict|refname conflict|there is already a branch|exists; cannot create",
         "branch_taken",
-        "a branch of another name is in the way of this one; rename or remove it",
+        "a branch of another name is in the way of this one; rename or remove it, or set `branch.prefix`",
     ),
     (
         r"stale info|fetch first|non-fast-forward",
@@ -66,11 +93,11 @@ def passing(stderr: str) -> str:
     return next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
 
 
-def why(stderr: str) -> tuple[str, str]:
-    """(code, what to do) of a refusal; OTHER for words that nobody knows."""
+def why(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:
+    """(code, what to do) of a refusal; OTHER for words that nobody knows.  `prefix`: of our branches."""
     for pattern, code, advice in _KNOWN:
         if re.search(pattern, stderr, re.IGNORECASE):
-            return code, advice
+            return code, advice.replace("{prefix}", prefix)
     return OTHER
 
 

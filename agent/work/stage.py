@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.gitcmd import Identity, git
+from agent.work.signing import UNSIGNED, Signing
 from agent.work.tree import has_git_name, shown
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 TRUE_STAT = ("core.checkStat=default", "core.trustctime=true")
 MESSAGE_LIMIT = 20_000
+KEPT = "\u3000\u200b"
+"""Signs of a message that are not printable: the wide space, and what keeps words apart (`security/inert.py`)."""
 
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 _MARKER = re.compile(r"makimono:[0-9a-fA-F][\w-]{7,}(:[\w.-]+)?")
@@ -101,25 +104,32 @@ class Stage:
 
 
 def commit(
-    git_dir: Path, branch: str, parent: str | None, message: str, who: Identity, env: Mapping[str, str]
+    git_dir: Path,
+    branch: str,
+    parent: str | None,
+    message: str,
+    who: Identity,
+    env: Mapping[str, str],
+    signing: Signing = UNSIGNED,
 ) -> str | None:
     """Commit the index onto `branch`, which is at `parent` (None: not born); None when nothing differs.
 
-    Plumbing, so that no hook, template, signature or editor of anybody has a part in it.  The last step, moving the
-    branch, is the commit point.
+    Plumbing, so that no hook, template or editor of anybody has a part in it; signed by `signing` alone.  The last
+    step, moving the branch, is the commit point.
     """
     tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
     if parent is not None and tree == git("rev-parse", f"{parent}^{{tree}}", git_dir=git_dir).output.decode().strip():
         return None
     if parent is None and not git("ls-files", "-z", git_dir=git_dir).output:
         return None
-    done = git(
-        *("commit-tree", *(("-p", parent) if parent else ()), "-F", "-", tree),
-        git_dir=git_dir,
-        stdin=clean_message(message).encode("utf-8"),
-        env={**env, **who.environment(clock.now().timestamp())},
-        config=("i18n.commitEncoding=UTF-8",),
-    )
+    with signing.ready() as call:
+        done = git(
+            *("commit-tree", *call.options, *(("-p", parent) if parent else ()), "-F", "-", tree),
+            git_dir=git_dir,
+            stdin=clean_message(message).encode("utf-8"),
+            env={**env, **who.environment(clock.now().timestamp()), **dict(call.env)},
+            config=("i18n.commitEncoding=UTF-8", *call.config),
+        )
     made = done.output.decode().strip()
     git("update-ref", "-m", "commit", f"refs/heads/{branch}", made, parent or "0" * len(made), git_dir=git_dir, env=env)
     return made
@@ -129,7 +139,7 @@ def clean_message(message: str) -> str:
     """A commit message of a model as it may be published: text without control signs, comments or our markers."""
     text = message.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     text = _MARKER.sub("", _COMMENT.sub("", text))
-    text = "".join(sign for sign in text if sign in "\n\t" or (sign.isprintable() or sign == "\u3000"))
+    text = "".join(sign for sign in text if sign in "\n\t" or (sign.isprintable() or sign in KEPT))
     lines = [line.rstrip() for line in text[:MESSAGE_LIMIT].split("\n")]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
     return f"{text or 'Change'}\n"

@@ -21,6 +21,7 @@ from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
 from agent.work import changes, gitdir, rebase, tree
 from agent.work.fate import Fates
+from agent.work.signing import UNSIGNED, Signing
 from agent.work.stage import TRUE_STAT, Stage, commit
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Workspace:
 
     `branch` is ours, `base` the branch it leaves from (None: the default branch), `owner_uid` who commands run as when
     we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work),
-    `isolated` False where commands run without a sandbox and so see the git directory at its own path.
+    `isolated` False where commands run without a sandbox and so see the git directory at its own path; `signing` the
+    key of every commit.
     `reports` collects what a person should know and what refuses nothing: a `.git` put back, a FIFO left out.
     """
 
@@ -52,6 +54,7 @@ class Workspace:
         owner_uid: int | None = None,
         start_at: str | None = None,
         isolated: bool = True,
+        signing: Signing = UNSIGNED,
     ) -> None:
         self.context_dir = context_dir.absolute()
         self.mirror = mirror
@@ -59,6 +62,7 @@ class Workspace:
         self.git_dir = self.context_dir / "git"
         self.gitdir_inside = tree.INSIDE if isolated else str(self.git_dir)
         self.branch = branch
+        self.signing = signing
         self.reports: list[str] = []
         self._wanted_base = base.removeprefix("refs/heads/") if base else None
         self._start_at = start_at
@@ -251,7 +255,7 @@ class Workspace:
         if tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         self.reports += self._stage().update()
-        return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env)
+        return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env, self.signing)
 
     def take_back(self, target: str | None = None) -> None:
         """Undo commits down to `target` (default: the last that was pushed, else where the task began); the tree keeps
@@ -290,7 +294,8 @@ class Workspace:
         """
         head, start = self.head(), self.start
         assert head is not None, "there are commits"
-        made = rebase.replay(self.git_dir, rebase.commits(self.git_dir, since, head), target, who, self._env)
+        old = rebase.commits(self.git_dir, since, head)
+        made = rebase.replay(self.git_dir, old, target, who, self._env, self.signing)
         self.update_state(
             moving=made.get(head, target),
             start=made.get(start, target) if start else target,

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from pydantic import SecretStr
 
+from agent.config.commits import Branch
 from agent.config.hosts import GitLab as Section
 from agent.forge.gitlab import GitLabForge
 from agent.values import TaskKey
@@ -24,7 +25,10 @@ def gitlab_settings(root, base_url, *more, **changes):
     section = {"base_url": base_url, "token": SecretStr(TOKEN), "projects": (PROJECT,)} | changes
     sections = (section, *({"base_url": base_url, "token": SecretStr(TOKEN)} | one for one in more))
     return SimpleNamespace(
-        root=root, base_dir=root / "contexts", gitlab=tuple(Section.model_validate(one) for one in sections)
+        root=root,
+        base_dir=root / "contexts",
+        branch=Branch(),
+        gitlab=tuple(Section.model_validate(one) for one in sections),
     )
 
 

@@ -8,10 +8,12 @@ from old_git import old_git  # noqa: F401 - a fixture
 from run_home import UUID
 
 from agent.context import TaskContextManager
+from agent.errors import ConfigError
 from agent.run.gate import decide
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end
 from agent.values import End, Outcome
+from agent.work.publish import is_own
 
 DONE = Outcome(End.FINISHED, summary="It is done.", title="Mend it")
 
@@ -397,3 +399,167 @@ def test_a_draft_that_a_person_closed_stays_closed_and_that_is_said(run):
     assert "was closed while the task ran" in report.rejected
     assert "state: closed" in pulls(one)[0]
     assert len(pulls(one)) == 1
+
+
+# --- rules of a host about commits -----------------------------------------------------------------------------
+
+RULES = """\
+#!/bin/sh
+while read old new ref; do
+  for commit in $(git rev-list "$new" --not --all); do
+    body=$(git log -1 --format=%B "$commit")
+    mail=$(git log -1 --format=%ae "$commit")
+    case "$WANTED" in
+    dco) echo "$body" | grep -q "^Signed-off-by: .* <$mail>$" || { echo "Commit $commit is not signed off (DCO)" >&2; exit 1; } ;;
+    pattern) echo "$body" | head -1 | grep -Eq '^[A-Z]+-[0-9]+: ' || { echo "Commit message does not follow the pattern '^[A-Z]+-[0-9]+: '" >&2; exit 1; } ;;
+    signature) git -c gpg.ssh.allowedSignersFile="$SIGNERS" verify-commit "$commit" 2>/dev/null || { echo "GH013: Commits must have verified signatures." >&2; exit 1; } ;;
+    author) test "$mail" = bot@example.com || { echo "Committer's email '$mail' does not follow the pattern '@example.com$'" >&2; exit 1; } ;;
+    name) case "$ref" in refs/heads/bots/*) ;; *) echo "Branch name '$ref' does not follow the pattern '^bots/'" >&2; exit 1 ;; esac ;;
+    esac
+  done
+done
+"""
+
+
+def ruled(one, wanted, **more):
+    """The repository refuses what a host with this rule refuses."""
+    hook = one.place.folder / "repo.git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    values = "".join(f"{name}='{value}'\n" for name, value in {"WANTED": wanted, **more}.items())
+    hook.write_text(RULES.replace("#!/bin/sh\n", f"#!/bin/sh\n{values}", 1))
+    hook.chmod(0o755)
+
+
+@pytest.fixture
+def key(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "signing"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    signers = path.with_name("signers")
+    signers.write_text(f"* {path.with_suffix('.pub').read_text()}")
+    return path, signers
+
+
+BOT = "author: Bot of Us <bot@example.com>"
+
+
+@pytest.mark.parametrize(
+    ("rule", "setting", "named"),
+    [
+        ("dco", "commit: {sign_off: true}", "commit.sign_off"),
+        ("pattern", "commit: {template: 'PROJ-{{ number }}: {{ title }}'}", "commit.template"),
+        ("signature", "commit: {signing_key: KEY}", "commit.signing_key"),
+        ("author", f"commit: {{{BOT}}}", "commit.author"),
+        ("name", "branch: {prefix: bots/ai/}", "branch.prefix"),
+    ],
+)
+def test_a_rule_that_is_not_met_names_the_key_that_mends_it_and_the_key_does(run, key, rule, setting, named):
+    _, signers = key
+    one = run()
+    ruled(one, rule, SIGNERS=signers)
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    report = one.delivery.deliver(DONE)
+    assert report.code == "push_rejected"
+    assert f"`{named}" in report.rejected
+    assert "It says: " in report.rejected
+    assert report.commit == one.workspace.head(), "the commit is kept"
+    one.context.close()
+
+
+@pytest.mark.parametrize(
+    ("rule", "setting"),
+    [
+        ("dco", "commit: {sign_off: true}"),
+        ("pattern", "commit: {template: 'PROJ-{{ number }}: {{ title }}'}"),
+        ("signature", "commit: {signing_key: KEY}"),
+        ("author", f"commit: {{{BOT}}}"),
+        ("name", "branch: {prefix: bots/ai/}"),
+    ],
+)
+def test_the_key_meets_the_rule(run, key, rule, setting):
+    path, signers = key
+    one = run(f"{setting.replace('KEY', str(path))}\n")
+    ruled(one, rule, SIGNERS=signers)
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    report = one.delivery.deliver(DONE)
+    assert report.rejected == ""
+    assert decide(DONE, report).ready
+    assert any(branch.startswith("bots/ai/1-" if rule == "name" else "makimono/1-") for branch in branches(one))
+
+
+def test_all_of_it_together_also_when_the_base_has_moved(run, key):
+    path, signers = key
+    one = run(f"commit: {{sign_off: true, {BOT}, signing_key: {path}, template: '{{{{ title }}}}'}}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    one.delivery.checkpoint("First step")
+    (one.place.folder / "seed" / "c.txt").write_text("c\n")
+    git(one.place.folder / "seed", "add", "c.txt")
+    git(one.place.folder / "seed", "commit", "-q", "-m", "Meanwhile")
+    git(one.place.folder / "seed", "push", "-q", "origin", "HEAD:main")
+    ruled(one, "signature", SIGNERS=signers)
+    (one.workspace.tree / "d.txt").write_text("d\n")
+    assert one.delivery.deliver(Outcome(End.FINISHED, summary="Done.", title="Fixes #7 @octocat")).rejected == ""
+    said = git(one.place.folder / "repo.git", "log", "-1", "--format=%an <%ae>%n%B", one.workspace.branch)
+    assert said.splitlines()[0] == "Bot of Us <bot@example.com>"
+    assert said.strip().endswith("Signed-off-by: Bot of Us <bot@example.com>")
+    assert "#7" not in said
+    folder = one.context.context_dir
+    assert not any(path.name in ("signing", "signers") for path in folder.rglob("*")), (
+        "the key lies in no task's folder"
+    )
+
+
+def test_a_pgp_key_signs_too_and_its_keyring_is_gone(run, tmp_path_factory):
+    home = tmp_path_factory.mktemp("gpg")
+    home.chmod(0o700)
+    env = {"GNUPGHOME": str(home), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    made = [
+        "gpg",
+        "--batch",
+        "--quiet",
+        "--passphrase",
+        "",
+        "--quick-gen-key",
+        "Bot <bot@example.com>",
+        "ed25519",
+        "sign",
+    ]
+    subprocess.run(made, env=env, check=True, capture_output=True)
+    path = home / "key.asc"
+    armoured = ["gpg", "--batch", "--armor", "--export-secret-keys"]
+    path.write_bytes(subprocess.run(armoured, env=env, check=True, capture_output=True).stdout)
+    one = run(f"commit: {{signing_key: {path}}}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    report = one.delivery.deliver(DONE)
+    done = subprocess.run(
+        ["git", "verify-commit", report.commit],
+        cwd=one.place.folder / "repo.git",
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    subprocess.run(["gpgconf", "--kill", "all"], env=env, check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [(None, 0, "cannot be read"), ("words", 0o600, "no private key"), ("ssh", 0o644, "chmod 600")],
+)
+def test_a_key_that_cannot_sign_is_named(run, key, text, mode, said):
+    path, _ = key
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(path.read_text() if text == "ssh" else text)
+        path.chmod(mode)
+    one = run(f"commit: {{signing_key: {path}}}\n")
+    (one.workspace.tree / "b.txt").write_text("b\n")
+    with pytest.raises(ConfigError, match=said):
+        one.delivery.deliver(DONE)
+
+
+def test_a_branch_of_the_default_name_stays_ours_when_the_prefix_is_another(run):
+    one = run("branch: {prefix: bots-}\n")
+    assert one.workspace.branch.startswith("bots-1-")
+    assert is_own("makimono/1-x", "bots-")
+    assert not is_own("main", "bots-")

@@ -1,0 +1,91 @@
+"""The sections `branch` and `commit`: how what is pushed is named, written and signed.
+
+Nothing is read and nothing is signed here; a value is checked as far as it can be without git.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from agent.config.base import Section
+from agent.config.kinds import Allowed, RootPath, Text
+
+DEFAULT_PREFIX = "makimono/"
+NAME, EMAIL = "makimono", "makimono@localhost"
+VALUES = {"title": "Mend it", "issue": "Totals are off", "key": "local:local/default#1", "number": "1", "uuid": "u"}
+"""What a template of a commit message may hold, with a sample each."""
+
+_PERSON = re.compile(r"(?P<name>[^<>\x00-\x1f]*[^<>\x00-\x1f\s][^<>\x00-\x1f]*)<(?P<email>[^<>@\s]+@[^<>@\s]+)>")
+_BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|\./")
+
+
+def _prefix(value: str) -> str:
+    """The rules of `git check-ref-format`, and an end that keeps `main` from being a name of ours."""
+    whole = f"{value}1-0badcafe"
+    if _BAD.search(whole) or value[0] in "/-." or value[-1] not in "/-_." or len(value) > 100:
+        raise ValueError
+    return value
+
+
+def _person(value: str) -> str:
+    if _PERSON.fullmatch(value.strip()) is None:
+        raise ValueError
+    return value.strip()
+
+
+def _template(value: str) -> str:
+    """A template that can be filled; the error says what is wrong with it."""
+    from jinja2 import StrictUndefined, TemplateError
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    try:
+        text = ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(value).render(VALUES)
+    except TemplateError as error:
+        known = ", ".join(f"{{{{ {name} }}}}" for name in VALUES)
+        raise ValueError(f"{error.message}; known are {known}") from None
+    if not text.strip():
+        raise ValueError("it says nothing")
+    return value
+
+
+Prefix = Annotated[
+    Text,
+    AfterValidator(_prefix),
+    Allowed("the beginning of a git branch that ends in `/`, `-`, `_` or `.`, like bots/ai/"),
+]
+Person = Annotated[Text, AfterValidator(_person), Allowed("`Name <mail@host>`")]
+Template = Annotated[Text, AfterValidator(_template), Allowed("a Jinja template of title, issue, key, number and uuid")]
+
+
+class Branch(Section):
+    """What the branches of this program are called."""
+
+    prefix: Prefix = Field(
+        default=DEFAULT_PREFIX,
+        description="Beginning of every branch that is pushed; no other is ever pushed to. Take one that no person's "
+        "branch begins with.",
+    )
+
+
+class Commit(Section):
+    """How commits are written and signed."""
+
+    author: Person = Field(default=f"{NAME} <{EMAIL}>", description="Author and committer of every commit.")
+    sign_off: bool = Field(default=False, description="Whether each commit says `Signed-off-by` its author (DCO).")
+    template: Template | None = Field(
+        default=None,
+        description="Jinja template of the commit message (title, issue, key, number, uuid); empty: the program's own.",
+    )
+    signing_key: RootPath | None = Field(
+        default=None,
+        description="File of a private key without passphrase (OpenSSH or PGP) git signs commits by; empty: none.",
+    )
+
+    def identity(self) -> tuple[str, str]:
+        """(name, mail) of the author."""
+        found = _PERSON.fullmatch(self.author)
+        assert found is not None
+        return found["name"].strip(), found["email"]
