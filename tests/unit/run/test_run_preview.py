@@ -129,7 +129,7 @@ def test_of_a_plug_in_the_view_is_shown(home, place):
         "tool",
     ]
     assert any("plug-in" in note for note in found.notes)
-    assert found.limits.window == 4096  # nothing configured for it, and less than its server has
+    assert found.limits.window == 9000  # nothing is configured for it, so what its server has counts
 
 
 def test_a_plug_in_of_our_kind_has_a_wire_form(home, place):
