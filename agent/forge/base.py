@@ -241,7 +241,8 @@ class Forge(Protocol):
         `cursor` is opaque text that the caller keeps; None means from the beginning.  A cursor that cannot be read
         counts as None: a comment twice is better than a comment lost.  With nothing new the result is `((), cursor)`
         and costs the forge as little as it allows.  An edit that leaves a comment as it was is not news.  A comment
-        that cannot be read is left out and logged.
+        that cannot be read is left out and logged.  An edit of the issue's own title or text since `read` is told as
+        one more edited comment, where whoever may have done it may speak.
         """
         ...
 

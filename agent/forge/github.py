@@ -30,8 +30,9 @@ from agent.forge.github_talk import Talk, number_of
 from agent.forge.github_wire import GitHubWire
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
-from agent.forge.talk import Cursor
+from agent.forge.talk import Cursor, digest_of, edited
 from agent.forge.task import Task
+from agent.observe import log
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class GitHubForge:
             source = str((found["head"].get("repo") or {}).get("full_name") or "a repository that is gone")
             pull = replace(ref(found), fork="" if source.casefold() == project.full_name.casefold() else source)
             base = pull.base
-        comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key)))
+        seen = digest_of(str(item.get("title") or ""), str(item.get("body") or ""))
+        comments, cursor, left_out = self._talk(key, project).since(Cursor(pulls=self._listened(key), text_seen=seen))
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
@@ -171,11 +173,32 @@ class GitHubForge:
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
         known = Cursor.of(cursor)
         pulls = tuple(dict.fromkeys((*known.pulls, *self._listened(key))))
-        before = Cursor(known.since, known.digests, pulls)
+        before = Cursor(known.since, known.digests, pulls, known.text_seen)
         with self.wire.hurried():
             news, after, _ = self._talk(key, self.places.of(key)).since(before)
+            edit, seen = self._edited(key, known.text_seen)
+        if seen != known.text_seen:
+            after = replace(after, text_seen=seen)
         unchanged = cursor and after is before and pulls == known.pulls
-        return news, str(cursor) if unchanged else after.text()
+        return (*news, *edit), str(cursor) if unchanged else after.text()
+
+    def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
+        """(the edit of the issue's own text since it was `seen`, how it is seen now).  Who edited is not told; it is
+        the author, or somebody who may write: so it counts where the author's word does."""
+        if not seen:
+            return (), seen
+        try:
+            project, item = self._issue(key)
+        except IssueUnreadable:
+            return (), seen
+        title, body = str(item.get("title") or ""), str(item.get("body") or "")
+        if (now := digest_of(title, body)) == seen:
+            return (), seen
+        author = item.get("user")
+        if not self.places.may_ask(project, author):
+            log.get("forge").warning("edit_left_out", issue=str(key), author=login(author))
+            return (), now
+        return (edited(title, body, now, login(author), str(item["updated_at"])),), now
 
     def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         changes, found = Changes.of(cursor), {}

@@ -32,8 +32,9 @@ from agent.forge.gitlab_talk import Talk, Thing
 from agent.forge.gitlab_wire import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.limiter import learnt_anew
 from agent.forge.marks import hidden_in
-from agent.forge.talk import Cursor
+from agent.forge.talk import Cursor, digest_of, edited
 from agent.forge.task import Task
+from agent.observe import log
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class GitLabForge:
         if item.get("moved_to_id"):
             problems.append("the issue was moved to another project; set the label there")
         talk = self._talk(key, project)
-        comments, cursor, left_out = talk.since(Cursor(pulls=self._listened(key, project, PATIENT)))
+        seen = digest_of(str(item.get("title") or ""), str(item.get("description") or ""))
+        comments, cursor, left_out = talk.since(Cursor(pulls=self._listened(key, project, PATIENT), text_seen=seen))
         if left_out:
             problems.append(f"{left_out} comments of people who may not write here are left out")
         return IssueText(
@@ -174,10 +176,32 @@ class GitLabForge:
         fresh = known == Cursor() and cursor != known.text()
         pulls = self._listened(key, project, QUICK) if fresh else tuple(sorted(self._merges_of.get(key, ())))
         pulls = tuple(dict.fromkeys((*known.pulls, *pulls)))
-        before = Cursor(known.since, known.digests, pulls)
-        news, after, _ = self._talk(key, project, QUICK).since(before)
+        before = Cursor(known.since, known.digests, pulls, known.text_seen)
+        talk = self._talk(key, project, QUICK)
+        news, after, _ = talk.since(before)
+        edit, seen = self._edited(key, known.text_seen, talk.editor)
+        if seen != known.text_seen:
+            after = replace(after, text_seen=seen)
         unchanged = cursor and after is before and pulls == known.pulls and not fresh
-        return news, str(cursor) if unchanged else after.text()
+        return (*news, *edit), str(cursor) if unchanged else after.text()
+
+    def _edited(self, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
+        """(the edit of the issue's own text since it was `seen`, how it is seen now); that of somebody whose word does
+        not count is left out.  `who`: of whom GitLab's own note says it; without such a note nothing is asked."""
+        if not seen or who is None:
+            return (), seen
+        try:
+            project, item = self.items.get(key, patience=QUICK)
+        except IssueUnreadable:
+            return (), seen
+        title, body = str(item.get("title") or ""), str(item.get("description") or "")
+        if (now := digest_of(title, body)) == seen:
+            return (), seen
+        if not self.places.may_ask(project, who, patience=QUICK):
+            log.get("forge").warning("edit_left_out", issue=str(key), author=username(who))
+            return (), now
+        is_bot = self.places.is_machine(who, patience=QUICK)
+        return (edited(title, body, now, username(who), str(item["updated_at"]), is_bot=is_bot),), now
 
     def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         return changed_of(self, watched, cursor)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agent.forge.gitlab_wire import GitLabWire
 
 OVERLAP = timedelta(seconds=30)  # the clocks of several Rails processes, and writes that end in another order
+EDITS = ("changed the description", "changed title")
+"""How the system note begins that GitLab writes when somebody edits the text of an issue or merge request."""
 THREADED = ("DiffNote", "DiscussionNote")
 
 
@@ -47,6 +49,7 @@ class Talk:
         self.project = project
         self.thing = thing
         self.patience = patience
+        self.editor: dict[str, Any] | None = None  # who edited the thing's own text since the cursor of `since`
 
     def since(self, cursor: Cursor) -> tuple[tuple[Comment, ...], Cursor, int]:
         """(new and edited comments of people whose word counts, the next cursor, how many others were left out)."""
@@ -100,7 +103,7 @@ class Talk:
 
     def _changed(self, cursor: Cursor) -> Iterator[tuple[Thing, dict[str, Any]]]:
         after = clock.parse(cursor.since) - OVERLAP if cursor.since else None
-        query = {"sort": "desc", "order_by": "updated_at", "activity_filter": "only_comments"}
+        query = {"sort": "desc", "order_by": "updated_at"}
         pulls = (Thing("merge_requests", number) for number in cursor.pulls)
         for thing in dict.fromkeys((self.thing, *pulls)):
             for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
@@ -108,6 +111,9 @@ class Talk:
                 # A merge request whose first look this is has older notes than the newest of the issue.
                 if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
                     break
+                is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
+                if is_edit and thing == self.thing and updated >= cursor.since and self.editor is None:
+                    self.editor = note.get("author") or {}
                 if not (note.get("system") or note.get("internal") or note.get("confidential")):
                     yield thing, note
 

@@ -25,6 +25,7 @@ from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.local_comments import LocalComments, cursor_of, time_of
 from agent.forge.local_files import TrackerFiles
 from agent.forge.local_pulls import LocalPulls
+from agent.forge.talk import digest_of, edited
 from agent.forge.task import Task
 from agent.observe import log
 from agent.observe.items import Items
@@ -103,17 +104,30 @@ class LocalForge:
             url=(self.files.root / relative).as_uri(),
             created_at=time_of(head.value("created_at")) or saved,
             updated_at=saved,
-            cursor=cursor_of(comments),
+            cursor=cursor_of(comments, text=self._text(key)),
             problems=(*_misspelt(head, relative), *problems),
         )
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
-        news, following, problems = self._comments(key).since(cursor)
+        news, following, problems = self._comments(key).since(cursor, self._text(key) if cursor else None)
         for problem in problems:
             if problem not in self.told:
                 self.told.add(problem)
                 log.get("forge").warning("comment_skipped", why=problem)
         return news, following
+
+    def _text(self, key: TaskKey) -> Comment | None:
+        """The issue's own title and text as they are now; None where they cannot be read."""
+        relative = _relative(key)
+        try:
+            data = self._data(relative)
+            head, start = front.split(data, self._name(relative))
+            issue = _issue(key, head)
+            text = front.decode(data[start:], self._name(relative)).strip("\r\n")
+        except IssueUnreadable:
+            return None
+        saved = clock.stamp(datetime.fromtimestamp(self.files.modified(relative), UTC))
+        return edited(issue.title, text, digest_of(issue.title, text), issue.author, saved)
 
     def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
         """By the times of an issue's two files; one that was saved within the last second may be saved again unseen."""

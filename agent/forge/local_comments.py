@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from agent.forge.local_files import TrackerFiles
 
 _ID = re.compile(rb'"id"\s*:\s*"?([0-9]{1,18})')
-_SEEN = re.compile(r"([0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
+TEXT = "text"
+_SEEN = re.compile(r"(text|[0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +69,20 @@ class LocalComments:
         comments, problems = self.all()
         return tuple(comment for comment in comments if comment.author != self.bot), problems
 
-    def since(self, cursor: str | None) -> tuple[tuple[Comment, ...], str, list[str]]:
-        """(new and edited ones of people, the next cursor, problems)."""
+    def since(self, cursor: str | None, edit: Comment | None = None) -> tuple[tuple[Comment, ...], str, list[str]]:
+        """(new and edited ones of people, the next cursor, problems).  `edit`: the issue's own text as it is now."""
         comments, problems = self.of_people()
         known = _known(cursor)
-        news = tuple(
+        if edit is not None and TEXT in known and known[TEXT] != edit.id.removeprefix(f"{TEXT}-"):
+            return (*self._news(comments, known), edit), cursor_of(comments, known, edit), problems
+        return self._news(comments, known), cursor_of(comments, known), problems
+
+    def _news(self, comments: tuple[Comment, ...], known: dict[str, str]) -> tuple[Comment, ...]:
+        return tuple(
             replace(comment, is_edit=comment.id in known)
             for comment in comments
             if known.get(comment.id) != _digest(comment)
         )
-        return news, cursor_of(comments, known), problems
 
     def find(self, marker: str) -> str | None:
         """The oldest own one with the marker."""
@@ -152,9 +157,11 @@ class LocalComments:
             return b""
 
 
-def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None) -> str:
-    """Each comment's id and a digest of it.  A comment that cannot be read just now stays known."""
+def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None, text: Comment | None = None) -> str:
+    """Each comment's id and a digest of it, and that of the issue's own `text`.  A comment that cannot be read just now
+    stays known."""
     seen = dict(known or {}) | {comment.id: _digest(comment) for comment in comments}
+    seen |= {} if text is None else {TEXT: text.id.removeprefix(f"{TEXT}-")}
     return ",".join(f"{key}:{digest}" for key, digest in seen.items())
 
 

@@ -1,7 +1,8 @@
 """Where a reader of comments left off, for the forges that have a "changed since": one cursor for all of them.
 
 A cursor is JSON text: `t` the newest change seen, `d` id → digest of what was seen, `p` the pull (merge) requests that
-are listened to beside the issue.  So an adapter keeps nothing between calls, and the caller's row does.
+are listened to beside the issue, `i` the digest of the issue's own title and text.  So an adapter keeps nothing between
+calls, and the caller's row does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import clock
+from agent.forge.base import Comment
 from agent.observe.items import Items
 
 if TYPE_CHECKING:
@@ -23,11 +25,12 @@ REMEMBERED = 1000  # digests in a cursor; an edit of an older comment is news ev
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a reader left off.  `since` is "" before the first comment."""
+    """Where a reader left off.  `since` is "" before the first comment, `text_seen` "" where the issue was not read."""
 
     since: str = ""
     digests: dict[str, str] = field(default_factory=dict)
     pulls: tuple[int, ...] = ()
+    text_seen: str = ""
 
     @classmethod
     def of(cls, text: str | None) -> Cursor:
@@ -39,11 +42,13 @@ class Cursor:
                 clock.parse(since)
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls()
-        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls)
+        text_seen = str(found.get("i") or "")
+        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen)
 
     def text(self) -> str:
         """One line of JSON."""
-        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls)}).decode()
+        more = {"i": self.text_seen} if self.text_seen else {}
+        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls), **more}).decode()
 
 
 def odd_comment(error: AnswerOdd) -> None:
@@ -53,6 +58,17 @@ def odd_comment(error: AnswerOdd) -> None:
 
 
 _ODD = Items.logged("comments")
+
+
+def digest_of(title: str, body: str) -> str:
+    """Twelve hexadecimal digits for an issue's title and text."""
+    return digest(f"{title}\0{body}")
+
+
+def edited(title: str, body: str, seen: str, author: str, when: str, *, is_bot: bool = False) -> Comment:
+    """An edit of the issue's own title or text, as a comment: heard like one, and no order (`is_edit`)."""
+    said = f"# {title}\n\n{body}"
+    return Comment(f"text-{seen}", author, said, when, when, is_bot, is_edit=True, place="The issue itself was edited")
 
 
 def digest(text: str) -> str:

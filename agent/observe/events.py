@@ -159,6 +159,7 @@ LINES: dict[str, str] = {
     "review_not_asked": "The person who asked could not be asked for a review.",
     "item_left_out": "One row, folder, comment or answer cannot be handled; the others are (loop, item, why).",
     "bug": "An item of a loop met an error that nobody foresaw; the others are handled (item, error; the traceback).",
+    "edit_left_out": "An issue's own text was edited, perhaps by somebody whose word does not count (issue, author).",
     "metrics": "Metrics are answered on this port (port).",
 }
 """Lines that a room logs by itself: nobody else hears of them."""
