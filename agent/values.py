@@ -140,6 +140,7 @@ class Answer:
     `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
     `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.  `fields` are what only the server
     understands and may want back with the message (reasoning, signatures), `call_fields` the same for each of `calls`.
+    `request` is its line in requests.jsonl, None where none is kept.
     """
 
     text: str
@@ -150,6 +151,7 @@ class Answer:
     reasoning: str = ""
     fields: Json = field(default_factory=dict)
     call_fields: tuple[Json, ...] = ()
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,8 @@ def _listed(state: State, row: Row, *, short: bool) -> tuple[object, ...]:
         row.uuid[:8] if short else row.uuid,
         f"{row.status}: {why}" if why else row.status,
         issue_of(state.looking, row.key.instance) or (str(row.key).removeprefix("local:local/") if short else row.key),
-        row.llm_call_count,
-        f"{row.total_tokens:,}" if row.total_tokens else "-",
+        row.turns,
+        f"{'~' if row.estimated_tokens else ''}{row.total_tokens:,}" if row.total_tokens else "-",
         moment_of[5:16] if short else moment_of,
         row.title,
     )
@@ -150,7 +150,9 @@ def _status(row: Row) -> str:
 def _row(found: Timeline, issue: str | None) -> dict[str, object]:
     """`issue` is the file or address of a task that lies in no tracker."""
     row = found.row
-    reported = f"{row.prompt_tokens:,} prompt ({row.cached_tokens:,} cached) + {row.completion_tokens:,} answers"
+    counted = f"{row.prompt_tokens:,} prompt ({row.cached_tokens:,} cached) + {row.completion_tokens:,} answers"
+    if row.estimated_tokens:
+        counted += f", {row.estimated_tokens:,} of them estimated"
     return {
         "uuid": row.uuid,
         "task": issue or row.key,
@@ -165,10 +167,11 @@ def _row(found: Timeline, issue: str | None) -> dict[str, object]:
         "last sign": moment(row.heartbeat_at) if found.is_live else "",
         "ended": moment(row.completed_at),
         "process": f"{row.process_id} on {row.hostname}, attempt {row.attempt}" if found.is_live else "",
-        "turns": row.llm_call_count,
+        "turns": row.turns,
+        "requests": row.llm_call_count,
         "tool calls": row.tool_call_count,
         "compactions": row.compression_count,
-        "tokens": reported if row.total_tokens else "none reported",
+        "tokens": counted if row.total_tokens else "none reported",
         "cost": f"{row.cost:.4f}" if row.cost else "",
         "branch": row.branch,
         "pull request": row.url,

@@ -79,8 +79,8 @@ def _looks(state: State, status: str | None, limit: int | None) -> Iterator[Sequ
 def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """What is new against `before`, which is brought up to date.
 
-    `uuid`, `task`, `title`, `was` (the status before, None for a new one), and the columns of SEEN as they are now;
-    `status` is `gone` for a row that is no longer listed.
+    `uuid`, `task`, `title`, `turns`, `was` (the status before, None for a new one), and the columns of SEEN as they are
+    now; `status` is `gone` for a row that is no longer listed.
     """
     now = {row.uuid: row for row in rows}
     for row in sorted(rows, key=lambda row: (row.created_at, row.uuid)):
@@ -90,7 +90,8 @@ def changes(before: dict[str, dict[str, Any]], rows: Sequence[Row]) -> Iterator[
             continue
         before[row.uuid] = values
         was = known["status"] if known is not None else None
-        yield {"at": clock.stamp(), "uuid": row.uuid, "task": str(row.key), "title": row.title, "was": was, **values}
+        what = {"task": str(row.key), "title": row.title, "turns": row.turns}
+        yield {"at": clock.stamp(), "uuid": row.uuid, **what, "was": was, **values}
     for uuid in set(before) - set(now):
         yield {"at": clock.stamp(), "uuid": uuid, "was": before.pop(uuid)["status"], "status": "gone"}
 
@@ -105,7 +106,7 @@ def line(change: dict[str, Any]) -> str:
         change["uuid"],
         f"{moved}: {why}" if why else moved,
         f"{change['requested']} requested" if change.get("requested") else "",
-        f"turn {change['llm_call_count']}" if change.get("llm_call_count") else "",
+        f"turn {change['turns']}" if change.get("turns") else "",
         change.get("task"),
         change.get("url"),
     )

@@ -5,13 +5,16 @@ Keys only, as `sections.py`; the window itself is reckoned in `window.py`.  Sour
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, SecretStr, field_validator
 
 from agent.config.base import DIALECTS, PROVIDERS, Section
 from agent.config.kinds import Header, Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
 from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.values import Usage
 
 TOOL_CALLS = ("auto", "native", "text")
 SILENCE = "Seconds without a byte after which a call is given up."
@@ -26,6 +29,12 @@ class Price(Section):
     input: Number = Field(ge=0, description="Per million prompt tokens.")
     cached: Number | None = Field(default=None, ge=0, description="Per million cached prompt tokens; empty: as input.")
     output: Number = Field(ge=0, description="Per million completion tokens.")
+
+    def cost(self, usage: Usage) -> float:
+        """What these tokens cost; cached ones at their own price where there is one."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(0, usage.prompt - usage.cached)
+        return (fresh * self.input + usage.cached * cached + usage.completion * self.output) / 1_000_000
 
 
 class Provider(Section):

@@ -144,12 +144,17 @@ class Scheduling(Section):
 class Limits(Section):
     """When a task is ended, whatever the model thinks."""
 
-    turns: Whole | None = Field(default=200, ge=1, description="Most turns of one task; empty: no limit.")
+    turns: Whole | None = Field(
+        default=200, ge=1, description="Most turns (answers of the model) of one task; empty: no limit."
+    )
     tokens: Whole | None = Field(
-        default=None, ge=1, description="Most tokens (prompt and completion) of one task; empty: no limit."
+        default=None,
+        ge=1,
+        description="Most tokens (prompt and completion) of all requests of one task, estimated where no server reports"
+        " them; empty: no limit.",
     )
     cost: Number | None = Field(
-        default=None, gt=0, description="Most money of one task; needs a price; empty: no limit."
+        default=None, gt=0, description="Most money of all requests of one task; needs a price; empty: no limit."
     )
     wall_seconds: Number | None = Field(
         default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."

@@ -8,6 +8,7 @@ from agent.context.compactions import CompactionStore
 from agent.context.effects import EffectStore, receipt_in
 from agent.context.manager import TaskContextManager
 from agent.context.messages import MessageStore
+from agent.context.requests import RequestStore
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
 from agent.context.totals import Totals
@@ -16,6 +17,7 @@ __all__ = [
     "CompactionStore",
     "EffectStore",
     "MessageStore",
+    "RequestStore",
     "SummaryStore",
     "TaskContextManager",
     "ToolStore",

@@ -31,6 +31,8 @@ class CompactionStore:
         self.path = self.context_dir / "compactions.jsonl"
         self.file = JsonlFile(self.path, durability=durability, id_key="id")
         self.committed: Callable[[], None] | None = None
+        self._cut = Cut()
+        self._read = 0  # bytes of the file that are in it
 
     def add(
         self,
@@ -42,11 +44,13 @@ class CompactionStore:
         carried: Any = None,
         tokens_before: int = 0,
         tokens_after: int = 0,
+        tools: int | None = None,
     ) -> int:
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
         `carried` is said to the model again behind the summary: text, or a mapping whose keys are its headings
-        (`plan`, `read`, `changed`, `question`, …).  Tokens are those of the view.
+        (`plan`, `read`, `changed`, `question`, …).  Tokens are those of the view; `tools` is how many
+        calls tools.jsonl had, from which what is carried goes on the next time.
         """
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
@@ -66,6 +70,8 @@ class CompactionStore:
             "tokens_after": tokens_after,
             "timestamp": clock.stamp(),
         }
+        if tools is not None:
+            record["tools"] = tools
         self.file.append(record)
         self.file.sync(force=True)
         if self.committed is not None:
@@ -87,8 +93,17 @@ class CompactionStore:
         return self.file.count
 
     def cut(self) -> Cut:
-        """What they come to."""
-        return Cut.of(self.path, self.file.damage)
+        """What they come to; only new lines are read."""
+        if self._read > self.file.size:
+            self._cut, self._read = Cut(), 0
+        for _, record in self.file.records(self._read):
+            self._cut = self._cut.after(record)
+        self._read = self.file.size
+        return self._cut
+
+    def newest(self) -> Iterator[Json]:
+        """Every compaction, the newest first."""
+        return self.file.backwards()
 
     def sync(self, *, force: bool = False) -> None:
         """Make them durable."""

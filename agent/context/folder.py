@@ -36,6 +36,8 @@ PASSING = (
 )
 """Files that exist while a request, a run or a compaction is under way; at an opening none is."""
 
+PASSING_PATTERNS = (".*.tmp", "request-*.json", "request-*.jsonl")
+
 _PRETTY = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
@@ -72,9 +74,10 @@ class TaskFolder:
             self.is_new = True
 
     def sweep(self) -> list[str]:
-        """Remove what a dead process left of a request, a compaction or a replacement; returns the names."""
+        """Remove what was left of a request, a compaction or a replacement: by a process that died, found at the next
+        start, or by this one, at the end of the task.  Returns the names."""
         leftovers = [self.path / name for name in PASSING]
-        leftovers += self.path.glob(".*.tmp")
+        leftovers += [path for pattern in PASSING_PATTERNS for path in self.path.glob(pattern)]
         gone = []
         for leftover in leftovers:
             with suppress(FileNotFoundError):

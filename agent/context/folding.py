@@ -21,7 +21,7 @@ from agent.context.projection import lines, shorter
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen
 from agent.context.survey import CUTTING, Cut, Survey
-from agent.store.jsonl import backwards
+from agent.store.jsonl import backwards, last_record
 from agent.store.text import fit
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def plan(
 
 
 def tokens_after(store: MessageStore, fold: Fold) -> int:
-    """The tokens of the view under the fold; two passes over messages.jsonl."""
-    survey = Survey.of(store.messages_path, fold.cut, origin=store.origin)
+    """The tokens of the view under the fold; two passes over what is in the view now."""
+    survey = Survey.of(store.messages_path, fold.cut, known=store.survey, origin=store.origin)
     view = lines(
         store.context_dir,
         count=store.plain.count,
@@ -103,13 +103,14 @@ def compact(
     carried: Any,
     keep_summary: bool,
     usage: Usage | None,
+    request: int | None = None,
 ) -> int:
     """Record and commit; returns the compaction's id."""
     fold = plan(store, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
     before, after = store.get_current_token_count(), tokens_after(store, fold)
     identifier = fold.summary_id
     if fold.summary is not None:
-        identifier = _record_summary(store, fold, usage)
+        identifier = _record_summary(store, fold, usage, request)
     store.sync(force=True)
     return store.compactions.add(
         strategy=strategy,
@@ -119,10 +120,18 @@ def compact(
         carried=carried,
         tokens_before=before,
         tokens_after=after,
+        tools=_tool_calls(store),
     )
 
 
-def _record_summary(store: MessageStore, fold: Fold, usage: Usage | None) -> int:
+def _tool_calls(store: MessageStore) -> int:
+    if store.tools is not None:
+        return store.tools.count_tool_calls()
+    newest = last_record(store.context_dir / "tools.jsonl")
+    return int(newest["seq"]) if newest else 0
+
+
+def _record_summary(store: MessageStore, fold: Fold, usage: Usage | None, request: int | None) -> int:
     """The summary in summaries.jsonl, unless it is there already and nothing names it yet, and its copy."""
     assert fold.summary is not None
     text, tokens = fold.summary["summary"], fold.summary["summary_tokens"]
@@ -146,6 +155,8 @@ def _record_summary(store: MessageStore, fold: Fold, usage: Usage | None) -> int
     }
     if usage is not None:
         copy["usage"] = usage.to_dict()
+    if request is not None:
+        copy["request"] = request
     store.append_copy(copy)
     return identifier
 

@@ -15,10 +15,11 @@ from agent.context.compactions import CompactionStore
 from agent.context.effects import EffectStore
 from agent.context.folder import TaskFolder, checked_uuid
 from agent.context.messages import MessageStore
+from agent.context.requests import RequestStore
 from agent.context.row import TaskRow
 from agent.context.summaries import SummaryStore
 from agent.context.tools import ToolStore
-from agent.context.totals import Totals
+from agent.context.totals import Totals, cost_of
 from agent.security.redact import Redactor
 from agent.store.db import open_tasks
 from agent.store.ratios import TokenRatios
@@ -30,21 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config import Settings
-    from agent.config.models import Price
     from agent.store.base import Database
     from agent.store.jsonl import JsonlFile
-    from agent.values import Counter, Json, Usage
+    from agent.values import Counter, Json
 
 LEASE_SECONDS = 180.0
-
-
-def cost_of(usage: Usage, price: Price | None) -> float:
-    """What the tokens cost at a price per million; cached ones at their own price where there is one."""
-    if price is None:
-        return 0.0
-    cached = price.input if price.cached is None else price.cached
-    fresh = max(0, usage.prompt - usage.cached)
-    return (fresh * price.input + usage.cached * cached + usage.completion * price.output) / 1_000_000
 
 
 class TaskContextManager:
@@ -82,6 +73,7 @@ class TaskContextManager:
         self._owns_database = database is None
         self._ended = False
         self._beaten = False
+        self._others = (0, 0)  # as the row has them
         self._synced = settings.context_storage.durability != "none"
         self.database = open_tasks(settings.base_dir, settings.taskqueue.ledger) if database is None else database
         try:
@@ -115,6 +107,7 @@ class TaskContextManager:
             summaries=SummaryStore(folder, durability=durability),
             compactions=CompactionStore(folder, durability=durability),
             tools=self._tools,
+            requests=RequestStore(folder, durability=durability, redact=self._redact),
         )
         self._inherited = Totals.inherited(folder)
         self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
@@ -169,6 +162,10 @@ class TaskContextManager:
         """tools.jsonl."""
         return self._tools
 
+    def get_request_store(self) -> RequestStore:
+        """requests.jsonl."""
+        return self._messages.requests
+
     def get_effect_store(self) -> EffectStore:
         """effects.jsonl."""
         return self._effects
@@ -190,7 +187,9 @@ class TaskContextManager:
 
         Fenced when the attempt is not ours any more: stop at once, without another outside effect.
         """
-        requested = self._row.beat(self.counters(), lease_seconds)
+        totals = self.totals()
+        self._count_others(totals)
+        requested = self._row.beat(self._counters(totals), lease_seconds)
         self._beaten = True
         return requested
 
@@ -199,8 +198,10 @@ class TaskContextManager:
         self._row.check()
 
     def counters(self) -> Json:
-        """The row's counters as the stores have them, `cost` from the provider's price."""
-        totals = self.totals()
+        """The row's counters as the stores have them."""
+        return self._counters(self.totals())
+
+    def _counters(self, totals: Totals) -> Json:
         return {
             "last_seq": self._messages.last_seq,
             "llm_call_count": totals.llm_calls,
@@ -213,11 +214,18 @@ class TaskContextManager:
             "cost": totals.cost,
         }
 
+    def _count_others(self, totals: Totals) -> None:
+        """Write what beside the counters changes rarely, if it has."""
+        others = (totals.llm_calls - totals.turns, totals.estimated)
+        if others != self._others:
+            self._row.count_others(*others)
+            self._others = others
+
     def totals(self) -> Totals:
-        """Calls, tokens and cost of this task so far, from the stores; not what a copied beginning had cost another."""
+        """Requests, tokens and cost of this task so far; not what a copied beginning had cost another."""
         counted = replace(self._messages.totals(), tool_calls=self._tools.count_tool_calls())
-        totals = counted.without(self._inherited)
-        return replace(totals, cost=cost_of(totals.usage, self._provider.price))
+        inherited = self._inherited
+        return counted.without(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
 
     def column(self, name: str) -> Any:
         """One column of the row as it is now; None when it is NULL, or the row was removed."""
@@ -287,13 +295,16 @@ class TaskContextManager:
             self._row.close(status, self._final_counters(), untold=untold, **columns)
             self._ended = True
         self._close_files()
+        self._folder.sweep()
         self._folder.close()
         self._messages.moved(self._folder.path)
         self._close_database()
 
     def _final_counters(self) -> Json:
         """The stores' counters; where only increments were used, never less than those."""
-        counters = self.counters()
+        totals = self.totals()
+        self._count_others(totals)
+        counters = self._counters(totals)
         if self._beaten:
             return counters
         row = self.row

@@ -18,9 +18,10 @@ from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
 from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, wire
+from agent.context.requests import RequestStore
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
-from agent.context.totals import Totals
+from agent.context.totals import Totals, cost_of
 from agent.context.view import View
 from agent.errors import DiskError
 from agent.security.redact import Redactor
@@ -60,6 +61,7 @@ class MessageStore:
         summaries: SummaryStore | None = None,
         compactions: CompactionStore | None = None,
         tools: ToolStore | None = None,
+        requests: RequestStore | None = None,
     ) -> None:
         from agent.config import settings_of
 
@@ -74,7 +76,9 @@ class MessageStore:
         durability = settings.context_storage.durability
         self.summaries = summaries or SummaryStore(self.context_dir, durability=durability)
         self.compactions = compactions or CompactionStore(self.context_dir, durability=durability)
+        self.requests = requests or RequestStore(self.context_dir, durability=durability, redact=self.redact)
         self.tools = tools
+        self._price = provider.price
         self.messages_path = self.context_dir / "messages.jsonl"
         self.current_path = self.context_dir / "current.jsonl"
         self.repairs: list[str] = []
@@ -91,6 +95,7 @@ class MessageStore:
         if not self._view.settle(self._lines) and (existed or self._file.count) and not answered:
             self.repairs.append("current.jsonl: derived again, it was missing or not what the facts say")
         self.repairs += self._file.damaged
+        self.repairs += self.requests.repairs + self.requests.file.damaged
         self.compactions.committed = self._recut
         self.noticed: Callable[[str], None] | None = None
         self._file.noticed = self._notice
@@ -113,13 +118,15 @@ class MessageStore:
         images: Sequence[Mapping[str, Any]] = (),
         provider_fields: Mapping[str, Any] | None = None,
         form: str | None = None,
+        request: int | None = None,
     ) -> int:
         """Append a message; returns its `seq`.
 
         A tool message without an id answers the oldest open call of `tool_name`, else the oldest open call.  The first
         system message is `kind: system`, the first plain user message `kind: task`.  `output` (a file below the task's
         folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
-        result can be read again.  `images` (`pictures.py`) belong to a user's message.  An empty tool result reads
+        result can be read again.  `request` is the line of requests.jsonl that counts what an answer has cost; where it
+        is not named, `usage` counts.  `images` (`pictures.py`) belong to a user's message.  An empty tool result reads
         "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is recorded and stays
         out of the view.  `provider_fields` are what came with an answer for its server alone
         (`provider_fields.to_keep`).  `form` says of calls that they came as text (`llm/text_mode.py`).
@@ -175,6 +182,8 @@ class MessageStore:
                 raise ValueError(f"a {role} message has no pictures; only a user's has")
             record[pictures.NAME] = pictures.of_message(images)
             record["tokens"] = tokens = tokens + pictures.tokens_of(record)
+        if request is not None:
+            record["request"] = request
         if role == "tool":
             self._place(record, output, tool_seq)
         self._write(record, tokens)
@@ -190,16 +199,18 @@ class MessageStore:
         carried: Any = None,
         keep_summary: bool = False,
         usage: Usage | None = None,
+        request: int | None = None,
     ) -> int:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
         `strategy` is mask, summary, window or reset.  `end_seq` is moved back where it would cut a group or an open
-        call.  With `summary`, its text is recorded first, and copied to messages.jsonl (`usage`: what writing it cost).
+        call.  With `summary`, its text is recorded first, and copied to messages.jsonl (`usage`: what writing it cost;
+        `request`: the newest line of requests.jsonl that counts it).
         `keep_summary` lets the summary in force stand on after a window or reset.  Order: summary, copy, sync,
         compactions.jsonl, sync; that line is the commit.  See `folding.py`; `forecast` tells the effect beforehand.
         """
         self._catch_up()
-        return folding.compact(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage)
+        return folding.compact(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage, request)
 
     def recreate_current_context(
         self,
@@ -263,7 +274,9 @@ class MessageStore:
 
     def records(self, start_seq: int = 1) -> Iterator[Json]:
         """The records from `start_seq` on, one in memory at a time."""
-        start = self._survey.first or 0 if start_seq > self._survey.cut.end_seq else 0
+        start, survey = 0, self._survey
+        if start_seq > survey.cut.end_seq:
+            start = self._file.size if survey.first is None else survey.first
         for _, record in self._file.records(start):
             if record["seq"] >= start_seq:
                 yield record
@@ -298,13 +311,24 @@ class MessageStore:
         return survey.reported + survey.since if survey.reported else self._view.tokens
 
     def totals(self) -> Totals:
-        """The providers' own numbers over the whole history."""
-        survey = self._survey
-        return Totals(survey.llm_calls, survey.prompt, survey.completion, survey.cached, survey.cut.count)
+        """What all requests have cost: those of requests.jsonl, and answers that came without one (an older folder)."""
+        survey, sums = self._survey, self.requests.sums()
+        rest = Usage(survey.prompt, survey.completion, survey.cached)
+        return Totals(
+            survey.llm_calls + sums.count,
+            rest.prompt + sums.prompt,
+            rest.completion + sums.completion,
+            rest.cached + sums.cached,
+            survey.cut.count,
+            cost=sums.cost + cost_of(rest, self._price),
+            turns=survey.turns,
+            estimated=sums.estimated,
+        )
 
     def sync(self, *, force: bool = False, view: bool = False) -> None:
         """Make what was appended durable, as `context_storage.durability` says: the tool calls first, since a result
         names its call.  With `view` current.jsonl too: at the end, after which nobody derives it again."""
+        self.requests.sync(force=force)
         if self.tools is not None:
             self.tools.sync(force=force)
         self.summaries.sync(force=force)
@@ -317,12 +341,14 @@ class MessageStore:
         """Give the descriptors back; nothing can be added any more."""
         self._file.close()
         self._view.close()
+        self.requests.close()
 
     def moved(self, context_dir: Path) -> None:
         """The folder has another place now; the files are closed."""
         self.context_dir = context_dir
         self.messages_path = self._file.path = context_dir / "messages.jsonl"
         self.current_path = self._view.path = context_dir / "current.jsonl"
+        self.requests.moved(context_dir)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
@@ -336,8 +362,10 @@ class MessageStore:
         offset = self._file.append(record)
         self._survey.feed(record, offset)
 
-    def _load(self) -> None:
-        self._survey = Survey.of(self.messages_path, self.compactions.cut(), self._file.damage, origin=self.origin)
+    def _load(self, known: Survey | None = None) -> None:
+        self._survey = Survey.of(
+            self.messages_path, self.compactions.cut(), self._file.damage, known, origin=self.origin
+        )
 
     def _lines(self) -> Iterator[projection.Line]:
         return projection.lines(
@@ -347,7 +375,7 @@ class MessageStore:
     def _recut(self) -> None:
         """A compaction was committed: take it in and derive the view again."""
         self._stale = True
-        self._load()
+        self._load(self._survey)
         self._derive()
 
     def _derive(self) -> None:

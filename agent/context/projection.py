@@ -33,7 +33,7 @@ from agent.context import pictures
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.survey import Cut, Survey
-from agent.store.jsonl import records
+from agent.store.jsonl import backwards, records
 from agent.store.text import line
 
 if TYPE_CHECKING:
@@ -179,7 +179,9 @@ def _at(path: Path, offset: int) -> Json:
 
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
     """The summary of that id; should its line be damaged, its copy in messages.jsonl."""
-    for _, record in records(context_dir / "summaries.jsonl", id_key="id"):
+    for _, record in backwards(context_dir / "summaries.jsonl", id_key="id"):
+        if record["id"] < identifier:
+            break
         if record["id"] == identifier and isinstance(record.get("summary"), str):
             return record
     if copy is None:

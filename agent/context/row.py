@@ -135,6 +135,10 @@ class TaskRow:
             "task_add_statistics", llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions
         )
 
+    def count_others(self, other_call_count: int, estimated_tokens: int) -> None:
+        """Requests that gave no answer of the conversation, and tokens that no server has reported."""
+        self._held("task_requests", other_call_count=other_call_count, estimated_tokens=estimated_tokens)
+
     def set(self, **columns: Any) -> None:
         """Set some of SETTABLE; None keeps what is there."""
         unknown = sorted(set(columns) - set(SETTABLE))

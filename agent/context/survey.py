@@ -7,7 +7,7 @@ it the whole file, the projection uses its places: so there is one account of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.context.hashes import HashSet
@@ -87,7 +87,8 @@ class Survey:
     calls: dict[str, Json] = field(default_factory=dict)  # open calls, by id
     group_seq: int = 0  # the answer that made them
     ids: HashSet = field(default_factory=HashSet)  # the call ids in the view
-    llm_calls: int = 0
+    turns: int = 0  # answers of the conversation
+    llm_calls: int = 0  # answers, and summaries with usage, that have no line in requests.jsonl; and what they cost
     prompt: int = 0
     completion: int = 0
     cached: int = 0
@@ -102,12 +103,26 @@ class Survey:
     forms: set[str] = field(default_factory=set)  # all of those that there were
     _kept_after: int = 0  # what was reported before them
     _kept_so_far: int = 0
+    before: Survey | None = field(default=None, compare=False)  # as it was in front of `first`
 
     @classmethod
-    def of(cls, path: Path, cut: Cut, damage: Damage | None = None, *, origin: Origin | None = None) -> Survey:
-        """From the file."""
-        survey = cls(cut, origin=origin)
-        for offset, record in records(path, damage=damage):
+    def of(
+        cls,
+        path: Path,
+        cut: Cut,
+        damage: Damage | None = None,
+        known: Survey | None = None,
+        *,
+        origin: Origin | None = None,
+    ) -> Survey:
+        """From the file.  With what is `known` of the same file under an earlier cut only what that one had left in the
+        view is read: what lies in front of it counts alike under every later cut."""
+        survey, start = cls(cut, origin=origin), 0
+        if known is not None and known.cut.end_seq <= cut.end_seq:
+            before = known.before
+            if before is not None and known.first is not None:
+                survey, start = replace(before, cut=cut, ids=HashSet(), calls={}, origin=origin), known.first
+        for offset, record in records(path, start, damage=damage):
             survey.feed(record, offset, damage)
         return survey
 
@@ -123,6 +138,7 @@ class Survey:
     def take(self, record: Json, offset: int) -> None:
         """Take in one record that is known to be a message: what a store has just written."""
         seq: int = record["seq"]
+        before = self._copy() if self.first is None and seq > self.cut.end_seq else None
         self.last_seq = seq
         role = record["role"]
         kind = record.get("kind")
@@ -144,22 +160,28 @@ class Survey:
                 self.tool_seq = record.get("tool_seq") or self.tool_seq
             return
         if self.first is None:
+            self.before = before
             self.first = offset
         if is_seen(record):
             self._see(record, seq, role)
 
+    def _copy(self) -> Survey:
+        """As it is, in front of the first record behind the cut."""
+        return replace(self, ids=HashSet(), calls={})
+
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
-        """Calls of the model and the provider's own numbers; a summary's copy counts when it carries usage."""
+        """Turns, and the provider's own numbers; what they cost is counted here only where no `request` is named."""
         usage = record.get("usage")
-        if kind == "summary" and not usage:
-            return
-        self.llm_calls += 1
+        self.turns += kind != "summary"
+        if "request" not in record and (usage or kind != "summary"):
+            self.llm_calls += 1
         if not usage:
             return
         prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-        self.prompt += prompt
-        self.completion += completion
-        self.cached += usage.get("cached_tokens") or 0
+        if "request" not in record:
+            self.prompt += prompt
+            self.completion += completion
+            self.cached += usage.get("cached_tokens") or 0
         if seq == FIRST_ANSWER and self.system is not None and self.task is not None:
             self.head = prompt
         if kind is None and prompt > 0 and seq > max(self.cut.end_seq, self.cut.mask_end, self.cut.changed_before):

@@ -9,7 +9,7 @@ import orjson
 
 from agent import clock
 from agent.security.redact import Redactor
-from agent.store.jsonl import JsonlFile
+from agent.store.jsonl import JsonlFile, find
 from agent.store.text import dumps
 
 if TYPE_CHECKING:
@@ -83,12 +83,10 @@ class ToolStore:
         return self.file.count if tool_name and self._last_name == tool_name else 0
 
     def result(self, seq: int) -> str | None:
-        """The recorded result of call `seq` as text, None when there is no such call; one pass over the file."""
-        for _, record in self.file.records():
-            if record["seq"] == seq:
-                found = record.get("result")
-                return found if isinstance(found, str) or found is None else str(found)
-        return None
+        """The recorded result of call `seq` as text, None when there is no such call."""
+        record = find(self.path, seq)
+        found = record.get("result") if record is not None else None
+        return found if isinstance(found, str) or found is None else str(found)
 
     def records(self) -> Iterator[Json]:
         """Every call, in order, one in memory at a time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Self
 
 import orjson
@@ -13,16 +13,24 @@ from agent.values import Usage
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agent.config.models import Price
+
 INHERITED = "inherited.json"
 """In the folder of a task whose conversation begins with a copy of another one's: what that part had cost the other."""
 
 
+def cost_of(usage: Usage, price: Price | None) -> float:
+    """What the tokens cost, 0.0 where no price is configured."""
+    return price.cost(usage) if price is not None else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the model has cost so far: the providers' own numbers, summed, in tokens (`prompt` includes `cached`).
+    """What the model has cost so far, in tokens: what servers reported, else estimates (`prompt` includes `cached`).
 
-    `llm_calls` is how often it was asked, `compactions` how often the view was cut or masked.  `tool_calls` and `cost`
-    are known to `TaskContextManager.totals` only.
+    `llm_calls` is how many requests were sent, whatever they were for and whatever became of them; `turns` how many
+    answers the conversation has; `estimated` how many of the tokens no server has reported; `compactions` how often the
+    view was cut or masked.  `tool_calls` is known to `TaskContextManager.totals` only.
     """
 
     llm_calls: int
@@ -32,6 +40,8 @@ class Totals:
     compactions: int
     tool_calls: int = 0
     cost: float = 0.0
+    turns: int = field(default=0, compare=False)
+    estimated: int = field(default=0, compare=False)
 
     @property
     def tokens(self) -> int:

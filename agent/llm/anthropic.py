@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from agent.llm import urls, wire_anthropic
+from agent.llm import urls, wire_anthropic, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
+from agent.llm.spans import lines
 from agent.llm.tidy import system_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from agent.llm.base import Aside
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
     from agent.values import Json, Span
 
 VERSION = "2023-06-01"
+SYSTEM = b'{"role":"system"'
 
 
 class AnthropicClient(ChatClient):
@@ -42,25 +45,28 @@ class AnthropicClient(ChatClient):
     def optional(self) -> Collection[str]:
         return (*super().optional(), "cache_control")
 
-    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+    def encode(
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+    ) -> None:
         system = system_text(spans, shape) if shape.systems else ""
-        marked = "cache_control" not in self.dropped
-        if self.calling.in_text:
+        marked = aside is None and "cache_control" not in self.dropped  # what is sent once, a mark would only cost
+        if aside is None and self.calling.in_text:
             form = self.calling.form
             system = f"{system}\n\n{form.prompt}".strip()
             out.write(wire_anthropic.header(self.parameters(output), system, (), marked=marked))
             wire_anthropic.write_messages(out, spans, form.messages, marked=marked)
             out.write(b"]}")
             return
-        out.write(wire_anthropic.header(self.parameters(output), system, self.offers(), marked=marked))
-        wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked)
+        if aside is None:
+            out.write(wire_anthropic.header(self.parameters(output), system, self.offers(), marked=marked))
+        else:
+            fields = self.parameters(output) | self.chosen(wire_anthropic.choice(aside))
+            out.write(wire_anthropic.header(fields, system, self.offers(aside.tools), marked=marked))
+        if aside is not None and shape.tidy and not shape.ids:  # text alone is in this wire's form already
+            wire_openai.join(out, (line for line in lines(spans) if not line.startswith(SYSTEM)))
+        else:
+            wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked)
         out.write(b"]}")
-
-    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
-        out.write(wire_anthropic.header(self.parameters(self.output(0)), "", ()))
-        out.write(b'{"role":"user","content":"')
-        out.writelines(text)
-        out.write(b'"}]}')
 
     def read(self, stream: Stream) -> Draft:
         return wire_anthropic.read_answer(stream, self.who)

@@ -16,6 +16,8 @@ What every client keeps to:
   closing brackets.
 * **Patience has classes** (`faults.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at once, with
   the numbers the server told; compacting is the caller's.
+* **Every request is a fact.**  `message_store.requests`, where there is one, gets a line for each that was sent
+  (`account.py`).  With a `gate` no request but the first of a turn is sent once that answers with an outcome.
 * **None** for `last` means that nothing was answered yet; None from `loaded_window` that the server does not tell.
 """
 
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from agent.values import Answer, Control, Json, Messages, Outcome, Plan
@@ -44,6 +46,11 @@ CLIENTS = Registry(
 )
 
 
+CHOICES = ("", "auto", "none", "required")
+TURN = "turn"
+"""`purpose` of a request of the conversation; the others are `summary`, `vote`, `memory`."""
+
+
 class Interrupted(Exception):
     """A stop, not an error: `control` ended the wait for an answer; nothing of it was appended.  `outcome` says why."""
 
@@ -58,6 +65,28 @@ class Check:
 
     ok: bool
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What a request outside the conversation offers in the place of the conversation's tools.
+
+    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for what the server does by
+    itself.  A wire that cannot say it comes as near as it can: Ollama knows no choice, so a named tool is offered
+    alone, and "none" offers nothing.
+    """
+
+    tools: tuple[Json, ...] = ()
+    choice: str = ""
+
+    @property
+    def named(self) -> str:
+        """The tool that must be called, "" for none."""
+        return "" if self.choice in CHOICES else self.choice
+
+    def alone(self) -> tuple[Json, ...]:
+        """The tools, without the others where one must be called."""
+        return tuple(tool for tool in self.tools if self.named in ("", tool["function"]["name"]))
 
 
 class Announce(Protocol):
@@ -88,6 +117,7 @@ class ModelClient(Protocol):
     tools: Sequence[Json]  # OpenAI-form schemas; never changed within a task
     last: Answer | None
     takes_no_pictures: bool  # learnt: the server refused a request for its pictures
+    gate: Callable[[], Outcome | None] | None  # an outcome when a limit is reached
 
     @property
     def picture_form(self) -> str:
@@ -115,9 +145,29 @@ class ModelClient(Protocol):
         """
         ...
 
+    def ask_aside(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        purpose: str,
+        system: str = "",
+        tools: Sequence[Json] = (),
+        tool_choice: str | Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+        output: int = 0,
+    ) -> Answer:
+        """One request outside the conversation: nothing is appended, `last` stays.
+
+        `messages` are in OpenAI's form; a content that is a Path is the text of that file, read in pieces.
+        `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  Its files lie in
+        `folder`, the task's by default, under names of their own: several may be asked at once, from threads.
+        `output` is the most tokens of the answer, 0 for what is configured.  Raises as `get_response` does.
+        """
+        ...
+
     def get_summary(self, path: Path) -> str:
-        """One request outside the conversation: the text of the file as the only user message, no tools, nothing
-        appended.  AnswerUnreadable when the answer is empty, was cut, or is a call instead of text."""
+        """`ask_aside` with the text of the file as the only user message, without tools.  AnswerUnreadable when the
+        answer is empty, was cut, or is a call instead of text."""
         ...
 
     def models(self) -> list[str]:

@@ -129,7 +129,7 @@ class Calling:
     def _is_new(self) -> bool:
         """Whether nothing was answered in this task, or only in text."""
         survey: Any = getattr(self.store, "survey", None)
-        return survey is None or survey.llm_calls == 0 or survey.form == TEXT
+        return survey is None or survey.turns == 0 or survey.form == TEXT
 
     # --- answers ----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
@@ -35,7 +37,8 @@ from agent.errors import (
     RequestRefused,
 )
 from agent.llm import images, parameters, urls, wording
-from agent.llm.base import Check
+from agent.llm.account import Account
+from agent.llm.base import TURN, Aside, Check, Interrupted
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host
@@ -47,19 +50,21 @@ from agent.llm.spans import Lines
 from agent.llm.text_mode import PER_CALL
 from agent.llm.tidy import parsed
 from agent.llm.transport import Transport
-from agent.store.text import dumps, fit
-from agent.values import Span, Usage
+from agent.store.text import dumps, fit, line
+from agent.tokens import counter_for
+from agent.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from agent.llm.account import Bill, Entry
     from agent.llm.base import Announce, Kept
     from agent.llm.dialects import Dialect
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.tidy import Change
     from agent.llm.transport import Stream
-    from agent.values import Answer, Control, Json, Messages, Plan
+    from agent.values import Answer, Control, Json, Messages, Outcome, Plan
 
 MOST_OUTPUT = re.compile(
     r"at most (?P<openai>\d+) ?(?:completion |output )?tokens"
@@ -143,8 +148,14 @@ class ChatClient(ABC):
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
         self._window: int | None = None  # what the server has loaded, once it was asked
+        self.gate: Callable[[], Outcome | None] | None = None
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
+        self._idle: list[Transport] = []  # more connections, for requests that were under way at once
+        self._taking = threading.Lock()
+        self._taken = False  # `_transport` is in use
+        self._numbers = count(1)
+        self._thread = threading.get_ident()
         self._heard_of: set[str] = set()
         self.base = 0  # learnt: which of `bases` is right
         self.dropped: set[str] = set()  # learnt: parameters, and keywords in schemas of tools, that are refused
@@ -172,12 +183,11 @@ class ChatClient(ABC):
     wire_headers: ClassVar[Mapping[str, str]] = {}  # those that every request of the wire has
 
     @abstractmethod
-    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
-        """Write the whole request; `output` is the most tokens of the answer, 0 for no limit."""
-
-    @abstractmethod
-    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
-        """Write a request whose only message is a user's with `text` (JSON-escaped, without quotes)."""
+    def encode(
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+    ) -> None:
+        """Write the whole request; `output` is the most tokens of the answer, 0 for no limit.  With `aside` it is one
+        outside the conversation, which offers those tools."""
 
     @abstractmethod
     def read(self, stream: Stream) -> Draft:
@@ -264,15 +274,19 @@ class ChatClient(ABC):
 
     def optional(self) -> Collection[str]:
         """The parameters of this wire that can be left out."""
-        return ("stream",)
+        return ("stream", "tool_choice")
 
     def drop(self, name: str) -> None:
         """Leave a parameter, or a keyword of the schemas, out from now on."""
         self.dropped.add(name)
 
-    def offers(self) -> list[Json]:
-        """The tools, without what this server refuses in their schemas."""
-        return parameters.without(self.tools, self.dropped)
+    def offers(self, tools: Sequence[Json] | None = None) -> list[Json]:
+        """The tools (of the conversation, if no others), without what this server refuses in their schemas."""
+        return parameters.without(self.tools if tools is None else tools, self.dropped)
+
+    def chosen(self, fields: Json) -> Json:
+        """A choice of tools, unless this server refuses one."""
+        return {name: value for name, value in fields.items() if name not in self.dropped}
 
     def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
@@ -345,21 +359,24 @@ class ChatClient(ABC):
         self._input_limit = plan.limit if plan is not None else 0
         wanted = plan.output if plan is not None else 0
         tokens = plan.tokens if plan is not None else 0
-        answer = self.ask(
+        answer, bill = self.ask(
             lambda out: self.encode(out, spans, shape, self.output(wanted)), taken=shape.ids, tokens=tokens
         )
         answer = at_the_limit(answer, self.output(wanted))
         self.judge(answer, plan)
         self.back.accepted(shape)
         answer, form = self.calling.read(answer)
+        more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
+        # A prompt that nobody counted is not the provider's own number; an answer's count is completed.
+        reported = answer.usage is not None and answer.usage.prompt > 0
         self.message_store.add_message(
             "assistant",
             answer.text,
             tool_calls=answer.calls or None,
-            usage=answer.usage,
+            usage=bill.usage if reported else None,
             finish_reason=answer.finish_reason,
             form=form or None,
-            **self.fields_of(answer),
+            **more,
         )
         self.last = answer
         return answer.text, [dict(call) for call in answer.calls]
@@ -421,10 +438,7 @@ class ChatClient(ABC):
             self.emit("pictures_refused", error=self.pictures_refused)
 
     def get_summary(self, path: Path) -> str:
-        self.shape = None
-        answer = self.ask(lambda out: self.encode_summary(out, escaped(Path(path))), summary=True)
-        self.summary = answer = at_the_limit(answer, self.output(0))
-        self.judge(answer, None)
+        self.summary = answer = self.ask_aside([{"role": "user", "content": Path(path)}], purpose="summary")
         if answer.finish_reason == "length":
             raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
         if answer.finish_reason not in ("stop", "tool_calls"):
@@ -434,37 +448,91 @@ class ChatClient(ABC):
             raise AnswerUnreadable(f"{self.who}: the summary is {'a call' if is_call else 'empty'}; it is not used")
         return answer.text
 
+    def ask_aside(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        *,
+        purpose: str,
+        system: str = "",
+        tools: Sequence[Json] = (),
+        tool_choice: str | Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+        output: int = 0,
+    ) -> Answer:
+        self.shape = None
+        aside = Aside(tuple(tools), choice_of(tool_choice))
+        name = f"request-{next(self._numbers)}"
+        folder = self.context_dir if folder is None else Path(folder)
+        lines, most = folder / f"{name}.jsonl", self.output(output)
+        try:
+            with disk.writing(lines):
+                write_lines(lines, system, messages)
+            spans = (Span(lines),)
+            shape = Lines().check(spans)
+            answer, _ = self.ask(
+                lambda out: self.encode(out, spans, shape, most, aside),
+                purpose=purpose,
+                path=folder / f"{name}.json",
+                offered=names_of(aside.tools),
+            )
+        finally:
+            lines.unlink(missing_ok=True)
+        answer = at_the_limit(answer, most)
+        self.judge(answer, None)
+        return answer
+
     # --- one request ------------------------------------------------------------------------------------------
 
     def ask(
-        self, write: Callable[[BinaryIO], None], *, taken: Collection[str] = (), tokens: int = 0, summary: bool = False
-    ) -> Answer:
-        """Write request.json, send it as often as the errors allow, read the whole answer, remove the file."""
+        self,
+        write: Callable[[BinaryIO], None],
+        *,
+        taken: Collection[str] = (),
+        tokens: int = 0,
+        purpose: str = TURN,
+        path: Path | None = None,
+        offered: Collection[str] | None = None,
+    ) -> tuple[Answer, Bill]:
+        """Write the file of the request, send it as often as the errors allow, read the whole answer, remove the file.
+
+        Without a `path` of its own it is request.json, and without names that are `offered` the tools are those of the
+        conversation."""
         self.ready()
         started = clock.monotonic()
+        summary = purpose != TURN  # outside the conversation
+        looked = not summary  # the loop has looked at the limits before a turn
+
+        def once(path: Path) -> Entry:
+            nonlocal looked
+            if not looked and self.gate is not None and (outcome := self.gate()) is not None:
+                raise Interrupted(outcome)
+            looked = False
+            return self.send(path, self.request_headers(summary=purpose == "summary"), purpose, tokens)
+
         while True:
             try:
-                self.calling.announce()
-                with self.request(write, keep=not summary) as path:
-                    more = self.request_headers(summary=summary)
-                    self.emit("request_sent", tokens=tokens, bytes=path.stat().st_size)
-                    draft = insist(
-                        lambda path=path, more=more: self.send(path, more),  # type: ignore[misc]
+                if not summary:
+                    self.calling.announce()
+                with self.request(write, keep=path is None, own=path) as written:
+                    self.emit("request_sent", purpose=purpose, tokens=tokens, bytes=written.stat().st_size)
+                    entry = insist(
+                        lambda written=written: once(written),  # type: ignore[misc]
                         provider=self.provider,
                         model=self.model,
                         control=self.control,
                         events=self.events,
                     )
-                answer = draft.answer(taken, self.calling.names)
-                usage = (answer.usage or Usage()).to_dict()
-                seconds = round(clock.monotonic() - started, 3)
-                self.emit("answer_received", **usage, finish_reason=answer.finish_reason, seconds=seconds)
+                names = self.calling.names if offered is None else offered
+                answer = replace(entry.draft.answer(taken, names), request=entry.bill.seq)
+                said = {"purpose": purpose, **entry.bill.fields(), "finish_reason": answer.finish_reason}
+                self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
                 self._who_answered(answer.model)
                 self.calling.accepted(summary=summary)
-                self.recognise(by_headers(self.transport.heard))
-                self._went_without_pictures()
-                self.remember()
-                return answer
+                if threading.get_ident() == self._thread:  # the rows have one connection
+                    self.recognise(by_headers(self.transport.heard))
+                    self._went_without_pictures()
+                    self.remember()
+                return answer, entry.bill
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 before = self.facts()
                 learnt = self.amend(error) or (not summary and self.calling.try_text(error))
@@ -502,10 +570,11 @@ class ChatClient(ABC):
             self.events.emit(name, provider=self.provider, model=self.model, **fields)
 
     @contextmanager
-    def request(self, write: Callable[[BinaryIO], None], *, keep: bool) -> Iterator[Path]:
-        """request.json while the block runs.  With `keep` it lies aside as `kept.json` until the next such request,
-        which is written over it, or goes on from it (`OpenAIClient.encode`)."""
-        path, aside = self.context_dir / "request.json", self.context_dir / KEPT
+    def request(self, write: Callable[[BinaryIO], None], *, keep: bool, own: Path | None = None) -> Iterator[Path]:
+        """The file of a request while the block runs: `own`, else request.json.  With `keep` it lies aside as
+        `kept.json` until the next such request, which is written over it or goes on from it (`OpenAIClient.encode`).
+        """
+        path, aside = own or self.context_dir / "request.json", self.context_dir / KEPT
         try:
             with disk.writing(path):
                 if keep:
@@ -523,21 +592,30 @@ class ChatClient(ABC):
                 else:
                     path.unlink()
 
-    def send(self, path: Path, more: Mapping[str, str]) -> Draft:
-        """One try."""
-        with path.open("rb") as body, self.transport.post(self.url, body, more) as stream:
+    def send(self, path: Path, more: Mapping[str, str], purpose: str = TURN, tokens: int = 0) -> Entry:
+        """One try, which is one line of requests.jsonl."""
+        with self.account.over(purpose, path, tokens) as entry, self.connection() as transport:
             try:
-                draft = self.read(stream)
-            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-                # JSON, but not this wire's: a list for an object, a text for a list, nested without end.
-                raise AnswerUnreadable(
-                    f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
-                ) from error
-            stream.rest()
-        return self._ended(draft)
+                with path.open("rb") as body, transport.post(self.url, body, more) as stream:
+                    entry.draft, entry.answered = stream.draft, True
+                    entry.draft = self._read(stream)
+                    stream.rest()
+                self._ended(entry.draft)
+            finally:
+                entry.sent = transport.sockets.sent
+        return entry
 
-    def _ended(self, draft: Draft) -> Draft:
-        """The answer with our word for why it ended; one that is not known stays as it is, and is no good end."""
+    def _read(self, stream: Stream) -> Draft:
+        try:
+            return self.read(stream)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            # JSON, but not this wire's: a list for an object, a text for a list, nested without end.
+            raise AnswerUnreadable(
+                f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
+            ) from error
+
+    def _ended(self, draft: Draft) -> None:
+        """Put our word for why it ended; one that is not known stays as it is, and is no good end."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError
@@ -549,20 +627,42 @@ class ChatClient(ABC):
             error = CallUnreadable(f"{self.who}: the model wrote a call that its server cannot read ({reason})")
             error.tries = RESAMPLE_TRIES
             raise error
-        return draft
+
+    @cached_property
+    def account(self) -> Account:
+        """Where the requests of this client are written down."""
+        counter = getattr(self.message_store, "counter", None)
+        if counter is None or self.model != self.settings.provider().model:
+            counter = counter_for(self.model)
+        requests = getattr(self.message_store, "requests", None)
+        return Account(requests, self.provider, self.model, counter, self.keys.price)
+
+    @contextmanager
+    def connection(self) -> Iterator[Transport]:
+        """A transport that nobody else uses meanwhile: the first one, another when that is taken."""
+        with self._taking:
+            taken = self._taken
+            self._taken = True
+            mine = self.transport if not taken else self._idle.pop() if self._idle else self._connect()
+        try:
+            yield mine
+        finally:
+            with self._taking:
+                if taken:
+                    self._idle.append(mine)
+                else:
+                    self._taken = False
 
     @property
     def transport(self) -> Transport:
         """Connections, opened when first used (after a fork)."""
         if self._transport is None:
-            self._transport = Transport(
-                self.who,
-                self.headers(),
-                idle=self.keys.idle_timeout,
-                whole=self.keys.timeout,
-                control=self.control,
-            )
+            self._transport = self._connect()
         return self._transport
+
+    def _connect(self) -> Transport:
+        keys = self.keys
+        return Transport(self.who, self.headers(), idle=keys.idle_timeout, whole=keys.timeout, control=self.control)
 
     # --- what is known of the server --------------------------------------------------------------------------
 
@@ -631,7 +731,8 @@ class ChatClient(ABC):
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
         """One question about the server: its JSON, None when the answer is not JSON.  Raises ModelError."""
-        body = self.transport.fetch(method, url, json=json, seconds=seconds)
+        with self.connection() as transport:
+            body = transport.fetch(method, url, json=json, seconds=seconds)
         try:
             return orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -702,6 +803,8 @@ class ChatClient(ABC):
         if self._transport is not None:
             self._transport.close()
             self._transport = None
+        while self._idle:
+            self._idle.pop().close()
 
 
 def at_the_limit(answer: Answer, output: int) -> Answer:
@@ -722,6 +825,35 @@ def answers_as(wanted: str, answered: str) -> bool:
     without the name of who made it before it."""
     one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
     return one.startswith(other) or other.startswith(one)
+
+
+def names_of(tools: Iterable[Json]) -> frozenset[str]:
+    """The names of tools in OpenAI's form."""
+    return frozenset(str(tool.get("function", {}).get("name")) for tool in tools)
+
+
+def choice_of(tool_choice: str | Mapping[str, Any] | None) -> str:
+    """`Aside.choice` of what a caller wants: a word, a name, or OpenAI's form of one."""
+    if tool_choice is None or isinstance(tool_choice, str):
+        return tool_choice or ""
+    return str(tool_choice["function"]["name"])
+
+
+def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) -> None:
+    """A file of messages, one a line; a content that is a Path is the text of that file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
+        if system:
+            out.write(line({"role": "system", "content": system}))
+        for message in messages:
+            content = message.get("content")
+            if not isinstance(content, Path):
+                out.write(line(message))
+                continue
+            rest = {key: value for key, value in message.items() if key != "content"}
+            out.write(dumps(rest | {"content": ""})[:-2])  # up to the quote
+            out.writelines(escaped(content))
+            out.write(b'"}\n')
 
 
 def escaped(path: Path) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from agent import clock
 from agent.llm.fields import DEEPEST, is_shallow, merge, sound
 from agent.llm.thoughts import split_thoughts
 from agent.store.text import fit, fit_json
@@ -60,7 +61,11 @@ class CallDraft:
 
 @dataclass
 class Draft:
-    """What came so far.  `finish` stays "" until the server said why it ended: without it the answer is not whole."""
+    """What came so far.  `finish` stays "" until the server said why it ended: without it the answer is not whole.
+
+    `began` is when the first of it came (`clock.monotonic`), 0.0 before.  `is_early`: the count of the answer's tokens
+    was told before the answer was written.
+    """
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -70,10 +75,28 @@ class Draft:
     model: str = ""
     places: dict[Any, CallDraft] = field(default_factory=dict)
     fields: Json = field(default_factory=dict)  # what the server wants back with the message
+    began: float = 0.0
+    is_early: bool = False
+
+    def report(self, usage: Usage | None, *, early: bool = False) -> None:
+        """Take a server's counts in.  A later 0, or a part that is left out, never overwrites a number."""
+        if usage is None:
+            return
+        known = self.usage or Usage()
+        self.usage = Usage(
+            usage.prompt or known.prompt, usage.completion or known.completion, usage.cached or known.cached
+        )
+        if usage.completion:
+            self.is_early = early
+
+    def _came(self) -> None:
+        self.began = self.began or clock.monotonic()
 
     def say(self, content: Any) -> None:
         """Take content in: text, None, or a list of parts (text, refusal, thinking)."""
         if isinstance(content, str):
+            if content:
+                self._came()
             self.text.append(content)
         elif isinstance(content, list):
             for part in content:
@@ -91,6 +114,8 @@ class Draft:
     def think(self, text: Any) -> None:
         """Take reasoning in; it is never stored as content."""
         if isinstance(text, str):
+            if text:
+                self._came()
             self.reasoning.append(text)
 
     def end(self, reason: Any) -> None:
@@ -122,6 +147,7 @@ class Draft:
         A new call starts with a new id *and* a name, once the call before it is whole: servers number every parallel
         call 0, give each chunk of one call another id, or repeat name and arguments at the end.
         """
+        self._came()
         call_id = str(call_id) if call_id not in (None, "") else ""
         name = str(name) if name else ""
         current = self._current(place, call_id)
@@ -272,13 +298,15 @@ def repeated(raw: str, pieces: Sequence[str]) -> Any:
     return found[0] if len(found) == 1 else None
 
 
-def counted(prompt: Any, completion: Any, cached: Any) -> Usage | None:
-    """A server's counts.  None without a count of the prompt; what is no count of tokens (negative, a text, absurdly
-    large) counts as not said."""
+def counted(prompt: Any, completion: Any, cached: Any, *, partly: bool = False) -> Usage | None:
+    """A server's counts.  None without a count of the prompt, unless `partly`: then that of the answer alone is taken.
+
+    What is no count of tokens (negative, a text, absurdly large) counts as not said.
+    """
     prompt, completion, cached = (
         value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)
     )
-    return Usage(prompt, completion, min(cached, prompt)) if prompt else None
+    return Usage(prompt, completion, min(cached, prompt)) if prompt or (partly and completion) else None
 
 
 def _no_constant(name: str) -> Any:

@@ -18,9 +18,10 @@ from agent.llm.silent import SilentCuts
 from agent.llm.wording import NO_MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from agent.errors import HistoryRefused, ModelNotFound, RequestRefused
+    from agent.llm.base import Aside
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
@@ -85,32 +86,31 @@ class OllamaClient(ChatClient):
         self.abilities |= windows.abilities(answer)
         return windows.shown(answer)
 
-    def header(self, output: int, *, tools: bool) -> bytes:
+    def header(self, output: int, tools: Sequence[Json]) -> bytes:
         """Everything before the first message."""
         options: Json = {"num_ctx": self.loaded_window(), "num_predict": output}
         fields = {"model": self.model, "stream": True, "truncate": False, "shift": False}
         left: Json = {name: value for name, value in fields.items() if name not in self.dropped}
         left["options"] = {name: value for name, value in options.items() if name not in self.dropped}
-        return wire_openai.header(left, wire_openai.offered(self.offers()) if tools else b"")
+        return wire_openai.header(left, wire_openai.offered(tools) if tools else b"")
 
     def optional(self) -> Collection[str]:
         return (*super().optional(), "truncate", "shift", "num_ctx", "num_predict")
 
-    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
-        if (texts := self.in_text(spans)) is not None:
-            out.write(self.header(output, tools=False))
+    def encode(
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+    ) -> None:
+        if aside is None and (texts := self.in_text(spans)) is not None:
+            out.write(self.header(output, ()))
             wire_openai.join(out, (orjson.dumps(message) for message in texts))
             out.write(b"]}")
             return
-        out.write(self.header(output, tools=True))
+        tools: Sequence[Json] | None = None
+        if aside is not None:  # `/api/chat` knows no `tool_choice`
+            tools = () if aside.choice == "none" else aside.alone()
+        out.write(self.header(output, self.offers(tools)))
         wire_openai.join(out, wire_ollama.messages(spans, shape, alternate=self.alternate, change=self.outgoing(shape)))
         out.write(b"]}")
-
-    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
-        out.write(self.header(self.output(0), tools=False))
-        out.write(b'{"role":"user","content":"')
-        out.writelines(text)
-        out.write(b'"}]}')
 
     # --- answer -----------------------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ from agent.llm.windows import whole
 from agent.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
+    from agent.llm.base import Aside
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
@@ -82,17 +83,22 @@ class OpenAIClient(ChatClient):
             self._offered = set(self.dropped), wire_openai.offered(self.offers())
         return self._offered[1]
 
-    def encode(self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int) -> None:
+    def encode(
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+    ) -> None:
         """A request that only goes on from the last one, which `out` still holds, is written from there."""
-        if (texts := self.in_text(spans)) is not None:
+        if aside is None and (texts := self.in_text(spans)) is not None:
             self._written = None
             out.write(wire_openai.header(self.parameters(output)))
             wire_openai.join(out, (orjson.dumps(message) for message in texts))
             out.write(b"]}")
             return
-        wire_openai.check_tools(self.tools)
-        header = wire_openai.header(self.parameters(output), self.offered)
-        before, self._written = self._written, None  # until all of it is written
+        if aside is None:
+            wire_openai.check_tools(self.tools)
+            header = wire_openai.header(self.parameters(output), self.offered)
+            before, self._written = self._written, None  # until all of it is written
+        else:
+            header, before = self._header_aside(output, aside), None
         roles, change = self.dialect.roles, self.outgoing(shape)
         alternate = self.alternate or (roles.no_user_after_tool and shape.user_after_tool)
         no_null = self.no_null or roles.text_beside_calls
@@ -107,15 +113,21 @@ class OpenAIClient(ChatClient):
             rest = before.rest(out, header, parts, shape) if before is not None else None
             if rest is None:
                 out.write(header)
-            if wire_openai.copy(out, [Span(*part) for part in parts] if rest is None else [rest]):
+            whole = wire_openai.copy(out, [Span(*part) for part in parts] if rest is None else [rest])
+            if whole and aside is None:
                 self._written = wire_openai.Written(header, shape, parts, out.tell())
         out.write(b"]}")
 
-    def encode_summary(self, out: BinaryIO, text: Iterator[bytes]) -> None:
-        out.write(wire_openai.header(self.parameters(self.output(0))))
-        out.write(b'{"role":"user","content":"')
-        out.writelines(text)
-        out.write(b'"}]}')
+    def _header_aside(self, output: int, aside: Aside) -> bytes:
+        tools, named = aside.tools, bool(aside.named)
+        fields = self.parameters(output)
+        if tools and named and not self.dialect.names_tool:
+            tools, fields = aside.alone(), fields | self.chosen({"tool_choice": "required"})
+        elif tools and aside.choice:
+            choice = {"type": "function", "function": {"name": aside.named}} if named else aside.choice
+            fields |= self.chosen({"tool_choice": choice})
+        wire_openai.check_tools(tools)
+        return wire_openai.header(fields, wire_openai.offered(self.offers(tools)))
 
     def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
         words = str(error).lower()

@@ -27,6 +27,7 @@ from agent.config.environment import network_environment
 from agent.config.proxies import proxy
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnreachable
 from agent.llm.base import Interrupted
+from agent.llm.draft import Draft
 from agent.llm.faults import STALLED_TRIES, TRANSIENT_TRIES, fault
 from agent.llm.said import hear
 from agent.llm.urls import is_loopback
@@ -60,12 +61,13 @@ class Sockets:
     """The sockets of this transport that are open now.
 
     `patience`: seconds that a request which is being sent may stand still.  `broken_off`: a request was not sent to its
-    end, so that its connection serves no other.
+    end, so that its connection serves no other.  `sent`: the newest request has left, at least its head.
     """
 
     def __init__(self) -> None:
         self.patience = CONNECT
         self.broken_off = False
+        self.sent = False
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
@@ -77,6 +79,7 @@ class Sockets:
     def sending(self, sock: socket.socket) -> Iterator[None]:
         """Over the sending of a body.  What the other side says before it has read all (413, 401) is its answer, also
         when it has closed or reads no further: BrokenPipeError, after which urllib3 reads on."""
+        self.sent = True
         sock.settimeout(self.patience)  # until now that for the connection counted
         try:
             yield
@@ -269,7 +272,7 @@ class Transport:
         taken = step.within(self.who, whole)
         with taken, self.watcher.over(whole) as watch, self._translated(watch):
             request = prepare()
-            self.sockets.patience = idle
+            self.sockets.patience, self.sockets.sent = idle, False
             # Not by way of `Session.send`: it follows redirects and keeps cookies, of which there are none here.
             response: Any = self.adapter.send(request, timeout=(CONNECT, idle), **self._surroundings(request.url))
             self.heard.update(name.lower() for name in response.headers)
@@ -433,13 +436,14 @@ class Watcher:
 
 
 class Stream:
-    """The body of a 2xx answer."""
+    """The body of a 2xx answer.  `draft` is what its wire has read so far."""
 
     def __init__(self, raw: Any, who: str, watch: Watch) -> None:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in raw.headers.items()}
         self.status: int = raw.status
         self.who = who
         self._raw = raw
+        self.draft = Draft()
         self._watch = watch
         self._pieces = _pieces(raw)
 

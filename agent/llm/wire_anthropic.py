@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.llm.draft import Draft, counted, read_arguments
+from agent.llm.draft import counted, read_arguments
 from agent.llm.faults import fault
 from agent.llm.fields import merge
 from agent.llm.ids import ANTHROPIC, translated
@@ -22,6 +22,8 @@ from agent.llm.wire_openai import cut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from agent.llm.base import Aside
+    from agent.llm.draft import Draft
     from agent.llm.tidy import Change
     from agent.llm.transport import Stream
     from agent.values import Json, Span, Usage
@@ -43,6 +45,15 @@ def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *,
     if system:
         fields["system"] = [{"type": "text", "text": system, **mark}]
     return orjson.dumps(fields)[:-1] + b',"messages":['
+
+
+def choice(aside: Aside) -> Json:
+    """`tool_choice` on this wire, nothing where none is wanted."""
+    if not aside.tools or not aside.choice:
+        return {}
+    if aside.named:
+        return {"tool_choice": {"type": "tool", "name": aside.named}}
+    return {"tool_choice": {"type": "any" if aside.choice == "required" else aside.choice}}
 
 
 def tool_of(tool: Json) -> Json:
@@ -141,7 +152,7 @@ def read_answer(stream: Stream, who: str) -> Draft:
     first = next((line for line in lines if line.strip()), b"")
     if not is_stream(first, stream.headers.get("content-type", "")):
         return _whole(b"\n".join([first, *lines]), stream, who)
-    draft, usage, done = Draft(), dict[str, int](), False
+    draft, usage, done = stream.draft, dict[str, int](), False
     layout: dict[Any, Json] = {}
 
     def all_lines() -> Iterator[bytes]:
@@ -161,7 +172,6 @@ def read_answer(stream: Stream, who: str) -> Draft:
         _take(draft, layout, usage, kind, record)
     if not done or not (draft.finish or draft.ends_well()):
         raise cut(who)
-    draft.usage = usage_of(usage)
     _lay_out(draft, layout)
     return draft
 
@@ -179,13 +189,17 @@ def _take(draft: Draft, layout: dict[Any, Json], usage: dict[str, int], kind: st
         message = record.get("message") or {}
         draft.model = str(message.get("model") or "")
         _count(usage, message.get("usage"))
+        draft.report(usage_of(usage), early=True)
     elif kind == "content_block_start":
         _block(draft, layout, record.get("index"), record.get("content_block") or {}, streamed=True)
     elif kind == "content_block_delta":
         _delta(draft, layout.get(record.get("index")), record.get("index"), record.get("delta") or {})
     elif kind == "message_delta":
         draft.end((record.get("delta") or {}).get("stop_reason"))
-        _count(usage, record.get("usage"))
+        _count(usage, told := record.get("usage"))
+        # The count of the answer in message_start is a place-holder; only a later one is of the whole.
+        early = not isinstance(told, dict) or not told.get("output_tokens")
+        draft.report(usage_of(usage), early=early and draft.is_early)
 
 
 def _block(draft: Draft, layout: dict[Any, Json], index: Any, block: Mapping[str, Any], *, streamed: bool) -> None:
@@ -229,7 +243,8 @@ def _delta(draft: Draft, block: Json | None, index: Any, delta: Mapping[str, Any
 
 
 def _count(usage: dict[str, int], record: Any) -> None:
-    usage.update({name: value for name, value in (record or {}).items() if isinstance(value, int)})
+    """Take counts in; a later 0 never overwrites a number."""
+    usage.update({name: value for name, value in (record or {}).items() if isinstance(value, int) and value > 0})
 
 
 def _whole(body: bytes, stream: Stream, who: str) -> Draft:
@@ -239,13 +254,14 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
         record = None
     if not isinstance(record, dict) or record.get("type") != "message":
         raise fault(hear(stream.status, body, stream.headers), who)
-    draft = Draft(model=str(record.get("model") or ""))
+    draft = stream.draft
+    draft.model = str(record.get("model") or "")
     layout: dict[Any, Json] = {}
     for index, block in enumerate(record.get("content") or ()):
         _block(draft, layout, index, block, streamed=False)
     _lay_out(draft, layout)
     draft.end(record.get("stop_reason") or "end_turn")
-    draft.usage = usage_of(record.get("usage") or {})
+    draft.report(usage_of(record.get("usage") or {}))
     return draft
 
 
@@ -253,4 +269,4 @@ def usage_of(usage: Mapping[str, Any]) -> Usage | None:
     """`input_tokens` leaves out what was read from or written to the cache; our `prompt` is all of it."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     whole = sum(usage[name] for name in names if isinstance(usage.get(name), int))
-    return counted(whole, usage.get("output_tokens"), usage.get("cache_read_input_tokens"))
+    return counted(whole, usage.get("output_tokens"), usage.get("cache_read_input_tokens"), partly=True)

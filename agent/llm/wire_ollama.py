@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import AnswerUnreadable
-from agent.llm.draft import Draft, counted
+from agent.llm.draft import counted
 from agent.llm.faults import RESAMPLE_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import lines
@@ -22,6 +22,7 @@ from agent.llm.wire_openai import cut, own_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.tidy import Change
     from agent.llm.transport import Stream
@@ -92,7 +93,7 @@ def translated(message: Json, names: dict[str, str]) -> Json:
 
 def read_answer(stream: Stream, who: str) -> Draft:
     """The whole answer of an NDJSON stream (or of one JSON object).  A line with `error` under HTTP 200 is raised."""
-    draft, done = Draft(), False
+    draft, done = stream.draft, False
     for line in stream.lines():
         if not line.strip():
             continue
@@ -134,4 +135,4 @@ def _take(draft: Draft, record: Json) -> None:
         draft.fragment(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
     if record.get("done"):
         draft.end(record.get("done_reason") or "stop")
-        draft.usage = counted(*(record.get(key) for key in COUNTS))
+        draft.report(counted(*(record.get(key) for key in COUNTS), partly=True))

@@ -19,7 +19,7 @@ from agent.llm.faults import STALLED_TRIES, fault
 from agent.llm.said import hear, read
 from agent.llm.spans import sized
 from agent.llm.streams import DONE, events, is_stream
-from agent.values import Span
+from agent.values import Span, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from agent.llm.spans import Shape
     from agent.llm.transport import Stream
-    from agent.values import Json, Usage
+    from agent.values import Json
 
 MOST_TOOLS = 128
 KNOWN = frozenset(
@@ -135,7 +135,7 @@ def read_answer(stream: Stream, who: str) -> Draft:
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
     if is_stream(first, stream.headers.get("content-type", "")):
-        return _streamed(chain([first], lines), who)
+        return _streamed(chain([first], lines), who, stream.draft)
     return _whole(b"\n".join(chain([first], lines)), stream, who)
 
 
@@ -146,8 +146,8 @@ def cut(who: str) -> ModelStalled:
     return error
 
 
-def _streamed(lines: Iterable[bytes], who: str) -> Draft:
-    draft, done = Draft(), False
+def _streamed(lines: Iterable[bytes], who: str, draft: Draft) -> Draft:
+    done = False
     for event, chunk in events(lines, who):
         if chunk is DONE:
             done = True
@@ -164,8 +164,11 @@ def _streamed(lines: Iterable[bytes], who: str) -> Draft:
 
 def _take(draft: Draft, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
-    draft.usage = usage_of(chunk.get("usage")) or draft.usage
+    draft.report(usage_of(chunk.get("usage")))
+    if "x_groq" in chunk:  # Groq's older streams
+        draft.report(usage_of((chunk["x_groq"] or {}).get("usage")))
     for choice in chunk.get("choices") or ():
+        draft.report(usage_of(choice.get("usage")))  # Moonshot's streams
         if choice.get("index") in (None, 0):
             take_message(draft, choice.get("delta") or choice.get("message") or {})
             draft.end(choice.get("finish_reason"))
@@ -196,7 +199,7 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
     except orjson.JSONDecodeError:
         record = None
     if isinstance(record, dict) and record.get("choices") and not record.get("error"):
-        draft = Draft()
+        draft = stream.draft
         _take(draft, record)
         if draft.finish or draft.ends_well():
             return draft
@@ -205,9 +208,17 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
 
 
 def usage_of(record: Any) -> Usage | None:
-    """The provider's counts; None when there are none (a prompt of 0 tokens is no count)."""
+    """The provider's counts; None when there are none (0 tokens are no count).
+
+    Gemini's endpoint and gateways before it leave thinking out of `completion_tokens`; the total has it.
+    """
     if not isinstance(record, dict):
         return None
     details = record.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else record.get("prompt_cache_hit_tokens")
-    return counted(record.get("prompt_tokens"), record.get("completion_tokens"), cached)
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    cached = cached or record.get("prompt_cache_hit_tokens") or record.get("cached_tokens")
+    usage = counted(record.get("prompt_tokens"), record.get("completion_tokens"), cached, partly=True)
+    total = counted(record.get("total_tokens"), None, None)
+    if usage is None or total is None or not usage.prompt or total.prompt - usage.prompt <= usage.completion:
+        return usage
+    return Usage(usage.prompt, total.prompt - usage.prompt, usage.cached)

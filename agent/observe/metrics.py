@@ -54,7 +54,8 @@ class Metrics:
         self.turns = counter("makimono_turns", "Turns begun.")
         self.tools = counter("makimono_tool_calls", "Tool calls, by tool and status.", "tool", "status")
         self.tool_seconds = histogram("makimono_tool_seconds", "Time of one call.", SECONDS, "tool")
-        self.tokens = counter("makimono_tokens", "Tokens as the provider reports them.", "kind", "model")
+        self.tokens = counter("makimono_tokens", "Tokens of requests, as reported or else estimated.", "kind", "model")
+        self.requests = counter("makimono_requests", "Requests to models, by purpose and end.", "purpose", "status")
         self.answer_seconds = histogram("makimono_answer_seconds", "Time of one answer.", SECONDS, "model")
         self.waits = counter("makimono_model_waits", "Waits for a model's server, by reason.", "why")
         self.tasks = counter("makimono_tasks", "Runs that ended, by status.", "status")
@@ -138,10 +139,20 @@ class Metrics:
         self.tools.labels(tool, self._label("tool status", fields.get("status"))).inc()
         self.tool_seconds.labels(tool).observe((fields.get("duration_ms") or 0) / 1000)
 
-    def _on_answer_received(self, fields: Mapping[str, Any]) -> None:
+    def _request(self, fields: Mapping[str, Any], status: str) -> str:
+        """Count one request; its model's label."""
         model = self._label("model", fields.get("model"))
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind, model).inc(fields.get(f"{kind}_tokens") or 0)
+        purpose = self._label("purpose", fields.get("purpose") or "turn")
+        self.requests.labels(purpose, self._label("request status", status)).inc()
+        return model
+
+    def _on_request_failed(self, fields: Mapping[str, Any]) -> None:
+        self._request(fields, str(fields.get("status")))
+
+    def _on_answer_received(self, fields: Mapping[str, Any]) -> None:
+        model = self._request(fields, "ok")
         if fields.get("seconds") is not None:
             self.answer_seconds.labels(model).observe(fields["seconds"])
 

@@ -66,18 +66,26 @@ def block(value: object) -> str:
 def numbers(facts: Mapping[str, Any]) -> str:
     """Filter: turns, tokens, money and model on one line, each followed by ` · `; "" when nothing is known.
 
-    `~` stands before estimates.
+    `estimated` is how many of the tokens no server has reported, or true for all of them; then `~` stands before the
+    numbers, and it is said.  `requests` are named where there were more than turns.
     """
-    turns, cost = facts.get("turns"), facts.get("cost")
-    if not turns:
+    turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
+    if not turns and not requests:
         return ""
-    sign = "~" if facts.get("estimated") else ""
+    estimated = facts.get("estimated") or 0
+    sign = "~" if estimated else ""
     sent, received = facts.get("prompt_tokens") or 0, facts.get("completion_tokens") or 0
     parts = [f"{turns:,} turn{'' if turns == 1 else 's'}"]
+    if requests > turns:
+        parts[0] += f" ({requests:,} request{'' if requests == 1 else 's'})"
     if sent or received:
         parts.append(f"{sign}{sent:,} tokens in, {sign}{received:,} out")
-    parts += [f"cost {cost:.4f}"] if cost is not None else []
+    parts += [f"cost {sign}{cost:.4f}"] if cost is not None else []
     parts += [line(facts["model"])] if facts.get("model") else []
+    if estimated is True or estimated >= sent + received:
+        parts += ["tokens estimated, none reported"] if estimated else []
+    elif estimated:
+        parts += [f"{estimated:,} tokens estimated, not reported"]
     return "".join(f"{part} · " for part in parts)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.filetree import Entry
 
-FIRST = ("compactions.jsonl", "messages.jsonl", "summaries.jsonl", "tools.jsonl")
+FIRST = ("compactions.jsonl", "messages.jsonl", "requests.jsonl", "summaries.jsonl", "tools.jsonl")
 """Of a task's folder, each before what its lines refer to."""
 
 REFS_FIRST = ("HEAD", "packed-refs", "refs", "index", "makimono.json")

@@ -85,7 +85,7 @@ def state_of(context: TaskContextManager, outcome: Outcome | None) -> State:
 def _tries(context: TaskContextManager) -> int:
     """How often in a row the task was given back, with no answer of the model between."""
     known = context.get_effect_store().receipt(TRIES)
-    if not known or known["answers"] != context.get_message_store().totals().llm_calls:
+    if not known or known["answers"] != context.get_message_store().totals().turns:
         return 0
     return int(known["tries"])
 
@@ -134,7 +134,7 @@ def give_back(
     """Back to the queue, with the reason in the row, unless that holds a decided end, which stays; the next try is
     later each time.  The row's status now: what a person asked meanwhile is done instead (`Ledger.release`)."""
     effects = context.get_effect_store()
-    tries, answers = _tries(context), context.get_message_store().totals().llm_calls
+    tries, answers = _tries(context), context.get_message_store().totals().turns
     effects.done(TRIES, {"tries": tries + 1, "answers": answers})
     until = clock.now() + timedelta(seconds=todo.when)
     why = run.redact(todo.why) if run is not None else todo.why

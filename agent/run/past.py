@@ -134,10 +134,19 @@ def begin_from(settings: Settings, point: PastPoint, folder: Path) -> None:
 
 
 def _cost(folder: Path, tool_calls: int) -> Totals:
-    """What the copied part had cost the other task; the new one counts its own turns and tokens."""
+    """What the copied part had cost the other task; the new one counts its own turns and tokens.  Of the requests only
+    those count here that have no line in requests.jsonl, which is not copied."""
     cut = Cut.of(folder / "compactions.jsonl")
     survey = Survey.of(folder / "messages.jsonl", cut)
-    return Totals(survey.llm_calls, survey.prompt, survey.completion, survey.cached, cut.count, tool_calls)
+    return Totals(
+        survey.llm_calls,
+        survey.prompt,
+        survey.completion,
+        survey.cached,
+        cut.count,
+        tool_calls,
+        turns=survey.turns,
+    )
 
 
 # What of each file is kept, one record in memory at a time: a conversation may be as long as it likes.

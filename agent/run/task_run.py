@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Comment, LabelState
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
-    from agent.values import Finished
+    from agent.values import Finished, Json
     from agent.work.verify import Verdict
 
 BRIEFED = 2
@@ -110,6 +110,7 @@ class TaskRun:
             self._asked, self._wanted, self.quota, scheduling.interval, patience=scheduling.drain_seconds
         )
         self.effects = context.get_effect_store()
+        context.get_request_store().failed = self._request_failed
         self.progress = Progress(self)
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
@@ -346,6 +347,8 @@ class TaskRun:
             events=Waiting(self, self.progress),
             kept=self.wiring.learnt,
         )
+        self.limits = TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over)
+        self.model.gate = self.limits
         self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
         window = self.window.limits.window
@@ -442,7 +445,11 @@ class TaskRun:
     def used(self) -> Used:
         """Turns, tokens and money so far, from the stores."""
         totals = self.context.totals()
-        return Used(totals.llm_calls, totals.prompt + totals.completion, totals.cost)
+        return Used(totals.turns, totals.tokens, totals.cost)
+
+    def _request_failed(self, record: Json) -> None:
+        names = ("purpose", "provider", "model", "status", "estimated", "cost", "error")
+        self.events.emit("request_failed", **{name: record[name] for name in names}, **record["usage"])
 
     def _ran_over(self) -> bool:
         return groups.ran_over(self.settings.base_dir, self.uuid, self.context.attempt)
@@ -452,11 +459,12 @@ class TaskRun:
         totals = self.context.totals()
         provider = self.settings.provider()
         return {
-            "turns": totals.llm_calls,
+            "turns": totals.turns,
+            "requests": totals.llm_calls,
             "prompt_tokens": totals.prompt,
             "completion_tokens": totals.completion,
             "cost": totals.cost if provider.price is not None else None,
-            "estimated": totals.llm_calls > 0 and totals.prompt == 0,
+            "estimated": totals.estimated,
             "provider": provider.name,
             "model": provider.model,
             "reports": list(dict.fromkeys([*self.reports, *self._noted()])),

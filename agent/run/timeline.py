@@ -32,16 +32,17 @@ EXCERPT = 300
 
 NO_MORE = (float("inf"), None)
 
-FILES = ("messages.jsonl", "tools.jsonl", "summaries.jsonl", "compactions.jsonl", "effects.jsonl")
+FILES = ("messages.jsonl", "requests.jsonl", "tools.jsonl", "summaries.jsonl", "compactions.jsonl", "effects.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of a timeline.
 
-    `file` and `number` find the record.  `kind` is message, tool, summary, compaction or effect; `who` the role, the
-    tool, the strategy or the effect; `state` how it went.  `tokens` is the text's size by the model's counter;
-    `prompt_tokens` and `completion_tokens` are what the provider reported with an answer.  `message` is the number of
+    `file` and `number` find the record.  `kind` is message, request, tool, summary, compaction or effect; `who` the
+    role, the purpose, the tool, the strategy or the effect; `state` how it went.  `tokens` is the text's size by the
+    model's counter; `prompt_tokens` and `completion_tokens` are what the provider reported with an answer, or for a
+    request what counts.  `message` is the number of
     the message that gave a tool's result to the model.
     """
 
@@ -81,6 +82,7 @@ class Timeline:
             return iter(())
         streams = [
             _messages(self.folder),
+            _requests(self.folder),
             _tools(self.folder),
             _summaries(self.folder),
             _compactions(self.folder),
@@ -120,16 +122,21 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool) -> Iterator[str]:
         yield f"there is no folder of this task: {state}"
         return
     damage = [Damage(folder / name) for name in FILES]
-    answers, silent = 0, 0
+    answers, silent, requests, guessed = 0, 0, 0, 0
     for name, found in zip(FILES, damage, strict=True):
         for _, record in records(folder / name, id_key=id_key(name), damage=found):
-            if name == "messages.jsonl" and record.get("role") == "assistant" and record.get("kind") != "summary":
+            if name == "requests.jsonl":
+                requests += 1
+                guessed += bool(record.get("estimated"))
+            elif name == "messages.jsonl" and record.get("role") == "assistant" and record.get("kind") != "summary":
                 answers += 1
-                silent += not record.get("usage")
+                silent += not record.get("usage") and "request" not in record
+    if guessed:
+        yield f"tokens and cost of the task: estimates for {guessed} of {requests} requests, whose server told none"
     if silent:
         total = "none" if silent == answers else f"only {answers - silent}"
         yield f"tokens and cost of the task: {total} of {answers} answers came with the provider's numbers"
-    elif answers:
+    elif answers and not guessed:
         yield "tokens and cost of the task: the provider's own numbers"
     if is_live:
         yield "the task is running: the newest lines may be missing"
@@ -178,6 +185,25 @@ def _messages(folder: Path) -> Iterator[Entry]:
             tokens=_whole(record.get("tokens")),
             prompt_tokens=_whole(usage.get("prompt_tokens")),
             completion_tokens=_whole(usage.get("completion_tokens")),
+        )
+
+
+def _requests(folder: Path) -> Iterator[Entry]:
+    """Requests, less those whose answer stands among the messages."""
+    for record in _records(folder, "requests.jsonl"):
+        if record.get("purpose") == "turn" and record.get("status") == "ok":
+            continue
+        usage = record.get("usage") or {}
+        yield _entry(
+            "request",
+            "requests.jsonl",
+            record,
+            record.get("purpose"),
+            excerpt(record.get("error")) or f"{record.get('provider')} {record.get('model')}",
+            state=str(record.get("status", "")),
+            prompt_tokens=_whole(usage.get("prompt_tokens")),
+            completion_tokens=_whole(usage.get("completion_tokens")),
+            duration_ms=_whole(record.get("duration_ms")),
         )
 
 

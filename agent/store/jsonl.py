@@ -107,6 +107,30 @@ def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
     return next((record for _, record in backwards(path, id_key=id_key)), None)
 
 
+def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
+    """The record with this number, None when there is none; found by halving the file, since numbers only grow."""
+    try:
+        file = path.open("rb", buffering=disk.BLOCK)
+    except FileNotFoundError:
+        return None
+    with file:
+        low, high = 0, file.seek(0, os.SEEK_END)
+        while high - low > disk.BLOCK:
+            middle = (low + high) // 2
+            file.seek(middle)
+            at = middle + len(file.readline())
+            while at < high and isinstance(found := parse(line := file.readline(), id_key), str) and line:
+                at += len(line)
+            if at >= high or isinstance(found, str) or found[id_key] > number:
+                high = middle
+            else:
+                low = at
+        for _, record in records(path, low, id_key=id_key):
+            if record[id_key] >= number:
+                return record if record[id_key] == number else None
+    return None
+
+
 def last_newline(descriptor: int, size: int) -> int:
     """The offset behind the last newline before `size`, 0 when there is none."""
     position = size

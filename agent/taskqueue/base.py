@@ -71,6 +71,7 @@ _NUMBERS = frozenset(
     (
         *("process_id", "context_length", "llm_call_count", "tool_call_count", "total_tokens", "compression_count"),
         *("attempt", "deaths", "last_seq", "priority", "prompt_tokens", "completion_tokens", "cached_tokens", "cost"),
+        *("estimated_tokens", "other_call_count"),
         "progress_at_claim",
     )
 )
@@ -130,6 +131,8 @@ class Row:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    estimated_tokens: int = 0
+    other_call_count: int = 0
     cost: float = 0.0
     progress_at_claim: int = 0
     started_by: str | None = None
@@ -147,6 +150,11 @@ class Row:
                     f"mend it, or delete the row"
                 )
         return cls(**values | {"status": Status(record["status"])})
+
+    @property
+    def turns(self) -> int:
+        """Answers of the conversation: requests without the others."""
+        return self.llm_call_count - self.other_call_count
 
     @property
     def key(self) -> TaskKey:

@@ -51,9 +51,9 @@ class Product:
     """What a tool made, before it is cleaned, masked and capped.
 
     `spool` is a file with the whole output as raw bytes when `text` may lack something (`dropped` bytes between its
-    head and tail); the toolbox takes it over.  `head` stands before the text and is never cut.  A `paged` text keeps
-    to the page by itself and says how to go on; its lines are not shortened.  A text that says what it is in `hidden`
-    is stored whole, and only these words are shown.
+    head and tail); the toolbox takes it over.  `total` is how many bytes there were, which may be more than it holds.
+    `head` stands before the text and is never cut.  A `paged` text keeps to the page by itself and says how to go on;
+    its lines are not shortened.  A text that says what it is in `hidden` is stored, and only these words are shown.
     """
 
     text: str
@@ -64,6 +64,7 @@ class Product:
     outcome: Outcome | None = None
     paged: bool = False
     hidden: str = ""
+    total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

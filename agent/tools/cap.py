@@ -39,7 +39,7 @@ class Cut:
         if self.tail or self.lines < whole.lines:
             left = max(1, whole.lines - self.lines)
             parts.append(
-                f"[… {left:,} line{'' if left == 1 else 's'} left out, {size_text(whole.size)} in all; "
+                f"[… {left:,} line{'' if left == 1 else 's'} left out, {in_all(whole)}; "
                 f'read_output("{whole.name}", offset={self.next}) shows them …]'
             )
         if self.tail:
@@ -48,6 +48,13 @@ class Cut:
             these = "1 long line is" if self.shortened == 1 else f"{self.shortened:,} long lines are"
             parts.append(f'[{these} shortened; whole, folded at {FOLD} characters: read_output("{whole.name}")]')
         return "\n".join(parts)
+
+
+def in_all(whole: Whole) -> str:
+    """How much there was, and how much of it is kept."""
+    if not whole.lost:
+        return f"{size_text(whole.size)} in all"
+    return f"{size_text(whole.size + whole.lost)} in all, only the first {size_text(whole.size)} of it kept"
 
 
 def cut(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Cut | None:

@@ -29,11 +29,12 @@ _TRIES = 16
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A stored output: its name for `read_output`, lines and bytes."""
+    """A stored output: its name for `read_output`, lines and bytes, and how many bytes behind them were not stored."""
 
     name: str
     lines: int
     size: int
+    lost: int = 0
 
 
 class Outputs:
@@ -53,8 +54,8 @@ class Outputs:
         disk.make_dir(self.folder)
         return self.folder / f"{self.last + 1:04d}.spool"
 
-    def keep(self, chunks: Iterable[str]) -> Whole:
-        """Write a new output; DiskError when it cannot be."""
+    def keep(self, chunks: Iterable[str], lost: int = 0) -> Whole:
+        """Write a new output, `lost` bytes of which did not come so far; DiskError when it cannot be."""
         disk.make_dir(self.folder)
         descriptor = -1
         while descriptor < 0:
@@ -78,7 +79,7 @@ class Outputs:
                     last = chunk[-1:] or last
         finally:
             os.close(descriptor)
-        return Whole(f"{FOLDER}/{path.name}", lines + (last not in ("", "\n")), size)
+        return Whole(f"{FOLDER}/{path.name}", lines + (last not in ("", "\n")), size, lost)
 
     @contextmanager
     def open(self, name: str) -> Iterator[int]:

@@ -110,5 +110,6 @@ class RunCommand:
             head=f"[{ending(done, timeout)}]",
             spool=spool,
             dropped=done.dropped,
+            total=len(done.output) + done.dropped,
             hidden=f"binary output, {kind}" if kind else "",
         )

@@ -6,6 +6,7 @@ Does not record: the loop writes the result to tools.jsonl and the messages.  Ca
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
@@ -190,7 +191,8 @@ class Toolbox:
         try:
             if product.dropped and product.spool is not None:
                 with product.spool.open("rb") as file:
-                    whole = self.outputs.keep(masked(decoded(blocks(file.fileno()), UTF8), self._mask_raw))
+                    lost = max(0, product.total - os.fstat(file.fileno()).st_size)
+                    whole = self.outputs.keep(masked(decoded(blocks(file.fileno()), UTF8), self._mask_raw), lost)
         finally:
             if product.dropped and product.spool is not None:
                 product.spool.unlink(missing_ok=True)

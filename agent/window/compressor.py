@@ -10,16 +10,16 @@ the conversation but a few numbers a group.  `context.MessageStore.compact` keep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
 from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
-from agent.store.jsonl import records
 from agent.tokens import counter_for
 from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
-from agent.window.carried import asked, carried_of, open_question, recorded
+from agent.window.carried import Carrying
 from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
 from agent.window.limits import Limits
 from agent.window.summary import BadSummary
@@ -27,7 +27,6 @@ from agent.window.writer import SummaryWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
@@ -126,6 +125,7 @@ class ContextCompressor:
             told=lambda why: self._failed("summary", why),
         )
         self.writer.tidy()
+        self.carrying: Carrying | None = None
         self.unreachable = 0  # summaries in a row that the server did not give
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
@@ -169,15 +169,16 @@ class ContextCompressor:
 
     def create_summary_request_file(
         self,
-        summary_prompt_file: Path,
-        to_summarize_file: Path,
-        unsummarized_file: Path,  # noqa: ARG002 - the seed's signature; these messages are not part of the request
-        output_file: Path,
+        summary_prompt_file: Path | str,
+        to_summarize_file: Path | str,
+        unsummarized_file: Path | str,  # noqa: ARG002 - the seed's signature; these messages are not in the request
+        output_file: Path | str,
     ) -> Path:
         """Prompt + `[ROLE]: content` lines of `to_summarize_file`, streamed to `output_file` (seed 002, 4.5)."""
-        text = output_file.with_name("formatted_messages.txt")
-        request.format_file(to_summarize_file, text)
-        return request.create_request(summary_prompt_file, text, output_file)
+        output = Path(output_file)
+        text = output.with_name("formatted_messages.txt")
+        request.format_file(Path(to_summarize_file), text)
+        return request.create_request(Path(summary_prompt_file), text, output)
 
     # --- one compaction ---------------------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class ContextCompressor:
         brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried()}
         if not self._frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
-        self._commit("summary", need, end, **brings, usage=self.writer.spent())
+        self._commit("summary", need, end, **brings, usage=self.writer.spent(), request=self.writer.request)
         latest = self.summary_store.get_latest_summary()
         return int(latest["id"]) if latest else 0
 
@@ -368,15 +369,15 @@ class ContextCompressor:
     def _weak(self) -> int:
         """How many of the newest compactions on disk freed less than a tenth: a restart forgets none."""
         number = 0
-        for record in self.message_store.compactions.all():
+        for record in self.message_store.compactions.newest():
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
-            number = number + 1 if before - after < PROGRESS * before else 0
+            if before - after >= PROGRESS * before:
+                break
+            number += 1
         return number
 
     def _carried(self) -> Json:
-        """What is said again behind the cut, from the whole history."""
-        store = self.message_store
-        tools = store.context_dir / "tools.jsonl"
-        kept = tools.exists() and tools.stat().st_size > 0
-        calls = recorded(record for _, record in records(tools)) if kept else asked(store.records())
-        return carried_of(calls, open_question(store.records()))
+        """What is said again behind the cut: what was said at the last one, and what is new."""
+        if self.carrying is None:
+            self.carrying = Carrying.of(self.message_store)
+        return self.carrying.look()

@@ -104,9 +104,9 @@ class Window:
             self.compressor.compress()
             return self.assembler.estimate() < before
         self._learn(overflow)
-        calls = self.compressor.message_store.totals().llm_calls
-        again = calls == self._overflowed_at
-        self._overflowed_at = calls
+        answers = self.compressor.message_store.totals().turns
+        again = answers == self._overflowed_at
+        self._overflowed_at = answers
         try:
             if again:
                 self.compressor.reset()
@@ -180,7 +180,7 @@ class Window:
             self._learn(ContextOverflow("a shorter request was answered"))
             self.asked = asked
         self._suspected = 0
-        if last.usage is None or not self.planned:
+        if last.usage is None or not last.usage.prompt or not self.planned:
             return
         estimated, reported = self.assembler.scaled(self.planned), last.usage.prompt
         counter = self.assembler.counter
@@ -300,7 +300,7 @@ def _summariser(settings: Settings, store: MessageStore, client: Any, events: An
     chosen = settings.context_storage.summary_model
     if chosen.provider is None and chosen.model is None:
         return None
-    return make_client(
+    other = make_client(
         settings,
         store,
         store.context_dir,
@@ -310,3 +310,5 @@ def _summariser(settings: Settings, store: MessageStore, client: Any, events: An
         model=chosen.model,
         kept=getattr(client, "kept", None),
     )
+    other.gate = getattr(client, "gate", None)
+    return other

@@ -45,6 +45,7 @@ class SummaryWriter:
         self.told = told
         self._spent = Usage()
         self._counted: Answer | None = None
+        self.request: int | None = None  # the line of the newest summary in requests.jsonl
 
     def write(self, end_seq: int, limits: Limits, compress_at: int) -> str:
         """The summary of what lies behind the last cut up to `end_seq`, and of the summary before.
@@ -80,6 +81,7 @@ class SummaryWriter:
         if written is not None and written is not self._counted and written.usage is not None:
             self._spent += written.usage
         self._counted = written
+        self.request = written.request if written is not None else None
 
     def tidy(self) -> None:
         """Remove the intermediate files, also those that a killed process left."""

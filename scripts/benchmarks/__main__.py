@@ -15,6 +15,7 @@ BENCHES = {
     "append": "add_message against a bare os.write of the same lines, and the 200,000th against the 1,000th",
     "request": "building request.json of 100 MB, against cp and against the json module",
     "peer": "a task of 400 turns against mini-swe-agent: CPU a turn and peak memory",
+    "long": "a task of 6,000 turns: CPU of a turn at its end against that at its beginning, growth of memory",
     "waiting": "100 workers that wait for a model: memory of each",
     "first_byte": "from the claim to the first byte of the first request, against `import openai`",
     "scale": "1,000 queued tasks, 50 workers at once, a model that answers in 50 ms",

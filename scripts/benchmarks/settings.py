@@ -1,4 +1,4 @@
-"""Settings of the benches: no sandbox, no compaction (a window large enough), counting by bytes."""
+"""Settings of the benches: no sandbox, no compaction (a window large enough by itself), counting by bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ WINDOW = 2_000_000_000
 
 
 def settings(
-    base_dir: Path, provider: str = "openai", url: str = "http://127.0.0.1:9", durability: str = "none", **more: Any
+    base_dir: Path,
+    provider: str = "openai",
+    url: str = "http://127.0.0.1:9",
+    durability: str = "none",
+    window: int = WINDOW,
+    **more: Any,
 ) -> Settings:
     """`more` are further sections of config.yaml."""
     return settings_of(
@@ -27,7 +32,7 @@ def settings(
             "context_storage": {"base_dir": str(base_dir), "durability": durability},
             "llm": {
                 "provider": provider,
-                provider: {"model": MODEL, "context_length": WINDOW, "base_url": url, "api_key": "bench-key-0000"},
+                provider: {"model": MODEL, "context_length": window, "base_url": url, "api_key": "bench-key-0000"},
             },
             "sandbox": {"kind": "none"},
             **more,

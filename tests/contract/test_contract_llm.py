@@ -174,7 +174,7 @@ def test_an_empty_answer_is_recorded_and_does_not_spoil_the_next_request(name, p
 def test_request_json_is_there_only_while_the_request_is_under_way(name, place):
     where = begun(place(name, ("hello", (), None)))
     where.client.get_response()
-    assert sorted(path.name for path in where.folder.iterdir() if path.name.startswith("request")) == []
+    assert sorted(path.name for path in where.folder.iterdir() if path.name.startswith("request")) == ["requests.jsonl"]
 
 
 def test_a_plan_of_spans_is_what_is_sent(name, place):

@@ -78,6 +78,7 @@ class Dialect:
     # --- parameters ----------------------------------------------------------------------------------------
     limit_key: str = "max_tokens"
     refused: frozenset[str] = frozenset()  # parameters that are never sent
+    names_tool: bool = True  # `tool_choice` may name a tool; else one word, "required"
     usage: str = "stream_options"  # "always": comes without being asked for; "never": is not reported in a stream
 
     # --- messages ------------------------------------------------------------------------------------------

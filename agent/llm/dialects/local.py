@@ -54,6 +54,7 @@ LMSTUDIO = Dialect(
     local=True,
     roles=LOCAL_ROLES,
     send_back={"reasoning_content": When.ASKED, "reasoning": When.ASKED},
+    names_tool=False,
 )
 OLLAMA = Dialect(
     "ollama",

@@ -43,6 +43,12 @@ UPDATE tasks SET heartbeat_at = :now, lease_until = :lease_until, last_seq = :la
 WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
 RETURNING requested;
 
+-- name: task_requests
+-- What of the counters is no answer of the conversation, and what no server has reported.
+UPDATE tasks SET other_call_count = :other_call_count, estimated_tokens = :estimated_tokens
+WHERE uuid = :uuid AND attempt = :attempt
+RETURNING status;
+
 -- name: task_status
 UPDATE tasks SET status = :status, error_message = COALESCE(:error_message, error_message),
     error_code = COALESCE(:error_code, error_code), completed_at = :completed_at

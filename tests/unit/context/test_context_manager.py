@@ -431,3 +431,19 @@ def test_no_file_and_no_row_of_a_task_holds_a_declared_secret_whoever_said_it(tm
     context.close()
     assert [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []
     assert b'"title":"Use ***"' in next(tmp_path.rglob("tools.jsonl")).read_bytes()
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "stopped"])
+def test_nothing_that_passes_is_left_at_the_end(open_task, end):
+    task = open_task()
+    task.get_message_store().add_message("user", "u")
+    for name in ("kept.json", "request.json", "request-3.json", "request-3.jsonl", "context.jsonl"):
+        (task.context_dir / name).write_text("left")
+    (task.context_dir / ".git.tmp" / "objects").mkdir(parents=True)
+    begun = task.get_request_store().begin(purpose="turn", provider="openai", model="m", tokens=5)
+    task.get_request_store().end(begun, status="ok", usage=Usage(5, 1))
+    getattr(task, end)(*(["why"] if end == "fail" else []))
+    left = {path.name for path in task.context_dir.iterdir()}
+    assert task.context_dir.parent.name == "completed"
+    kept = {"metadata.json", "messages.jsonl", "current.jsonl", "requests.jsonl", "end.json"}
+    assert kept <= left <= kept | {"summaries.jsonl", "tools.jsonl", "compactions.jsonl", "effects.jsonl"}

@@ -75,9 +75,9 @@ def label(here):
     return (here.folder / "tracker" / "issues" / "1.md").read_text()
 
 
-def is_done_and_told_once(here):
+def is_done_and_told_once(here, requests=2):
     row = here.ledger.get(UUID % 1)
-    assert (row.status, row.llm_call_count) == (Status.COMPLETED, 2)
+    assert (row.status, row.llm_call_count, row.turns) == (Status.COMPLETED, requests, 2)
     assert said(here).count(":final -->") == said(here).count(":progress -->") == 1
 
 
@@ -226,7 +226,8 @@ def test_a_model_that_is_away_for_longer_costs_nothing_but_time(work):
         with pytest.raises(ModelUnreachable):
             handler.handle(task)
         row = here.ledger.get(UUID % 1)
-        assert (row.status, row.error_code, row.llm_call_count) == (Status.QUEUED, "model_unreachable", 1)
+        assert (row.status, row.error_code, row.llm_call_count) == (Status.QUEUED, "model_unreachable", 7)
+        assert (row.turns, row.total_tokens) == (1, 120), "what was refused is a request, and costs nothing"
         assert clock.parse(row.not_before) > clock.now()
         assert not handler.failed
         assert "Waiting to go on." in said(here)
@@ -241,7 +242,7 @@ def test_a_model_that_is_away_for_longer_costs_nothing_but_time(work):
         time.move(1)
         claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
         assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
-    is_done_and_told_once(here)
+    is_done_and_told_once(here, requests=8)
 
 
 def test_a_rate_limit_of_some_minutes_is_sat_out_in_the_queue(work):
@@ -265,7 +266,7 @@ def test_a_rate_limit_of_some_minutes_is_sat_out_in_the_queue(work):
         time.move(601)
         claim = here.ledger.claim(UUID % 1, here.wiring.owner, 60)
         assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
-    is_done_and_told_once(here)
+    is_done_and_told_once(here, requests=3)
 
 
 @pytest.mark.parametrize("words", ["Rate limit reached for requests per day", "Rate limit reached"])

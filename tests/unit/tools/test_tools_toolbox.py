@@ -165,6 +165,18 @@ def test_long_output_is_capped_and_kept_whole(make_box, tmp_path):
     assert not list(stored.parent.glob("*.spool"))
 
 
+def test_an_output_that_is_longer_than_what_is_kept_of_one_is_not_called_whole(make_box, tmp_path):
+    def run(command, timeout, spool):
+        argv = ["/bin/sh", "-c", command]
+        env = {"PATH": os.defpath}
+        return proc.run(argv, env=env, timeout=timeout, cwd=tmp_path, spool=spool, cap=20_000, spool_cap=100_000)
+
+    result = make_box(cap_chars=4000, run=run).run("run_command", {"command": "seq 1 100000"})
+    kept = (tmp_path / result.output).stat().st_size
+    assert 100_000 <= kept < 200_000
+    assert "588.9 kB in all, only the first " in result.content
+
+
 def test_the_stated_offset_continues_where_the_head_ended(make_box):
     box = make_box(cap_chars=4000)
     content = box.run("run_command", {"command": "seq 1 100000"}).content

@@ -121,7 +121,9 @@ class Task:
 def new_task(tmp_path):
     made = itertools.count()
 
-    def make(*answers, window=None, room=None, **storage):
-        return Task(tmp_path / f"task{next(made)}", Writer(*answers, window=window, room=room), **storage)
+    def make(*answers, window=None, room=None, folder=None, **storage):
+        """`folder`: of a task that was made before, which another process takes up."""
+        folder = folder or tmp_path / f"task{next(made)}"
+        return Task(folder, Writer(*answers, window=window, room=room), **storage)
 
     return make

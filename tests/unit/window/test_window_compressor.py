@@ -158,9 +158,8 @@ def test_the_request_file_is_made_as_the_seed_says(new_task, tmp_path):
     )
     assert out.read_text() == "Summarise.\n\n[USER]: Hi {messages}\n[TOOL]: out\n\n"
     (tmp_path / "p.txt").write_text("Before\n{messages}\nAfter {messages}")
-    task.compressor.create_summary_request_file(
-        tmp_path / "p.txt", tmp_path / "t.jsonl", tmp_path / "u.jsonl", tmp_path / "out.txt"
-    )
+    names = [str(tmp_path / name) for name in ("p.txt", "t.jsonl", "u.jsonl", "out.txt")]  # as the seed gives them
+    task.compressor.create_summary_request_file(*names)
     assert out.read_text() == "Before\n[USER]: Hi {messages}\n[TOOL]: out\n\nAfter {messages}"
 
 

@@ -1,0 +1,141 @@
+"""A whole run with refusals, retries, summaries that are not used and a kill: N requests seen are N requests counted."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+from flow_home import FlowHome, Held, finish, until, write
+from llm_servers import Reply, Script, says
+
+LINES = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(60))
+BUSY = Reply({"error": {"message": "The server is overloaded", "type": "overloaded_error"}}, 503)
+NO = Reply({"error": {"message": "This model does not write summaries"}}, 400)
+SUMMARIES = [
+    says("openai", ""),  # answered, paid, not used
+    NO,
+    says("openai", "Error: 500 Internal Server Error"),  # reads like an error: not used
+    says("openai", "The files were read one by one; nothing was decided yet. " * 3, usage=None),
+]
+
+
+class Model:
+    """The parts, and summaries, whose requests have no tools; `seen` are (body, what was answered)."""
+
+    def __init__(self, parts, summaries):
+        self.parts = parts
+        self.summaries = list(summaries)
+        self.seen = []
+
+    def __call__(self, request):
+        if "tools" in request.json:
+            reply = self.parts(request)
+        else:
+            reply = self.summaries.pop(0) if len(self.summaries) > 1 else self.summaries[0]
+        self.seen.append((request.json, reply))
+        return reply
+
+
+def home_of(folder, steps, config, summaries=SUMMARIES):
+    """A home whose conversation has more turns than the model's own part can count: it counts by itself."""
+    count = iter(range(10_000))
+    taken = {}
+
+    def part(request):
+        number = taken.setdefault(json.dumps(request.json["messages"][-1]), None)
+        if number is None:
+            number = taken[json.dumps(request.json["messages"][-1])] = next(count)
+        step = steps[min(number, len(steps) - 1)]
+        step = step(request) if callable(step) else step
+        return step if isinstance(step, Reply) else says("openai", *step)
+
+    model = Model(part, summaries)
+    home = FlowHome(folder, {}, server=Script(model), config=config)
+    home.model = model
+    text = home.config.read_text().replace(
+        "context_length: 32000", "context_length: 12000, price: {input: 2, output: 10}"
+    )
+    home.config.write_text(text)
+    return home
+
+
+def tokens(line):
+    return line["usage"]["prompt_tokens"] + line["usage"]["completion_tokens"]
+
+
+def test_every_request_is_counted_everywhere(tmp_path):
+    failing = iter([BUSY])
+    held = Held(write("calc.py", "x = 1\n"))
+    reads = [write(f"f{number}.txt", LINES) for number in range(14)]
+
+    def once_refused(_request):
+        return next(failing, None) or write("late.txt", "x\n")
+
+    steps = [*reads, once_refused, held, finish("Round late", "Done.")]
+    home = home_of(tmp_path, steps, "")
+    try:
+        home.issue(1, "Round late", "Please read all of it.")
+        daemon = home.start("run")
+        held.arrived()
+        folder = home.kept(1)
+        assert (folder / ".requests.begun").stat().st_size > 0
+        os.kill(until(lambda: home.worker(1)), signal.SIGKILL)
+        held.go()
+        until(lambda: home.row(1)["status"] == "completed", "the end")
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(30)
+        seen, lines, row = home.model.seen, home.lines(1, "requests.jsonl"), home.row(1)
+        assert len(lines) == len(seen) == row["llm_call_count"]
+        assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+        states = {line["status"] for line in lines}
+        assert states == {"ok", "refused", "interrupted"}
+        summaries = [line for line in lines if line["purpose"] == "summary"]
+        assert len(summaries) == sum("tools" not in body for body, _ in seen) >= 3
+        used = [one for one in home.lines(1, "messages.jsonl") if one.get("kind") == "summary"]
+        assert len(used) < len(summaries), "some were asked for and not used"
+        turns = sum(1 for one in home.lines(1, "messages.jsonl") if one["role"] == "assistant") - len(used)
+        assert row["llm_call_count"] - row["other_call_count"] == turns
+        assert row["total_tokens"] == sum(map(tokens, lines))
+        assert row["cost"] == pytest.approx(sum(line["cost"] for line in lines))
+        assert row["estimated_tokens"] == sum(line["estimated_tokens"] for line in lines) > 0
+        [cut_off] = [line for line in lines if line["status"] == "interrupted"]
+        assert cut_off["estimated"]
+        assert cut_off["usage"]["prompt_tokens"] > 500
+        (final,) = home.said(1)
+        assert f"{turns} turns ({len(lines)} requests)" in final
+        assert f"{row['estimated_tokens']:,} tokens estimated, not reported" in final
+        assert f"({len(lines)} requests)" in home.pulls()[0]
+        shown = home.run("show", row["uuid"], code=0)[1]
+        assert re.search(rf"requests\s+{len(lines)}\b", shown)
+        assert "of them estimated" in shown
+    finally:
+        home.close()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("tokens", 30_000), ("cost", 0.06)])
+def test_limits_hold_where_no_usage_is_reported(tmp_path, limit, value):
+    """Also between two pieces of a summary: no request is sent once a limit is reached."""
+
+    def silent(step):
+        return lambda request: says("openai", *step, usage=None)
+
+    steps = [silent(write(f"f{number}.txt", LINES)) for number in range(200)]
+    home = home_of(
+        tmp_path, steps, f"limits: {{{limit}: {value}}}\n", [says("openai", "All went well so far.", usage=None)]
+    )
+    try:
+        home.issue(1, "Round late", "Please.")
+        home.once(code=1)
+        row, lines = home.row(1), home.lines(1, "requests.jsonl")
+        assert (row["status"], row["error_code"]) == ("failed", f"limit_{limit}")
+        assert all(line["estimated"] for line in lines)
+        assert len(lines) == len(home.model.seen)
+        used = row["total_tokens"] if limit == "tokens" else row["cost"]
+        last = tokens(lines[-1]) if limit == "tokens" else lines[-1]["cost"]
+        assert value <= used < value + last + 1e-9, "the request that reached it was the last"
+        (final,) = home.said(1)
+        assert "tokens estimated, none reported" in final
+        assert f"`limits.{limit}`" in final
+    finally:
+        home.close()
