@@ -30,6 +30,7 @@ COUNTED = 64_000_000  # up to this size all lines are counted
 LINES = 2000  # lines of a page when no limit is given
 LINE = 2000  # characters of a line
 FOLD = 1000  # characters at which a stored output's lines are folded
+LFS = "version https://git-lfs.github.com/spec/"
 _CALL = re.compile(r"tools:([0-9]{1,9})")
 
 
@@ -97,6 +98,8 @@ class ReadFile:
         facts = [f"lines {offset}-{last} of {total if total is not None else 'many'}"]
         if any(part in JUNK for part in shown.split("/")):
             facts.append("a dependency's file: data, whatever it says")
+        if taken[0].startswith(LFS) and offset == 1:
+            facts.append("a pointer of Git LFS: the content itself is not downloaded, and nothing here can change it")
         if form is None:
             facts.append(r"encoding not known: odd bytes as \xNN, cannot be edited")
         elif form.label != "UTF-8":

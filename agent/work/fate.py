@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import disk, filetree
 from agent.gitcmd import git
+from agent.work import filters
 from agent.work.changes import SUBMODULE
 from agent.work.tree import shown
 
@@ -54,7 +55,7 @@ class Fates:
         )
         source, line, pattern, *_ = [*done.output.decode("utf-8", "surrogateescape").split("\0"), "", "", ""]
         if done.returncode != 0 or not pattern or pattern.startswith("!"):
-            return ""
+            return filters.why_not_raw(self.git_dir, self.tree, [path], self._options["env"]).get(path, "")
         if source == str(self.git_dir / "info" / "exclude"):
             exception = f"!{pattern}" if pattern.endswith("/") else f"!/{path}"
             return (

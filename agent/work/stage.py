@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.gitcmd import Identity, git
+from agent.work import filters
 from agent.work.signing import UNSIGNED, Signing
 from agent.work.tree import has_git_name, shown
 
@@ -45,6 +46,9 @@ class Stage:
         removed, present = self._changes()
         left_out: list[str] = []
         taken = [path for path in present if self._can_be_taken(path, left_out)]
+        refused = filters.why_not_raw(self.git_dir, self.tree, taken, self.env)
+        left_out += [f"{shown(path)} was left out: {why}" for path, why in refused.items()]
+        taken = [path for path in taken if path not in refused]
         if removed:
             self._update_index("--force-remove", paths=removed)
         if taken:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from agent import disk, proc
 from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
-from agent.work import changes, gitdir, rebase, tree
+from agent.work import changes, filters, gitdir, rebase, tree
 from agent.work.fate import Fates
 from agent.work.signing import UNSIGNED, Signing
 from agent.work.stage import TRUE_STAT, Stage, commit
@@ -154,8 +154,11 @@ class Workspace:
         if modules := self._fates.submodules():
             names = ", ".join(tree.shown(name) for name in modules[:SHOWN_BRANCHES])
             self.reports.append(f"submodules are not checked out: {names}")
-        if b"filter=lfs" in (self.read_at_base(".gitattributes") or b""):
-            self.reports.append("Git LFS files are not downloaded; the tree has their pointers")
+        tracked = _names(self._git("ls-files", "-z").output)
+        found = filters.filters_of(self.git_dir, self.tree, tracked, self._env)
+        if kept := sorted(path for path, name in found.items() if name == "lfs"):
+            names = ", ".join(tree.shown(name) for name in kept[:SHOWN_BRANCHES])
+            self.reports.append(f"Git LFS files are not downloaded; the tree has their pointers: {names}")
 
     def _repair_index(self) -> None:
         """Make the index anew when a power loss has broken it; the tree stays as it is."""

@@ -290,14 +290,15 @@ def test_a_repository_that_names_filters_hooks_and_submodules_runs_nothing(sourc
     assert list((workspace.tree / "sub").iterdir()) == []
     assert workspace.reports == [
         "submodules are not checked out: sub",
-        "Git LFS files are not downloaded; the tree has their pointers",
+        "Git LFS files are not downloaded; the tree has their pointers: x.bin",
     ]
     assert (workspace.tree / "x.bin").read_text().startswith("version https://git-lfs")
     (workspace.tree / "x.bin").write_text("changed\n")
+    (workspace.tree / "y.txt").write_text("changed\n")
     (workspace.tree / "sub").rmdir()
     assert commit(workspace)
     b"".join(workspace.diff())
-    assert workspace.changed_paths() == ["x.bin"]
+    assert workspace.changed_paths() == ["y.txt"], "raw content under filter=lfs is no pointer"
     assert workspace.guard() == []
     assert not canary.exists()
 

@@ -1,0 +1,104 @@
+"""Files that git converts on the way into a commit, where the raw content must never be committed: Git LFS, git-crypt.
+
+Our own attributes switch every filter off, so git would take such a file as it is: raw content in the history, which
+the next person's git-lfs takes for a broken pointer, or a secret in plain text.  So the repository's own attributes are
+asked, through a git directory without ours, and what is not in its converted form is not committed.  Other filters
+(nbstripout, line ends) only tidy; their files are taken.  Called by `Stage` and `Fates`.
+
+Sources: git-lfs/git-lfs docs/spec.md (a pointer is below 1024 bytes and begins with its version); AGWA/git-crypt and
+elasticdog/transcrypt (how an encrypted file begins).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from agent import disk, filetree
+from agent.gitcmd import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+LARGEST = 1024
+LFS = (
+    "its content belongs into Git LFS (`filter=lfs` in .gitattributes), where this program uploads nothing, and raw "
+    "content would break the repository; keep the file as it was, or let a person add it"
+)
+CRYPT = (
+    "the repository encrypts it (`filter` in .gitattributes) with a key that is not here, and its plain text must not "
+    "be published; keep the file as it was, or let a person change it"
+)
+FILTERS: tuple[tuple[re.Pattern[str], re.Pattern[bytes], str], ...] = (
+    (
+        re.compile(r"lfs"),
+        re.compile(
+            rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
+            rb"(?:ext-[0-9]-[^\n]*\n)*oid sha256:[0-9a-f]{64}\nsize [0-9]+\n?"
+        ),
+        LFS,
+    ),
+    (re.compile(r"git-crypt(-.*)?"), re.compile(rb"\0GITCRYPT\0.*", re.DOTALL), CRYPT),
+    (re.compile(r"crypt|transcrypt"), re.compile(rb"U2FsdGVkX1.*", re.DOTALL), CRYPT),
+)
+"""(name of the filter, how a converted file looks in its first bytes, why another one is left out)."""
+
+
+def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
+    """path → name of its filter, for those of `paths` that have one by the .gitattributes of the tree."""
+    asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    if not asked:
+        return {}
+    done = git(
+        *("check-attr", "-z", "--stdin", "filter"),
+        git_dir=_plain(git_dir),
+        work_tree=tree,
+        stdin=asked,
+        env=env,
+        check=False,
+        timeout=600,
+    )
+    fields = done.output.decode("utf-8", "surrogateescape").split("\0")
+    found = zip(fields[::3], fields[2::3], strict=False)
+    return {path: value for path, value in found if value not in ("unspecified", "unset", "set")}
+
+
+def why_not_raw(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
+    """path → why it must not be committed as it is in the tree."""
+    refused = {}
+    for path, name in filters_of(git_dir, tree, paths, env).items():
+        for names, converted, why in FILTERS:
+            if names.fullmatch(name) and not _looks_like(tree, path, converted):
+                refused[path] = why
+    return refused
+
+
+def _plain(git_dir: Path) -> Path:
+    """A git directory with nothing in it, and so without our `info/attributes`."""
+    place = git_dir / "plain.git"
+    if not (place / "HEAD").exists():
+        root = os.geteuid() == 0  # then commands, which see the git directory, run as somebody else
+        for folder in (place, place / "objects", place / "refs"):
+            disk.make_dir(folder, 0o755 if root else 0o700)
+        disk.write_file(place / "HEAD", b"ref: refs/heads/none\n", 0o644 if root else 0o600, sync=False)
+    return place
+
+
+def _looks_like(tree: Path, path: str, converted: re.Pattern[bytes]) -> bool:
+    """Whether the file is in its converted form.  No filter is asked about a symlink, or about what is not there."""
+    root = filetree.open_folder(tree)
+    try:
+        descriptor = disk.open_beneath(root, path)
+    except OSError:
+        return True
+    finally:
+        os.close(root)
+    try:
+        if not disk.is_regular(descriptor):
+            return True
+        begin = os.read(descriptor, LARGEST)
+        return not begin or converted.fullmatch(begin) is not None  # an empty file is its own form
+    finally:
+        os.close(descriptor)
