@@ -199,6 +199,11 @@ class Workspace(Section):
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."
     )
+    keep: Literal["failed", "always", "never"] = Field(
+        default="failed",
+        description="Which ended tasks keep their work tree and home: those that did not complete, all, or none. What "
+        "was not pushed is kept whatever this says.",
+    )
 
 
 class Verify(Section):

@@ -121,6 +121,7 @@ class TaskHandler:
         """Tell an end that is kept, and close the task by it."""
         tell_end(run, ending)
         run.label(LABELS[ending.status])
+        run.tidy(ending.status)
         self._close_row(context, ending)
         return ending.outcome
 

@@ -327,6 +327,9 @@ def tree_of(folder: Path, scratch: Path, objects: Path) -> str:
     Index and objects are made elsewhere, so that the folder stays as it is.
     """
     work, own = folder / "workspace", folder / "git"
+    if own.is_dir() and not work.is_dir() and (state := gitdir.read_state(own)) is not None and state.gone:
+        done = git("rev-parse", "--verify", "--quiet", "HEAD^{tree}", git_dir=own, check=False)  # all was committed
+        return done.output.decode().strip()
     if not work.is_dir() or not own.is_dir():
         return ""
     index = scratch / f"index-{folder.name}"

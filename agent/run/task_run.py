@@ -6,13 +6,13 @@ first messages; `loop` puts the loop together.  `run/handler.py` is the only cal
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent import disk, proc, step, trees
 from agent.config.environment import network_environment
-from agent.errors import SetupFailed
+from agent.errors import MakimonoError, SetupFailed
 from agent.forge.login import login_of
 from agent.llm import make_client
 from agent.llm.base import Interrupted
@@ -41,7 +41,7 @@ from agent.security.sanitise import output
 from agent.security.secrets import scan
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
-from agent.values import Said
+from agent.values import Said, Status
 from agent.window import make_window
 from agent.work import setup
 from agent.work.base_check import base_verdict
@@ -49,6 +49,7 @@ from agent.work.checkout import checked_out
 from agent.work.mirror import Mirror
 from agent.work.publish import Publisher, is_own
 from agent.work.signing import Signing
+from agent.work.tree import remove
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -241,6 +242,16 @@ class TaskRun:
         mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
         done = self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
         return self._unless_stopped(done)
+
+    def tidy(self, status: Status) -> None:
+        """Remove what an ended task needs no more, its work tree and its home, as `workspace.keep` says."""
+        keep = self.settings.workspace.keep
+        if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
+            return
+        if self.publishing and self.is_open:
+            with suppress(MakimonoError):  # `cleanup` removes it
+                if self.workspace.discard(self._written()):
+                    remove(self.context.context_dir / "home")
 
     def _written(self) -> list[str]:
         """Paths that the tools wrote; none where the task has not come as far as its tools."""

@@ -89,7 +89,8 @@ class State:
     `start` is the commit where our branch began, `base_commit` that of the base branch (None: empty repository).
     `ready` turns true when the first checkout was complete: from then on the tree is never made anew.  `setup` says
     which set-up is in the tree, `pushed` which commit the other side had from us last, `refused` which one may not
-    be published, `moving` to which commit branch and tree are on their way.
+    be published, `moving` to which commit branch and tree are on their way.  `gone`: the tree was removed once all of
+    it was published.
     """
 
     branch: str
@@ -101,6 +102,7 @@ class State:
     pushed: str | None = None
     refused: str | None = None
     moving: str | None = None
+    gone: bool = False
 
     def write(self, git_dir: Path) -> None:
         disk.write_file(git_dir / "makimono.json", orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")

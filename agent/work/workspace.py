@@ -94,8 +94,8 @@ class Workspace:
             self._finish_move()
         if tree.write_gitfile(self.tree, self.gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
-        if not state.ready:
-            self.update_state(ready=True)
+        if not state.ready or state.gone:
+            self.update_state(ready=True, gone=False)
 
     def _first_state(self) -> gitdir.State:
         checked = git("check-ref-format", f"refs/heads/{self.branch}", check=False)
@@ -319,6 +319,21 @@ class Workspace:
         disk.sync_tree(self.tree)
         self._git("update-ref", "-m", "rebase", f"refs/heads/{self.branch}", target)
         self.update_state(moving=None)
+
+    def discard(self, written: Iterable[str] = ()) -> bool:
+        """Remove the tree, if all of it is in commits that the other side has; False, and nothing is removed, if not.
+
+        `written` are the files that tools wrote: one that no commit has keeps the tree too.  What commands left in
+        ignored folders goes.  The git directory stays, with the objects of this task alone; `open` makes the tree
+        again.
+        """
+        unpublished = self.has_commits() and self.state.pushed != self.head()
+        if unpublished or self.uncommitted() or self.left_behind(written):
+            return False
+        self.update_state(gone=True, setup="")
+        tree.remove(self.tree)
+        (self.git_dir / "index").unlink(missing_ok=True)
+        return True
 
     def uncommitted(self) -> list[str]:
         """Paths that the next commit would look at."""

@@ -58,6 +58,7 @@ def test_it_comes_to_the_same_tree_and_the_original_stays_as_it_was(homes):
     home = homes({"Totals": FIX}, config='verify: {command: "python3 -c \\"import calc\\""}\n')
     home.issue(7, "Totals are off")
     home.once()
+    assert sorted({"workspace", "home", "git"} & {path.name for path in home.kept(7).iterdir()}) == ["git"]
     uuid = home.row(7)["uuid"]
     asked = len(home.server.journal)
     played = replay(home, uuid)

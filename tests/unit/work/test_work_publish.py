@@ -517,3 +517,32 @@ def test_a_repository_that_is_not_on_the_server_is_missing(served, tmp_path):
     )
     with pytest.raises(RepositoryMissing, match="or the token may not see it"):
         mirror.fetch()
+
+
+def test_the_tree_of_what_was_pushed_goes_and_can_be_made_again(source, make_workspace):
+    source.write(".gitignore", "build/\n")
+    source.commit()
+    workspace = make_workspace(source)
+    change(workspace, "new.txt")
+    workspace.update_state(setup="key")
+    (workspace.tree / "build").mkdir()
+    (workspace.tree / "build" / "out.o").write_text("x")
+    assert not workspace.discard(), "it was not pushed"
+    publisher(workspace).push()
+    (workspace.tree / "late.txt").write_text("x")
+    assert not workspace.discard(), "this is in no commit"
+    (workspace.tree / "late.txt").unlink()
+    assert not workspace.discard(["build/out.o"]), "a tool wrote it, and no commit has it"
+    assert (workspace.tree / "build/out.o").exists()
+    assert workspace.discard(["new.txt"])
+    assert not workspace.tree.exists()
+    again = make_workspace(source)
+    assert (again.tree / "new.txt").exists()
+    assert not (again.tree / "build").exists()
+    assert (again.state.setup, again.state.gone, again.uncommitted()) == ("", False, [])
+
+
+def test_the_tree_of_a_task_that_changed_nothing_goes(source, make_workspace):
+    workspace = make_workspace(source)
+    assert workspace.discard()
+    assert not workspace.tree.exists()
