@@ -259,12 +259,16 @@ def test_llmock_cannot_pass_off_half_an_answer(llmock, clients, wire, kind):
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 def test_llmock_sees_no_second_try_of_what_cannot_succeed(llmock, clients, status):
-    script(llmock, {"type": "fail", "status": status})
+    """Native tool calls are asked for, else a first refusal without a reason is tried once without tools; the address
+    has two forms, and a 404 tells only of one."""
+    script(llmock, {"type": "fail", "status": status}, {"type": "fail", "status": status})
     client, _ = clients("openai", llmock)
+    client.calling.wanted = "native"
     client.send_user_message("hi")
     with pytest.raises(ModelError):
         client.get_response()
-    assert len(get(f"{llmock}/_llmock/requests")["requests"]) == 1
+    paths = [one["path"] for one in get(f"{llmock}/_llmock/requests")["requests"]]
+    assert paths == ["/v1/chat/completions", "/chat/completions"][: 2 if status == 404 else 1]
     judged(llmock)
 
 
