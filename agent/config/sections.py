@@ -100,7 +100,7 @@ class Assembler(Section):
     working_memory_limit: Whole | None = Field(
         default=None,
         ge=1,
-        description="Newest messages that count as working memory in reports; empty: all that are sent.",
+        description="Most messages of the conversation in a request, newest first, whole groups; empty: all that fit.",
     )
     semantic_memory_limit: Whole = Field(default=5, ge=1, le=20, description="Most long-term memories in a briefing.")
     max_tokens: Whole | None = Field(

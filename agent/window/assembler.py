@@ -17,6 +17,7 @@ from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
 from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
 from agent.window.recall import recall
+from agent.window.selection import Selection, select
 from agent.window.view import Seen, View
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Account(Protocol):
     since: int  # estimated tokens of what came after it, without any ratio
     head: int  # reported tokens of tools, system message and briefing alone, 0 for unknown
     kept: int  # reported tokens of what the newest compaction left whole, 0 for unknown
+    follows: str | None  # role of the first message of the conversation
     kept_plain: int  # estimated tokens of the same, without any ratio
 
     @property
@@ -227,19 +229,21 @@ class ContextAssembler:
     def _plan(self, options: AssemblyOptions) -> AssembledContext:
         started = clock.monotonic()
         seen = self.view.complete()
-        tokens = self._in_use(seen)
+        cut = self.message_store.survey.cut
+        has_summary = cut.summary_id is not None
+        count = seen.messages - bool(seen.head) - bool(seen.briefing) - has_summary
+        part = self._part(seen, options)
+        tokens = self._in_use(seen) if part is None else self.scaled(part.tokens + self._blocks(seen) + self.fixed())
         limit = self.limits.input_limit
         if tokens > limit:
             self._must_fit(seen)
-        summary = self._summary_tokens() if options.include_session_summary else 0
-        working = seen.tokens - seen.head - seen.briefing - summary
-        wanted = options.working_memory_limit or self.config.working_memory_limit
-        cut = self.message_store.survey.cut
-        count = seen.messages - bool(seen.head) - bool(seen.briefing) - (cut.summary_id is not None)
+        has_summary = has_summary and options.include_session_summary
+        summary = self._summary_tokens() if has_summary else 0
+        working = (seen.tokens if part is None else part.tokens) - seen.head - seen.briefing - summary
         metadata = ContextMetadata(
-            working_memory_count=min(count, wanted) if wanted else count,
+            working_memory_count=count if part is None else part.working,
             semantic_memory_count=self.memories,
-            has_session_summary=cut.summary_id is not None,
+            has_session_summary=has_summary,
             total_tokens=tokens,
             token_limit=limit,
             compression_applied=cut.count > 0,
@@ -256,14 +260,14 @@ class ContextAssembler:
                 MemoryLayer.SYSTEM.value: int(bool(seen.head)),
                 MemoryLayer.SEMANTIC.value: self.memories,
                 MemoryLayer.USER_MESSAGE.value: int(bool(seen.briefing)),
-                MemoryLayer.SESSION_SUMMARY.value: int(cut.summary_id is not None),
-                MemoryLayer.WORKING.value: count,
+                MemoryLayer.SESSION_SUMMARY.value: int(has_summary),
+                MemoryLayer.WORKING.value: count if part is None else part.working,
             },
             missing=self.missing,
             cut={"by": cut.strategy, "left_out_to": cut.end_seq, "masked_to": cut.mask_end} if cut.count else None,
         )
         plan = Plan(
-            spans=(Span(self.view.path, 0, seen.offset),),
+            spans=(Span(self.view.path, 0, seen.offset),) if part is None else part.spans,
             tokens=tokens,
             limit=limit,
             output=self.limits.output,
@@ -281,6 +285,23 @@ class ContextAssembler:
                 dropped=list(self.missing),
             )
         return AssembledContext(plan, metadata)
+
+    def _part(self, seen: Seen, options: AssemblyOptions) -> Selection | None:
+        """The lines that are sent where the options want less than all; None for all."""
+        limit = options.working_memory_limit or self.config.working_memory_limit
+        survey = self.message_store.survey
+        has_summary = survey.cut.summary_id is not None
+        if limit is None and (options.include_session_summary or not has_summary):
+            return None
+        return select(
+            self.view.path,
+            seen.offset,
+            self.plain,
+            limit=limit,
+            summary=options.include_session_summary,
+            has_summary=has_summary,
+            bridged=has_summary and survey.follows != "user",
+        )
 
     def _must_fit(self, seen: Seen) -> None:
         """FR-4 and FR-5: what no compaction can make smaller."""

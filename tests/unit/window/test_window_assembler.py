@@ -1,10 +1,12 @@
 """The planner: what is sent, what is told about it, and what does not fit."""
 
+import json
 import tracemalloc
 
 import pytest
 
 from agent.errors import MakimonoError
+from agent.llm.spans import Lines, lines
 from agent.tokens import MemoryRatios, count_message
 from agent.values import Usage
 from agent.window import AssemblyOptions, ContextAssembler, ContextConfig, DoesNotFit, Limits, MemoryLayer
@@ -201,10 +203,33 @@ def test_messages_of_a_plan_can_be_indexed_without_a_list_in_memory(new_task):
         messages[8]
 
 
-def test_working_memory_in_reports_can_be_limited(new_task):
+def sent(plan):
+    return [json.loads(line) for line in lines(plan.spans)]
+
+
+def test_working_memory_is_the_newest_messages_in_whole_groups(new_task):
     task = new_task().begin().fill(4)
-    assembler = fresh(task, config=ContextConfig(working_memory_limit=3))
-    assert assembler.plan().metadata["working_memory_count"] == 3
+    everything = sent(fresh(task).plan())
+    for limit, count in ((3, 2), (4, 4), (1, 2), (99, 8)):
+        plan = fresh(task, config=ContextConfig(working_memory_limit=limit)).plan()
+        assert sent(plan) == everything[:2] + everything[len(everything) - count :]
+        assert plan.metadata["working_memory_count"] == count
+        Lines().check(plan.spans)
+    limited = fresh(task).assemble_context("And this.", options=AssemblyOptions(working_memory_limit=1))
+    assert sent(limited.plan)[2:] == [{"role": "user", "content": "And this."}]
+    assert limited.plan.tokens < fresh(task).plan().tokens
+
+
+def test_a_session_summary_can_be_left_out(new_task):
+    task = new_task().begin().fill(6)
+    task.store.compact(strategy="summary", end_seq=task.store.last_seq - 4, summary="What was done.")
+    whole = fresh(task).assemble_context("Go on.")
+    assert any(one["content"] == "What was done." for one in sent(whole.plan))
+    without = fresh(task).assemble_context("Go on.", options=AssemblyOptions(include_session_summary=False))
+    assert not any(one["content"] == "What was done." for one in sent(without.plan))
+    assert not without.metadata.has_session_summary
+    Lines().check(without.plan.spans)
+    assert [one["role"] for one in sent(without.plan)][:2] == ["system", "user"]
 
 
 def test_planning_a_long_conversation_keeps_memory_flat(new_task):
