@@ -132,10 +132,14 @@ class Window:
         self._emit("length_suspected", model=self.client.model, tokens=self.asked, why=str(refused))
         if limit:
             return self.make_room(ContextOverflow(str(refused), limit=limit, requested=requested))
-        try:
+        known = self.assembler.limits
+        self.assembler.limits = self._limits(int(self.asked * BLIND))  # for this compaction: with those that stand,
+        try:  # a request that is well below them has little to lose
             self.compressor.compress(force=True)
         except CompactionStuck:
             return False
+        finally:
+            self.assembler.limits = known
         self._suspected = self.asked
         return self.assembler.estimate() < before
 
@@ -159,14 +163,18 @@ class Window:
             self.learnt = found
             if self.remember is not None:
                 self.remember(self.client.model, found)
-            self.assembler.limits = Limits.from_window(
-                [("learnt from an error", found), *self.limits.sources],
-                max_output_tokens=self.settings.provider().max_output_tokens,
-                threshold=self.settings.context_storage.compression_threshold,
-                share=self.settings.assembler.token_safety_margin,
-                exact=self.assembler.counter.exact,
-            )
+            self.assembler.limits = self._limits(found)
             self._emit("window_learnt", model=self.client.model, window=found, source="an error of the server")
+
+    def _limits(self, found: int) -> Limits:
+        """What follows when the window is no more than `found`."""
+        return Limits.from_window(
+            [("learnt from an error", max(SMALLEST, found)), *self.limits.sources],
+            max_output_tokens=self.settings.provider().max_output_tokens,
+            threshold=self.settings.context_storage.compression_threshold,
+            share=self.settings.assembler.token_safety_margin,
+            exact=self.assembler.counter.exact,
+        )
 
     def _observe(self) -> None:
         """Compare the newest report with what had been estimated for it."""

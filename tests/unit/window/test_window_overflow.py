@@ -198,13 +198,13 @@ class Task:
         self.loop = Loop(context=self.context, model=client, window=self.window, events=self.heard, **parts)
         return self
 
-    def fill(self, groups=16):
+    def fill(self, groups=16, lines=100):
         self.store.add_message("system", "You are careful.")
         self.store.add_message("user", "Fix the bug. RULE: never touch setup.py.")
         for number in range(groups):
             calls = [{"id": f"c{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}]
             self.store.add_message("assistant", f"Step {number}.", tool_calls=calls)
-            self.store.add_message("tool", f"line {number} of the file\n" * 100, tool_call_id=f"c{number}")
+            self.store.add_message("tool", f"line {number} of the file\n" * lines, tool_call_id=f"c{number}")
         return self
 
     def close(self):
@@ -217,8 +217,8 @@ class Task:
 def task_of(tmp_path):
     made = []
 
-    def make(*args):
-        made.append(Task(tmp_path / "contexts", *args).fill())
+    def make(*args, **shape):
+        made.append(Task(tmp_path / "contexts", *args).fill(**shape))
         return made[-1]
 
     yield make
@@ -361,6 +361,21 @@ def test_a_refusal_in_words_that_nobody_knows_makes_room_once_and_teaches_when_t
     task.store.add_message("user", "And now?")
     task.loop.ask()
     assert len(task.heard.named("length_suspected")) == 1
+
+
+def test_it_makes_room_also_where_the_configured_window_is_many_times_the_true_one(task_of):
+    """A router that sends on to a smaller model: a few long results are all that there is, and none of them is old."""
+    body = openai("Whoa, that is more than we can chew", None)
+    task = task_of("openai", refusal(400, body), 22_000, groups=3, lines=700)
+    task.loop.model.close()
+    task.context.close()
+    task.config["llm"]["openai"]["context_length"] = 262_144
+    task.config["context_storage"]["strategy"] = "hybrid"
+    task.open()
+    task.window.taken = 5000
+    assert task.loop.ask()[0] == "Done."
+    task.window.past_the_mark()
+    assert task.context.learnt_window("m") == task.window.limits.window < 32_768
 
 
 def test_a_refusal_that_room_does_not_help_is_what_the_person_sees_and_teaches_nothing(task_of):
