@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefused
-from agent.llm.call_formats import whole_calls
+from agent.llm.call_formats import ends_in_calls, whole_calls
 from agent.llm.spans import lines
 from agent.llm.text_mode import HEAD, RECOVERED, TEXT, TextForm, new_id
 from agent.store.text import fit_json
@@ -147,6 +147,8 @@ class Calling:
             answer = replace(answer, text=found.text)
         made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
         if not made:
+            if not self.in_text and ends_in_calls(answer.text, self.names):
+                self.distrust()  # a model that says a word before each call would never have one run
             return answer, ""
         calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)
         form = TEXT if self.in_text else RECOVERED

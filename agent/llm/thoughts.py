@@ -18,6 +18,7 @@ _ALONE = re.compile(
 )
 """The end of reasoning that the chat template has begun: on a line of its own, or before everything."""
 _TOKEN = re.compile(r"<\|(start|end|channel|message|return|call|constrain)\|>")
+_ADDRESS = re.compile(r"\bto=[\w.-]+")
 _FENCE = "```"
 
 
@@ -56,7 +57,8 @@ def _up_to_close(text: str, opened: re.Match[str]) -> tuple[str, str]:
 
 
 def _channels(text: str) -> tuple[str, str]:
-    """OpenAI's harmony format: what is said on `analysis` is reasoning, the rest is the answer."""
+    """OpenAI's harmony format: what is said on `analysis` is reasoning, the rest is the answer.  The header of a call
+    stays, for whoever reads the call (`call_formats.py`)."""
     said: list[str] = []
     thought: list[str] = []
     channel = before = ""
@@ -64,8 +66,11 @@ def _channels(text: str) -> tuple[str, str]:
     for number in range(0, len(pieces), 2):
         piece = pieces[number]
         mark, before = before, pieces[number + 1] if number + 1 < len(pieces) else ""
+        if mark in ("start", "channel") and (to := _ADDRESS.search(piece)):
+            said.append(f"<|channel|>{to[0]}<|message|>")
         if mark == "channel":
             channel, _, piece = piece.strip().partition(" ")
+            channel = "call" if _ADDRESS.search(piece) else channel
         elif mark in ("end", "return", "call"):
             channel = ""
         if mark in ("start", "constrain") or (mark == "channel" and before in ("message", "constrain")):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.llm.call_formats import whole_calls
+from agent.llm.call_formats import ends_in_calls, whole_calls
+from agent.llm.thoughts import split_thoughts
 
 OFFERED = frozenset(("read_file", "edit_file", "finish"))
 CALL = ("read_file", {"path": "a.py"})
@@ -52,14 +53,34 @@ WHOLE = {
     "OpenAI's own message": json.dumps(
         {"tool_calls": [{"id": "1", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}]}
     ),
+    "gpt-oss, the address first": (
+        '<|start|>assistant to=functions.read_file<|channel|>commentary json<|message|>{"path":"a.py"}<|call|>'
+    ),
+    "gpt-oss, with reasoning": (
+        "<|channel|>analysis<|message|>Look first.<|end|><|start|>assistant<|channel|>commentary to=functions.read_file "
+        '<|constrain|>json<|message|>{"path":"a.py"}<|call|>'
+    ),
+    "Gemma": "```tool_code\nprint(default_api.read_file(path='a.py'))\n```",
+    "OLMo": '<function_calls>\nread_file(path="a.py")\n</function_calls>',
+    "ReAct": 'Action: read_file\nAction Input: {"path": "a.py"}',
+    "Command R": 'Action: ```json\n[{"tool_name": "read_file", "parameters": {"path": "a.py"}}]\n```',
+    "Functionary": '>>>read_file\n{"path": "a.py"}',
+    "LangChain's keys": '{"action": "read_file", "action_input": {"path": "a.py"}}',
+    "keys that nobody listed": '{"id": 1, "use": "read_file", "with": {"path": "a.py"}}',
+    "Apertus": '<|tools_prefix|>[{"read_file": {"path": "a.py"}}]<|tools_suffix|>',
+    "Nemotron": f"<TOOLCALL>[{JSON}]</TOOLCALL>",
+    "LongCat": f"<longcat_tool_call>{JSON}</longcat_tool_call>",
+    "an end in the text": f"{JSON}</s>",
+    "written as Python does": "<tool_call>\n{'name': 'read_file', 'arguments': {'path': 'a.py'}}\n</tool_call>",
+    "the tool's name as a tag: Cline": "<read_file>\n<path>a.py</path>\n</read_file>",
     "a form that nobody listed": f"<|begin_action|>{JSON}<|end_action|>",
 }
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_answer_that_is_nothing_but_a_call_is_read(name):
-    assert whole_calls(WHOLE[name], OFFERED) == [CALL]
-    assert whole_calls(f"\n {WHOLE[name]}\n\n", OFFERED) == [CALL]
+    for text in (WHOLE[name], f"\n {WHOLE[name]}\n\n"):
+        assert whole_calls(split_thoughts(text)[0], OFFERED) == [CALL]  # as a client does
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -69,6 +90,15 @@ def test_prose_around_it_or_a_tool_that_is_not_offered_makes_it_text(name):
     assert whole_calls(f"{text}\nDone with that.", OFFERED) is None
     assert whole_calls(text, {"edit_file"}) is None
     assert whole_calls(text[: len(text) // 2], OFFERED) is None
+
+
+def test_calls_behind_words_are_seen_and_not_run():
+    block = f"<tool_call>\n{JSON}\n</tool_call>"
+    assert ends_in_calls(f"I look at it first.\n\n{block}", OFFERED)
+    assert ends_in_calls("I look.\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</function>", OFFERED)
+    assert not ends_in_calls(f"A model writes {block} for that.", OFFERED)
+    assert not ends_in_calls(f"For example:\n```json\n{JSON}\n```", OFFERED)
+    assert not ends_in_calls(f"I look.\n{block}", {"edit_file"})
 
 
 def test_several_calls_keep_their_order():

@@ -195,3 +195,27 @@ def test_calls_that_a_server_cannot_read_again_and_again_are_asked_for_in_text(t
     assert ["tools" in request.json for request in server.asked] == [True, True, True, False]
     assert heard.named("text_mode")[0]["why"] == "the server could not read the calls of its model"
     assert not client.no_tools
+
+
+def test_a_call_that_a_server_leaves_behind_words_is_not_run_and_the_next_is_asked_for_in_the_text(talk):
+    """A parser that does not fit the model, and a model that says a word before each call: no call would ever come."""
+    left = f"I look at it.\n\n<tool_call>\n{JSON}\n</tool_call>"
+    client, store, server, heard = talk("openai", says("openai", left))
+    assert client.get_response() == (left, [])
+    store.add_message("user", "Call a tool.")
+    server.replies = [lambda _: says("openai", f"I look.\n\n{block(client, path='a.py')}")]
+    text, calls = client.get_response()
+    assert (text, [one["name"] for one in calls]) == ("I look.", ["read_file"])
+    assert "tools" not in server.asked[-1].json
+    assert [one["why"] for one in heard.named("text_mode")] == ["the server could not read the calls of its model"]
+
+
+def test_such_a_call_changes_nothing_where_calls_are_to_be_native(talk):
+    client, store, server, heard = talk(
+        "openai", says("openai", f"Hm.\n<tool_call>{JSON}</tool_call>"), tool_calls="native"
+    )
+    client.get_response()
+    store.add_message("user", "Call a tool.")
+    client.get_response()
+    assert all("tools" in one.json for one in server.asked)
+    assert heard.named("text_mode") == []
