@@ -30,7 +30,7 @@ def calls(name, **arguments):
 FIXTURES = [
     *part("Totals are off", calls("read_file", path="calc.py"), calls("edit_file", path="calc.py", old_text="sum(round(p) for p in prices)", new_text="round(sum(prices))"), calls("run_command", command="python3 -c 'import calc; print(calc.total([1.4, 1.4]))'; sleep 1"), calls("finish", title="Round once", summary="Rounds the sum.")),
     *part("Greet in Japanese", calls("write_file", path="hello.py", content="print('こんにちは')\n"), calls("run_command", command="sleep 1; ls"), calls("finish", title="挨拶", summary="日本語で挨拶します。")),
-    *part("Say who wrote it", calls("write_file", path="AUTHORS", content="Alice\n"), calls("run_command", command="sleep 1; cat AUTHORS"), {"content": "The file AUTHORS names her."}),
+    *part("Say who wrote it", calls("write_file", path="AUTHORS", content="Alice\n"), calls("run_command", command="sleep 1; cat AUTHORS"), calls("finish", title="Name the author", summary="The file AUTHORS names her.")),
 ]  # fmt: skip
 
 

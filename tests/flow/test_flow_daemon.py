@@ -427,8 +427,9 @@ def test_a_red_check_leaves_a_draft_and_a_failed_label(home):
     assert "On the base commit, without your change, it passes." in told["content"]
 
 
-def test_a_drain_during_the_check_is_no_failure(home):
-    flag = "while [ ! -e ../go ]; do sleep 0.1; done"
+def test_a_drain_during_the_check_is_no_failure(home, tmp_path):
+    go = tmp_path / "go"
+    flag = f"while [ ! -e {go} ]; do sleep 0.1; done"
     here = home({"Check long": [write("a.txt"), finish()]}, config=f"verify: {{command: '{flag}'}}\n")
     here.issue(1, "Check long")
     daemon = here.start("run")
@@ -438,7 +439,7 @@ def test_a_drain_during_the_check_is_no_failure(home):
     assert daemon.returncode == 0, text
     assert here.row(1)["status"] == "queued"
     assert here.said(1) == []
-    (here.kept(1) / "go").write_text("")
+    go.write_text("")
     here.once(code=0)
     assert here.row(1)["status"] == "completed"
     assert len(here.said(1)) == len(here.pulls()) == 1

@@ -40,7 +40,7 @@ def is_over(one, asked, said="alice wrote /stop."):
     (final,) = home.own(one.key, "final")
     assert said in final
     assert said in home.own(one.key, "progress")[0]
-    assert f"What was committed is kept: branch makimono/1-{home.flow.row(1)['uuid'][:8]} in " in final
+    assert f"What was done is kept: branch makimono/1-{home.flow.row(1)['uuid'][:8]} in " in final
     assert home.pulls() == []
     assert home.flow.branches(home.project) == ["main"]
     assert len(home.flow.server.journal) == asked, "the model is not asked again"

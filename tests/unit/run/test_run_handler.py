@@ -29,6 +29,7 @@ from agent.run.closing import move_leftovers, tell_untold
 from agent.run.dispose import ATTEMPTS
 from agent.run.handler import TaskHandler
 from agent.run.later import lies_elsewhere, try_now
+from agent.run.pictures import Pictures
 from agent.run.task_run import TaskRun
 from agent.run.worker import give_up
 from agent.taskqueue import Claim
@@ -369,6 +370,7 @@ def listening(here):
     context = TaskContextManager(key, claim.uuid, here.settings, attempt=claim.attempt, database=here.wiring.db)
     run = TaskRun(here.wiring, context)
     run.hearing.begin(None)
+    run.pictures = Pictures(run.forge, key, context.context_dir, 32_000, takes_any=False)
     return run
 
 
@@ -380,8 +382,8 @@ def test_the_cursor_of_comments_moves_only_after_the_loop_has_appended_them(plac
     here.comment(1, "The first one.", ident=7)
     here.comment(1, "Not the second.", ident=8)
     news = run.news()
-    assert "The first one." in next(news)
-    assert "Not the second." in next(news)
+    assert "The first one." in next(news).text
+    assert "Not the second." in next(news).text
     assert run.context.column("comment_cursor") is None
     assert list(news) == []
     assert run.context.column("comment_cursor") is not None
