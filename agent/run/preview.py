@@ -18,6 +18,7 @@ from agent.context import MessageStore, SummaryStore
 from agent.errors import HistoryRefused
 from agent.llm import make_client
 from agent.llm.client import ChatClient
+from agent.llm.images import NAME as PICTURES
 from agent.run.folders import folder_of
 from agent.run.timeline import is_held
 from agent.security.redact import Redactor
@@ -125,6 +126,8 @@ def preview(wiring: Wiring, prefix: str, place: Path) -> Preview:
     copy_facts(folder, place)
     if folder_of(settings, uuid) != folder and (moved := folder_of(settings, uuid)) is not None:
         copy_facts(moved, place)  # it ended just now
+        folder = moved
+    (place / PICTURES).symlink_to((folder / PICTURES).absolute())
     store = MessageStore(place, settings, ratios=wiring.ratios, summaries=SummaryStore(place))
     try:
         return _of(settings, wiring, row, store, place, is_live=is_live)

@@ -104,6 +104,19 @@ def test_the_window_that_the_server_has_loaded_is_named_first(home, place):
     assert not server.asked, "nothing is sent to the model"
 
 
+def test_pictures_of_the_conversation_are_in_it(home, place):
+    uuid = "0d000000-0000-4000-8000-000000000007"
+    context = home.task(uuid, 7)
+    (context.context_dir / "images").mkdir()
+    (context.context_dir / "images" / "0001.png").write_bytes(b"a picture")
+    named = {"file": "images/0001.png", "media_type": "image/png", "width": 4, "height": 3, "tokens": 85}
+    context.get_message_store().add_message("user", "And this?", kind="comment", images=[named])
+    context.close()
+    found = look(home, place, f"{{provider: openai, openai: {{base_url: '{nowhere()}', model: m}}}}", uuid)
+    *_, last = request_of(found.path)["messages"]
+    assert last["content"][1]["image_url"]["url"] == "data:image/png;base64,YSBwaWN0dXJl"
+
+
 def test_a_model_that_was_changed_since_is_said(home, place):
     found = look(home, place, f"{{provider: openai, openai: {{base_url: '{nowhere()}', model: other}}}}")
     assert any("ran with replay" in note and "other" in note for note in found.notes)
