@@ -54,7 +54,7 @@ class AnthropicClient(ChatClient):
             form = self.calling.form
             system = f"{system}\n\n{form.prompt}".strip()
             out.write(wire_anthropic.header(self.parameters(output), system, (), marked=marked))
-            wire_anthropic.write_messages(out, spans, form.messages, marked=marked)
+            wire_anthropic.write_messages(out, spans, self.as_text, marked=marked)
             out.write(b"]}")
             return
         if aside is None:

@@ -400,7 +400,11 @@ class ChatClient(ABC):
 
     def in_text(self, spans: Sequence[Span]) -> Iterator[Json] | None:
         """The messages of a request for a model without tool calls, None where the server's tool calls are used."""
-        return self.calling.form.messages(parsed(spans)) if self.calling.in_text else None
+        return self.as_text(parsed(spans)) if self.calling.in_text else None
+
+    def as_text(self, messages: Iterable[Json]) -> Iterator[Json]:
+        """Messages for a model without tool calls, with their pictures as this server takes them."""
+        return images.expanded(self.calling.form.messages(messages), self.context_dir, self.picture_form)
 
     def outgoing(self, shape: Shape) -> Change | None:
         """What is done to each message on its way out for this server; None when lines can be sent as they stand."""
@@ -535,8 +539,7 @@ class ChatClient(ABC):
                 return answer, entry.bill
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 before = self.facts()
-                learnt = self.amend(error) or (not summary and self.calling.try_text(error))
-                if not (learnt or self._give_up_pictures(error) or self.doubt()):
+                if not self._another_way(error, summary=summary):
                     first = self.calling.give_up(error)
                     self._failed(first)
                     raise first from (None if first is error else error)
@@ -553,9 +556,23 @@ class ChatClient(ABC):
                     self._failed(error)
                     raise
 
-    def _failed(self, error: ModelError) -> None:
+    def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
+        """Whether a refused request is to be sent in another way.  Where nothing explains the refusal it goes without
+        its pictures first, then with its tools in the text, and there with the pictures again: they were not why."""
+        explained = self.amend(error)
+        if not explained and self._give_up_pictures(error):
+            return True
+        if explained or (not summary and self.calling.try_text(error)):
+            self._keep_pictures()
+            return True
+        return self.doubt()
+
+    def _keep_pictures(self) -> None:
         if not self.takes_no_pictures:
-            self.pictures_refused = ""  # it was not about them
+            self.pictures_refused = ""
+
+    def _failed(self, error: ModelError) -> None:
+        self._keep_pictures()  # it was not about them
         self.emit("model_failed", code=error.code, error=str(error))
 
     def _who_answered(self, name: str) -> None:

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import orjson
 
+from agent.llm.images import NAME as PICTURES
 from agent.llm.tidy import GO_ON
 from agent.prompts import render
 from agent.store.text import fit, fit_json
@@ -76,39 +77,43 @@ class TextForm:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def messages(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """The messages of a request: one system message, then user and assistant in turn, a user's first."""
+        """The messages of a request: one system message, then user and assistant in turn, a user's first.
+
+        Pictures stay named beside the text that they belong to."""
         systems: list[str] = []
         held: Json | None = None  # the last message, until it is known that the next one is of another side
-        for role, text in self._parts(messages, systems):
+        for role, text, pictures in self._parts(messages, systems):
             if held is None:
                 yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}
                 held = {"role": "user", "content": GO_ON} if role == "assistant" else None
             if held is not None and held["role"] == role:
                 held["content"] += f"\n\n{text}"
-                continue
-            if held is not None:
-                yield held
-            held = {"role": role, "content": text}
+            else:
+                if held is not None:
+                    yield held
+                held = {"role": role, "content": text}
+            if pictures:
+                held[PICTURES] = [*held.get(PICTURES, ()), *pictures]
         if held is not None:
             yield held
 
-    def _parts(self, messages: Iterable[Json], systems: list[str]) -> Iterator[tuple[str, str]]:
-        """(side, text) of each message that is not the system's; those go to `systems`."""
+    def _parts(self, messages: Iterable[Json], systems: list[str]) -> Iterator[tuple[str, str, Sequence[Json]]]:
+        """(side, text, pictures) of each message that is not the system's; those go to `systems`."""
         names: dict[str, str] = {}
         for message in messages:
             role, content = message["role"], message.get("content") or ""
             if role == "system":
                 systems.append(content)
             elif role == "tool":
-                yield "user", self.result(names.get(message["tool_call_id"], "tool"), content)
+                yield "user", self.result(names.get(message["tool_call_id"], "tool"), content), ()
             elif role == "assistant":
                 calls = message.get("tool_calls") or ()
                 names = {call["id"]: call["function"]["name"] for call in calls}
                 blocks = [self.call(call["function"]) for call in calls if call["function"]["name"] != MALFORMED]
                 if text := "\n\n".join(part for part in (content, *blocks) if part.strip()):
-                    yield role, text
+                    yield role, text, ()
             elif content:
-                yield role, content
+                yield role, content, message.get(PICTURES) or ()
 
     def call(self, function: Json) -> str:
         """A call that was made, as the model should have written it."""

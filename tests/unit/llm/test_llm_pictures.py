@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from llm_servers import Heard, Reply, Script, client_for, says, store_for
+from llm_servers import TOOL, Heard, Reply, Script, client_for, says, store_for
 from PIL import Image
 
 from agent import clock
@@ -66,9 +66,9 @@ def begun(tmp_path):
     (tmp_path / "images" / "0002.png").write_bytes(BLUE)
     ended = []
 
-    def start(wire, *replies, events=None, images=IMAGES, **keys):
+    def start(wire, *replies, events=None, images=IMAGES, tools=(), **keys):
         server = Script(*replies)
-        client, store = client_for(wire, server.url, tmp_path, events=events, **keys)
+        client, store = client_for(wire, server.url, tmp_path, events=events, tools=tools, **keys)
         ended.extend((client.close, store.close, server.close))
         store.add_message("system", "You are an agent.")
         store.add_message("user", TEXT, images=images)
@@ -122,7 +122,7 @@ def test_a_server_that_takes_none_is_asked_without_them_and_it_is_remembered(
 
     server = Strict(refused)
     heard = Heard()
-    client, store = client_for(wire, server.url, tmp_path, events=heard)
+    client, store = client_for(wire, server.url, tmp_path, events=heard, tools=[TOOL])
     database = open_tasks(tmp_path)
     try:
         client.recall(LearntModels(database))
@@ -131,6 +131,7 @@ def test_a_server_that_takes_none_is_asked_without_them_and_it_is_remembered(
         with clock.use(clock.FakeClock(clock.now())):  # a 500 is tried again first
             assert client.get_response()[0] == "I cannot see it."
         assert client.takes_no_pictures
+        assert not client.calling.in_text  # the tools were not the reason
         assert len(heard.named("pictures_refused")) == 1
         assert "2 pictures belong to this message. You cannot see them" in json.dumps(asked(server)[-1])
         again, _ = client_for(wire, server.url, tmp_path, store)
@@ -152,6 +153,25 @@ def test_a_refusal_that_is_about_something_else_stays_what_it_is(begun):
     assert not client.takes_no_pictures
     assert client.picture_form == "image_url"
     assert len(asked(server)) == 2
+
+
+@pytest.mark.parametrize("wire", FORMS)
+def test_a_model_without_tool_calls_sees_them_too(begun, wire):
+    client, _, server = begun(wire, says(wire, "Red."), tools=[TOOL], tool_calls="text")
+    client.get_response()
+    assert [base64.b64decode(one) for one in FORMS[wire](asked(server)[-1])] == [RED, BLUE]
+
+
+@pytest.mark.parametrize("wire", FORMS)
+def test_a_refusal_of_tools_without_a_reason_does_not_cost_the_pictures(begun, wire):
+    vague = Reply({"error": {"message": "bad request", "type": "invalid_request_error"}}, 400)
+    client, _, server = begun(wire, vague, vague, says(wire, "Red."), tools=[TOOL])
+    assert client.get_response()[0] == "Red."
+    assert client.calling.in_text
+    assert not client.takes_no_pictures
+    first, second, third = asked(server)
+    assert FORMS[wire](first) == FORMS[wire](third)
+    assert "You cannot see them" in json.dumps(second)
 
 
 def test_never_is_never(begun):
