@@ -144,7 +144,7 @@ WHERE task_source = :source AND instance = :instance AND (
 ORDER BY created_at DESC, uuid;
 
 -- name: ledger_follow
--- What is known at :old is known at :new from now on; not where that place has an open task of the same key already.
+-- What is known at :old is known at :new from now on, but not where that place has an open task of the same key already.
 UPDATE tasks SET instance = :new
 WHERE task_source = :source AND instance = :old AND NOT EXISTS (
     SELECT 1 FROM tasks AS other
