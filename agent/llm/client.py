@@ -1,7 +1,7 @@
 """What every client does the same way: append, check, write request.json, send, read, append the answer, clean up.
 
 A provider's class says only where to send, with which header, in which form, and how its answers read.  The contract
-is in `base.py`.
+is in `base.py`; what is known of the server is in `server.py`, what refusals teach in `learning.py`.
 """
 
 from __future__ import annotations
@@ -22,34 +22,31 @@ import orjson
 
 from agent import clock, disk
 from agent.config import settings_of
-from agent.config.base import PROVIDERS
-from agent.config.window import assumed_window, configured_window
 from agent.errors import (
     AnswerUnreadable,
     CallUnreadable,
     ContextError,
     ContextOverflow,
     HistoryRefused,
-    MakimonoError,
     ModelError,
     ModelNotFound,
     ModelStalled,
     RequestRefused,
 )
-from agent.llm import images, parameters, urls, wording
+from agent.llm import images, urls
 from agent.llm.account import Account
-from agent.llm.base import TURN, Aside, Check, Interrupted
+from agent.llm.base import TURN, Aside, Interrupted
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
 from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
-from agent.llm.ids import SHORT, form_of, with_ids
+from agent.llm.ids import with_ids
+from agent.llm.learning import Learner
 from agent.llm.retry import insist
 from agent.llm.send_back import SendBack
 from agent.llm.spans import Lines
 from agent.llm.text_mode import PER_CALL
 from agent.llm.tidy import parsed
-from agent.llm.transport import Transport
 from agent.store.text import dumps, fit, line
 from agent.tokens import counter_for
 from agent.values import Span
@@ -63,35 +60,14 @@ if TYPE_CHECKING:
     from agent.llm.draft import Draft
     from agent.llm.spans import Shape
     from agent.llm.tidy import Change
-    from agent.llm.transport import Stream
+    from agent.llm.transport import Stream, Transport
     from agent.values import Answer, Control, Json, Messages, Outcome, Plan
 
-MOST_OUTPUT = re.compile(
-    r"at most (?P<openai>\d+) ?(?:completion |output )?tokens"
-    r"|max_tokens.{0,80}<= ?(?P<vllm>\d+)"
-    r"|max_tokens: \d+ > (?P<anthropic>\d+)"
-    r"|range of max_tokens is \[\d+, ?(?P<deepseek>\d+)\]"
-    r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
-)
-"""How servers say, in lower case, what a model writes at most."""
-LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
-SHORTEST = 16  # tokens; a number below is no limit of an answer
-MOST = 8_192
-"""Tokens of an answer where neither the configuration nor a plan says."""
-ALTERNATE = re.compile(
-    r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
-)
-"""Refusals of a user's message behind a tool's."""
 READ = 1 << 16
 KEPT = "kept.json"
-NO_SUCH_PATH = (404, 405)
-AMBIGUOUS = frozenset({"not_found_error"})  # of a missing model and of a missing path
-NOT_ABOUT_PICTURES = frozenset((401, 402, 403, 407, 408, 429, 502, 503, 504, 529))
-"""Statuses that say something of the account or the load, whatever was asked."""
-PROBE = 10.0  # seconds for a question about the server
 
 
-class ChatClient(ABC):
+class ChatClient(Learner, ABC):
     """The shared half of a client.  `config` is the seeds' mapping or the validated settings."""
 
     name: ClassVar[str]
@@ -108,6 +84,7 @@ class ChatClient(ABC):
         "said",
     )
     key_header: ClassVar[str] = "Authorization"
+    wire_headers: ClassVar[Mapping[str, str]] = {}  # those that every request of the wire has
     own_dialect: ClassVar[Dialect] = COMPATIBLE  # where neither configuration nor address names another
 
     def __init__(
@@ -166,22 +143,6 @@ class ChatClient(ABC):
 
     # --- what a provider says ---------------------------------------------------------------------------------
 
-    @property
-    def url(self) -> str:
-        """Where chat requests go."""
-        return self.at(self.call)
-
-    def headers(self) -> Mapping[str, str]:
-        """Authentication and what is configured; of two that are the same the configured one counts."""
-        named = self.keys.api_key_header or self.dialect.key_header or self.key_header
-        value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
-        found = {**self.wire_headers, **({named: value} if self.api_key else {})}
-        configured = {name: secret.get_secret_value() for name, secret in self.keys.headers.items()}
-        own = {name.lower() for name in configured}
-        return {name: value for name, value in found.items() if name.lower() not in own} | configured
-
-    wire_headers: ClassVar[Mapping[str, str]] = {}  # those that every request of the wire has
-
     @abstractmethod
     def encode(
         self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
@@ -193,7 +154,7 @@ class ChatClient(ABC):
     def read(self, stream: Stream) -> Draft:
         """The whole answer."""
 
-    def ready(self) -> None:  # noqa: B027 - most servers need nothing
+    def ready(self) -> None:
         """Called before the first request is written: what must be known of the server."""
 
     def request_headers(self, *, summary: bool) -> Mapping[str, str]:
@@ -201,145 +162,8 @@ class ChatClient(ABC):
         del summary
         return {}
 
-    def _is_about_the_model(self, error: ModelError) -> bool:
-        """Whether a 404 says that the model is missing, and not the path."""
-        words = error.quote.lower()
-        if wording.MODEL_CODES.intersection(error.codes) - AMBIGUOUS:
-            return True
-        return self.model.lower() in re.split(r"[\s`'\":,]+", words) or bool(wording.NO_MODEL.search(words))
-
-    def recognise(self, dialect: Dialect | None) -> None:
-        """Take what the server says of itself: a dialect that neither the configuration nor the address has named."""
-        if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
-            self.dialect = dialect
-            self.recognised = "by what it says of itself"
-
-    @property
-    def no_tools(self) -> bool:
-        """Learnt: the server refuses tools for this model."""
-        return self.calling.refused
-
-    @no_tools.setter
-    def no_tools(self, value: bool) -> None:
-        self.calling.refused = value
-
-    # --- what is learnt ---------------------------------------------------------------------------------------
-
-    def facts(self) -> Json:
-        """What refusals have taught, as JSON; only what differs from the beginning."""
-        found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
-        found |= {"fields": fields} if (fields := self.back.facts()) else {}
-        return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
-
-    def take_facts(self, facts: Mapping[str, Any]) -> None:
-        """Begin with these and nothing else; what is of another type than it should be is passed over."""
-        for name in self.learns:
-            known, value = getattr(self, name), facts.get(name)
-            if isinstance(known, set):
-                setattr(self, name, {str(one) for one in value} if isinstance(value, list) else set())
-            else:
-                setattr(self, name, value if type(value) is type(known) else type(known)())
-        self.back.take_facts(facts.get("fields"))
-
-    def recall(self, kept: Kept) -> None:
-        """Begin with what earlier processes have learnt about this model on this server."""
-        self.kept = kept
-        self._known = dict(kept.get(self.address, self.model))
-        self._fresh = self.facts() if self._known else None
-        self.take_facts(self._known)
-
-    def remember(self) -> None:
-        """Keep what is learnt, where it is not what is kept; an answer is not lost for it."""
-        facts = self.facts()
-        if self.kept is not None and facts != self._known:
-            with suppress(MakimonoError):
-                self.kept.put(self.address, self.model, facts)
-            self._known = facts
-
-    def doubt(self) -> bool:
-        """Begin anew without what earlier processes have learnt, once: the server may have been updated."""
-        fresh, self._fresh = self._fresh, None
-        if fresh is None or fresh == {name: value for name, value in self.facts().items() if name != "said"}:
-            return False
-        self.take_facts({**fresh, "said": sorted(self.said)})
-        return True
-
-    def first_time(self, word: str) -> bool:
-        """Whether this was not said yet, by any process that shares tasks.db."""
-        if word in self.said:
-            return False
-        self.said.add(word)
-        self.remember()
-        return True
-
-    def optional(self) -> Collection[str]:
-        """The parameters of this wire that can be left out."""
-        return ("stream", "tool_choice")
-
-    def drop(self, name: str) -> None:
-        """Leave a parameter, or a keyword of the schemas, out from now on."""
-        self.dropped.add(name)
-
-    def offers(self, tools: Sequence[Json] | None = None) -> list[Json]:
-        """The tools (of the conversation, if no others), without what this server refuses in their schemas."""
-        return parameters.without(self.tools if tools is None else tools, self.dropped)
-
-    def chosen(self, fields: Json) -> Json:
-        """A choice of tools, unless this server refuses one."""
-        return {name: value for name, value in fields.items() if name not in self.dropped}
-
-    def amend(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
-        """Learn from a refusal; True when the next request will be different.  Each thing is learnt once."""
-        words = str(error).lower()
-        if self.calling.learn(error):
-            return True
-        if error.status in NO_SUCH_PATH:
-            return not self._is_about_the_model(error) and self.next_base()
-        if isinstance(error, RequestRefused) and self._amend_parameters(error):
-            return True
-        if error.status is not None and not self.alternate and ALTERNATE.search(words):
-            self.alternate = True
-            return True
-        form = form_of(str(error))
-        if form and self.id_form != SHORT:
-            self.id_form = form if form != self.id_form else SHORT
-            return True
-        named = " ".join([words, *(param.lower() for param in error.params)])
-        return self.back.learn(named, self.dialect, self.shape) or self.back.give_up(self.dialect, self.shape)
-
-    def _amend_parameters(self, error: RequestRefused) -> bool:
-        """Lower the limit of the answer, or leave out what the refusal names."""
-        if not parameters.NOT_TAKEN.search(error.quote) and self._lower_output(error):
-            return True
-        left = [name for name in self.optional() if name not in self.dropped]
-        if name := parameters.refused(error, left, parameters.keywords_of(self.offers())):
-            self.drop(name)
-            return True
-        return self._lower_output(error)
-
-    def _lower_output(self, error: RequestRefused) -> bool:
-        """Learn from a refusal how long an answer may be: by known words, else by the largest number in it that is less
-        than what was asked for."""
-        words = str(error).lower()
-        if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):
-            return False
-        known = MOST_OUTPUT.search(words)
-        named = [int(known[str(known.lastgroup)])] if known else [int(one) for one in re.findall(r"\d+", error.quote)]
-        less = [one for one in named if SHORTEST <= one < self._asked_output]
-        if not less:
-            return False
-        self.most_output = max(less)
-        return True
-
-    def judge(self, answer: Answer, plan: Plan | None) -> None:  # noqa: B027 - most servers tell themselves
+    def judge(self, answer: Answer, plan: Plan | None) -> None:
         """Raise when an answer that looks whole must not be used; without a plan it is that to a summary request."""
-
-    def loaded_window(self) -> int | None:
-        return None
-
-    @abstractmethod
-    def models(self) -> list[str]:
-        """Names of the models that the server has."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -419,27 +243,6 @@ class ChatClient(ABC):
                 yield with_ids(message, form) if ids else message
 
         return change
-
-    @property
-    def picture_form(self) -> str:
-        """How pictures are sent, "" for not at all: as the configuration, the dialect or a refusal says."""
-        none = self.keys.images == "never" or self.takes_no_pictures or self.pictures_refused
-        return "" if none or self.abilities.get("images") is False else self.dialect.images
-
-    def _give_up_pictures(self, error: ModelError) -> bool:
-        """Whether the request is to be sent again without its pictures: a server that takes none has many words for it
-        (400, or 500 at llama.cpp, ggml-org/llama.cpp#15377), so any refusal of a request that has some may be one."""
-        has_some = self.shape is not None and self.shape.images and self.picture_form
-        if not has_some or error.status is None or error.status in NOT_ABOUT_PICTURES:
-            return False
-        self.pictures_refused = str(error)
-        return True
-
-    def _went_without_pictures(self) -> None:
-        """A request was answered that had been refused with its pictures: they were the reason."""
-        if self.pictures_refused and not self.takes_no_pictures:
-            self.takes_no_pictures = True
-            self.emit("pictures_refused", error=self.pictures_refused)
 
     def get_summary(self, path: Path) -> str:
         self.summary = answer = self.ask_aside([{"role": "user", "content": Path(path)}], purpose="summary")
@@ -575,17 +378,6 @@ class ChatClient(ABC):
         self._keep_pictures()  # it was not about them
         self.emit("model_failed", code=error.code, error=str(error))
 
-    def _who_answered(self, name: str) -> None:
-        """Say it once when it was another model: a server with a single one loaded passes over the name it is given."""
-        if name and name not in self._heard_of and not answers_as(self.model, name):
-            self.emit("model_differs", answered=name)
-        self._heard_of.add(name)
-
-    def emit(self, name: str, **fields: Any) -> None:
-        """Announce."""
-        if self.events is not None:
-            self.events.emit(name, provider=self.provider, model=self.model, **fields)
-
     @contextmanager
     def request(self, write: Callable[[BinaryIO], None], *, keep: bool, own: Path | None = None) -> Iterator[Path]:
         """The file of a request while the block runs: `own`, else request.json.  With `keep` it lies aside as
@@ -654,165 +446,7 @@ class ChatClient(ABC):
         requests = getattr(self.message_store, "requests", None)
         return Account(requests, self.provider, self.model, counter, self.keys.price)
 
-    @contextmanager
-    def connection(self) -> Iterator[Transport]:
-        """A transport that nobody else uses meanwhile: the first one, another when that is taken."""
-        with self._taking:
-            taken = self._taken
-            self._taken = True
-            mine = self.transport if not taken else self._idle.pop() if self._idle else self._connect()
-        try:
-            yield mine
-        finally:
-            with self._taking:
-                if taken:
-                    self._idle.append(mine)
-                else:
-                    self._taken = False
-
-    @property
-    def transport(self) -> Transport:
-        """Connections, opened when first used (after a fork)."""
-        if self._transport is None:
-            self._transport = self._connect()
-        return self._transport
-
-    def _connect(self) -> Transport:
-        keys = self.keys
-        return Transport(self.who, self.headers(), idle=keys.idle_timeout, whole=keys.timeout, control=self.control)
-
     # --- what is known of the server --------------------------------------------------------------------------
-
-    @property
-    def base_url(self) -> str:
-        """The configured address, or the provider's own."""
-        return self.keys.base_url or self.default_url
-
-    @property
-    def bases(self) -> tuple[str, ...]:
-        """The addresses below which the calls may be, the likeliest first."""
-        return urls.bases(self.base_url, self.call, self.dialect.base_path)
-
-    def at(self, path: str) -> str:
-        """The address of one call, with the query of the configured one."""
-        return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
-
-    def next_base(self) -> bool:
-        """Take the next form of the address, after a 404; False when there is none."""
-        if self.base + 1 >= len(self.bases):
-            return False
-        self.base += 1
-        return True
-
-    @property
-    def api_key(self) -> str:
-        """The key, "" when none is configured."""
-        return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
-
-    @property
-    def address(self) -> str:
-        """The address under which what is learnt is kept: no password and no query in it."""
-        return urls.shown(urls.clean(self.base_url))
-
-    @property
-    def who(self) -> str:
-        """The server in a message."""
-        return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
-
-    def output(self, wanted: int) -> int:
-        """The most tokens of an answer: the less of what the plan reserves and what is configured.  Without a plan's
-        word (summaries) what is configured may be more than has room beside a prompt."""
-        most = self.keys.max_output_tokens or 0
-        if wanted <= 0:
-            wanted = min(most or MOST, self.quarter)
-        self._asked_output = min(wanted, most or wanted, self.most_output or wanted)
-        return self._asked_output
-
-    @cached_property
-    def configured(self) -> int:
-        """The window of this model as configured."""
-        return configured_window(self.settings, self.provider, self.model)[0]
-
-    @cached_property
-    def assumed(self) -> bool:
-        """Whether `configured` is only assumed: what the server tells is the window then, whatever it is."""
-        return assumed_window(self.settings, self.provider, self.model)
-
-    @property
-    def quarter(self) -> int:
-        """A quarter of the window, as far as it is known without asking: what `window/limits.py` keeps for an answer at
-        most.  A third of what the input may be is less than that."""
-        configured = 0 if self.assumed and self._window else self.configured
-        known = [size // 4 for size in (configured, self._window or 0) if size]
-        return max(1, min([*known, self._input_limit // 3] if self._input_limit else known))
-
-    def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
-        """One question about the server: its JSON, None when the answer is not JSON.  Raises ModelError."""
-        with self.connection() as transport:
-            body = transport.fetch(method, url, json=json, seconds=seconds)
-        try:
-            return orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return None
-
-    def ask_below(self, path: str, more: str = "") -> Any:
-        """One question below the base of the address; a 404 takes the next form of it.  Raises ModelError."""
-        tried = self.base
-        while True:
-            url = self.at(path)
-            try:
-                return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
-            except ModelNotFound:
-                if not urls.path(self.base_url) or not self.next_base():
-                    self.base = tried  # nowhere: a server without this call says nothing about the address
-                    raise
-
-    def describe(self) -> str:
-        return f"{self.model} ({self.who})"
-
-    def check(self) -> Check:
-        try:
-            models = self.models()
-        except ModelNotFound as error:
-            if not self.is_there():
-                return Check(False, str(error))
-            models = self._models_or_none()
-        except ModelError as error:
-            return Check(False, str(error))
-        if not models:
-            return Check(True, f"{self.who} answers; it lists no models, so {self.model!r} could not be looked for")
-        if not any(same_model(self.model, known) for known in models):
-            shown = ", ".join(sorted(models)[:12])
-            key = f"llm.{self.provider if self.provider in PROVIDERS else 'plugin'}.model"
-            found = f"{self.who} answers, but has no model {self.model!r}; it has {shown}"
-            return Check(False, f"{found}. Set {key} to one of them, or get it")
-        window = self.loaded_window()
-        text = f"{self.describe()} answers{f', window {window} tokens' if window else ''}"
-        if self.abilities.get("tools") is False and self.keys.tool_calls != "text":
-            ways = {"auto": "tools are called in its text", "native": "set tool_calls to auto, or take another model"}
-            text += f"; it has no tool calls: {ways[self.keys.tool_calls]}"
-        return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
-
-    def _models_or_none(self) -> list[str]:
-        """The list, now that the right form of the address is known."""
-        try:
-            return self.models()
-        except ModelError:
-            return []
-
-    def is_there(self) -> bool:
-        """Whether the call for chats is there, on a server that has no list of models: a request without messages is
-        refused by every server, and with 404 where there is no such path."""
-        while True:
-            try:
-                self.fetch("POST", self.url, json={"model": self.model, "messages": []})
-            except ModelNotFound:
-                if not self.next_base():
-                    return False
-            except ModelError as error:
-                return error.status is not None
-            else:
-                return True
 
     def close(self) -> None:
         with suppress(OSError):
@@ -830,18 +464,6 @@ def at_the_limit(answer: Answer, output: int) -> Answer:
     if not output or answer.usage is None or answer.usage.completion != output:
         return answer
     return replace(answer, finish_reason="length")
-
-
-def same_model(wanted: str, known: str) -> bool:
-    """Whether two names mean one model; a missing tag is `latest`."""
-    return known in (wanted, f"{wanted}:latest") or wanted == f"{known}:latest"
-
-
-def answers_as(wanted: str, answered: str) -> bool:
-    """Whether a model of this name may have answered for the wanted one: with a date or a tag behind it, with or
-    without the name of who made it before it."""
-    one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
-    return one.startswith(other) or other.startswith(one)
 
 
 def names_of(tools: Iterable[Json]) -> frozenset[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from agent.errors import ModelError
 from agent.llm import urls
-from agent.llm.client import same_model
 from agent.llm.dialects import DIALECTS
 from agent.llm.openai import OpenAIClient
+from agent.llm.server import same_model
 from agent.llm.windows import abilities, entries, whole
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import orjson
 
 from agent.errors import HistoryRefused, ModelError, ModelNotFound, RequestRefused
 from agent.llm import urls, windows, wire_openai
-from agent.llm.client import ChatClient, same_model
+from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS, by_headers, by_owner
+from agent.llm.server import same_model
 from agent.llm.silent import SilentCuts
 from agent.llm.spans import sized
 from agent.llm.tidy import tidied

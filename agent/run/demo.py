@@ -26,7 +26,7 @@ from agent.context import MessageStore
 from agent.errors import ModelError, UsageError
 from agent.gitcmd import Identity, git
 from agent.llm import make_client, urls
-from agent.llm.client import same_model
+from agent.llm.server import same_model
 from agent.run.daemon import Daemon
 from agent.run.folders import folder_of
 from agent.run.wiring import Wiring

@@ -36,7 +36,7 @@ from agent.errors import (
 from agent.forge import Task, TaskFactory
 from agent.forge.local import REPO, LocalForge
 from agent.llm import make_client
-from agent.llm.client import same_model
+from agent.llm.server import same_model
 from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.run import solo
