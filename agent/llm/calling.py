@@ -7,6 +7,7 @@ known reason is tried without tools once; if that is refused as well, the first 
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefuse
 from agent.llm.call_formats import ends_in_calls, whole_calls
 from agent.llm.spans import lines
 from agent.llm.text_mode import HEAD, RECOVERED, TEXT, TextForm, new_id
+from agent.llm.wording import NO_ANSWER_TO_TOOLS
 from agent.store.text import fit_json
 from agent.values import Span
 
@@ -41,6 +43,7 @@ class Calling:
         self.emit = emit
         self.refused = False  # learnt: this model on this server has no tool calls
         self._trying: ModelError | None = None  # a first refusal, while the request is tried without tools
+        self._first: ModelError | None = None  # what a request was refused with before anything was tried
         self._tried = False  # and that was answered: for this task
         self._distrusted = False
         self._answered = False
@@ -79,11 +82,18 @@ class Calling:
     def try_text(self, error: ModelError) -> bool:
         """Try the first request of a task in text, when it is refused and nothing explains why; once."""
         unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
-        first = not self._answered and self._is_new()
-        if not (unexplained and first and self.wanted == "auto" and self.tools) or self.in_text:
+        about_tools = any(re.split(r"\W", param)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
+        if (
+            not ((unexplained or about_tools) and self.is_first and self.wanted == "auto" and self.tools)
+            or self.in_text
+        ):
             return False
-        self._trying = error
+        self._trying = self._first or error
         return True
+
+    def begin_try(self, error: ModelError) -> None:
+        """A first request is sent again in another way; should none be answered, its first refusal stands."""
+        self._first = self._first or error
 
     def distrust(self) -> bool:
         """Go over to the text for this task, since the server could not read the calls of its own model, whatever was
@@ -95,14 +105,14 @@ class Calling:
 
     def give_up(self, error: ModelError) -> ModelError:
         """The error that stands: the one that began a try, where this one ends it."""
-        first, self._trying = self._trying, None
+        first, self._trying, self._first = self._trying or self._first, None, None
         return first or error
 
     def accepted(self, *, summary: bool) -> None:
         """A request was answered."""
         if summary:
             return
-        self._answered = True
+        self._answered, self._first = True, None
         if self._trying is not None:
             self._trying, self._tried = None, True
 
@@ -125,6 +135,11 @@ class Calling:
         if self._distrusted:
             return "the server could not read the calls of its model"
         return "the first request was refused with tools"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the request that is under way is the first of its task."""
+        return not self._answered and self._is_new()
 
     def _is_new(self) -> bool:
         """Whether nothing was answered in this task, or only in text."""

@@ -361,11 +361,12 @@ class ChatClient(Learner, ABC):
 
     def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
         """Whether a refused request is to be sent in another way.  Where nothing explains the refusal it goes without
-        its pictures first, then with its tools in the text, and there with the pictures again: they were not why."""
+        its pictures first, then without what not every server takes, then with its tools in the text, and there with
+        the pictures again: they were not why."""
         explained = self.amend(error)
         if not explained and self._give_up_pictures(error):
             return True
-        if explained or (not summary and self.calling.try_text(error)):
+        if explained or (not summary and (self.try_plainer(error) or self.calling.try_text(error))):
             self._keep_pictures()
             return True
         return self.doubt()

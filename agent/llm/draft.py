@@ -158,6 +158,9 @@ class Draft:
         if place is not None:
             self.places[place] = current
         current.id = current.id or call_id
+        if name and current.name and name != current.name and not call_id and not current.has_arguments():
+            name = current.name + name  # servers that send it piece by piece
+            current.name = ""
         current.name = current.name or name
         if isinstance(arguments, str):
             current.pieces.append(arguments)
@@ -180,6 +183,8 @@ class Draft:
         if not name:
             return False
         if current.name and name != current.name:
+            if current.id and not call_id and not arguments and self.places.get(place) is current:
+                return current.has_arguments()  # else a piece of its name
             other = bool(call_id and current.id and call_id != current.id)
             return other or current.is_whole() or not current.has_arguments()
         if call_id and call_id == current.id and place is not None and self.places.get(place) is current:

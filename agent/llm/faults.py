@@ -144,6 +144,8 @@ def _by_wording(said: Said, heard: str) -> ModelError | None:
         return _access(heard, status)
     if status == 400 and known.REGION.search(text):
         return _region(heard, status)
+    if status == 400 and (moderated := _moderated(said, heard)):
+        return moderated
     if status in (404, 410) or known.NO_MODEL.search(text):
         return _no_model(heard, status)
     return None
@@ -194,7 +196,11 @@ def _no_model(heard: str, status: int | None) -> ModelNotFound:
 
 
 def _resample(said: Said, heard: str) -> CallUnreadable:
-    return CallUnreadable(f"{heard}. The model wrote what its server cannot read", status=said.status)
+    return CallUnreadable(
+        f"{heard}. The model wrote what its server cannot read, or refuses; another model, or "
+        "`tool_calls: text` in the section of this provider, may help",
+        status=said.status,
+    )
 
 
 def _forbidden(said: Said, heard: str) -> ModelError:
@@ -205,11 +211,15 @@ def _forbidden(said: Said, heard: str) -> ModelError:
         return _region(heard, status)
     if known.LOW_CREDIT.search(said.text):
         return _quota(heard, status)
-    if known.MODERATED.search(said.text):
-        return RequestRefused(
-            f"{heard}. The provider's filter refused the text of this request; use another model", status=status
-        )
-    return _access(heard, status)
+    return _moderated(said, heard) or _access(heard, status)
+
+
+def _moderated(said: Said, heard: str) -> RequestRefused | None:
+    if not known.MODERATED.search(said.text):
+        return None
+    return RequestRefused(
+        f"{heard}. The provider's filter refused the text of this request; use another model", status=said.status
+    )
 
 
 def _no_tools(said: Said) -> bool:
@@ -251,7 +261,7 @@ def _overflow(said: Said, heard: str, statuses: tuple[int | None, ...]) -> Conte
         return None
     limit, requested = _numbers(match) if match else (None, None)
     return ContextOverflow(
-        f"{heard} (the prompt is too long)",
+        f"{heard} ({'perhaps ' if wordless else ''}the prompt is too long)",
         status=said.status,
         limit=said.limit or limit,
         requested=said.requested or requested,

@@ -136,6 +136,11 @@ class Learner(Server):
         """The parameters of this wire that can be left out."""
         return ("stream", "tool_choice")
 
+    def try_plainer(self, error: ModelError) -> bool:
+        """Whether to send a first request again without a part of it, though the refusal names none."""
+        del error
+        return False
+
     def drop(self, name: str) -> None:
         """Leave a parameter, or a keyword of the schemas, out from now on."""
         self.dropped.add(name)

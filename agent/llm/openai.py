@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from agent.values import Answer, Json, Plan
 
 OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+BAD = (400, 422)
+LIMIT = "limit"  # of the answer, whatever it is called
+PLAINER = (("stream_options",), (LIMIT,), ("stream_options", LIMIT, LIMIT))
+"""What a first request is tried without; the limit first loses its name, then all of it."""
 KNOWN_OWNERS = ("vllm", "sglang", "replay")
 """What `/models` calls its owner on servers that state a window there or nowhere."""
 NO_NULL = re.compile(r"expected a string, got null|content type: <nil>|'content' field must be a string")
@@ -51,6 +55,8 @@ class OpenAIClient(ChatClient):
         self._asked_window = False
         self.cuts: SilentCuts | None = None  # for a server that is known to cut prompts
         self.no_null = False  # learnt: this server wants text beside calls too
+        self._plainer = list(PLAINER)  # what is still to be tried without
+        self._untried: tuple[set[str], bool] | None = None  # `dropped` and `swapped` as they were before
 
     # --- request ----------------------------------------------------------------------------------------------
 
@@ -70,6 +76,23 @@ class OpenAIClient(ChatClient):
 
     def optional(self) -> Collection[str]:
         return (*super().optional(), "stream_options", self.limit_key)
+
+    def try_plainer(self, error: ModelError) -> bool:
+        """A first request that is refused without a known reason is sent without what not every server takes; what is
+        answered stands, and is learnt.  When none is, all is as it was.  Not with pictures, which are refused more
+        often (`_another_way`)."""
+        pictures = self.shape is not None and self.shape.images > 0
+        unexplained = isinstance(error, RequestRefused) and error.unexplained and not error.params and not pictures
+        if self._untried is not None:
+            self.dropped, self.swapped = set(self._untried[0]), self._untried[1]
+        if not (unexplained and error.status in BAD and self.tools and self.calling.is_first and self._plainer):
+            self._untried = None
+            return False
+        self.calling.begin_try(error)
+        self._untried = self._untried or (set(self.dropped), self.swapped)
+        for name in self._plainer.pop(0):
+            self.drop(self.limit_key if name == LIMIT else name)
+        return True
 
     def drop(self, name: str) -> None:
         if name == self.limit_key and not self.swapped:

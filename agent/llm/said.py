@@ -20,6 +20,8 @@ from agent import clock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MASKED = re.compile(r"[\w.~+/=-]*(?:\*{3,}|[•●]{3,})(?:[\w.~+/=•●*-]*[\w=•●*-])?")
+"""A key of which a server shows the beginning or the end."""
 CAP = 600  # characters of a server's words that go into a message
 MATCHED = 8_192  # characters that are looked at; an error body may be a megabyte of anything
 DEEPEST = 16  # containers inside each other: a gateway before a router before a server
@@ -59,7 +61,7 @@ class Said:
     def quote(self) -> str:
         """The words for a person."""
         code = next((code for code in self.codes if not code.isdigit()), "")
-        words = " ".join(self.message.split()) or code or "no reason given"
+        words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
         return words if len(words) <= CAP else f"{words[: CAP - 1]}…"
 
 

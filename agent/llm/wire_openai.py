@@ -180,7 +180,10 @@ def take_message(draft: Draft, message: Mapping[str, Any]) -> None:
     draft.say(message.get("refusal"))
     draft.think(message.get("reasoning_content") or message.get("reasoning"))
     draft.keep({key: value for key, value in message.items() if key not in KNOWN})
-    for call in message.get("tool_calls") or ():
+    if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):
+        draft.fragment(None, None, old.get("name"), old.get("arguments"))  # the form before tool calls
+    calls = message.get("tool_calls") or ()
+    for call in [calls] if isinstance(calls, dict) else calls:
         function = call.get("function") or {}
         own = own_fields(call, function)
         draft.fragment(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"), own)

@@ -262,7 +262,11 @@ REGION = _any(
     )
 )  # Google: 400 FAILED_PRECONDITION, google-gemini/gemini-cli#24641
 MODERATED = _any(
-    (r"(?:input|prompt) was flagged|requires moderation", r"content[ _](?:policy|filter)", r"data_inspection")
+    (
+        r"(?:input|prompt) was flagged|requires moderation",
+        r"content (?:management )?policy|content[ _](?:policy|filter)",
+        r"data_inspection",
+    )
 )
 LOW_CREDIT = _any(
     (

@@ -96,9 +96,13 @@ def test_a_server_that_says_that_the_model_has_no_tool_calls_is_believed(tmp_pat
 
 def test_a_first_request_that_is_refused_for_no_known_reason_is_tried_in_text_once(talk):
     unknown = Reply({"error": {"message": "Le modèle ne sait pas faire", "type": "x"}}, 400)
-    client, _, server, heard = talk("openai", unknown, says("openai", "Hm."))
+    client, _, server, heard = talk(
+        "openai", lambda request: unknown if "tools" in request.json else says("openai", "Hm.")
+    )
     assert client.get_response()[0] == "Hm."
-    assert ["tools" in request.json for request in server.asked] == [True, False]
+    assert ["tools" in request.json for request in server.asked] == [True, True, True, True, False]
+    assert "stream_options" in server.asked[-1].json, "what was left out before did not help"
+    assert client.facts() == {}
     assert heard.named("text_mode")[0]["why"] == "the first request was refused with tools"
     assert client.calling.in_text
     assert not client.calling.refused, "nothing that another task should start with"
@@ -109,9 +113,47 @@ def test_if_the_try_is_refused_as_well_the_first_refusal_stands(talk):
     client, store, server, _ = talk("openai", *replies)
     with pytest.raises(RequestRefused, match="the true reason"):
         client.get_response()
-    assert len(server.asked) == 2
+    assert len(server.asked) == 5
     assert not client.calling.in_text
+    assert client.facts() == {}
     assert store.last_seq == 2
+
+
+def test_a_refusal_of_a_place_inside_the_tools_is_one_of_the_tools(talk):
+    """FastAPI's form, where `tools` is declared and its entries are not (vllm-project/vllm#9033 has the plain form)."""
+    detail = [{"loc": ["body", "tools", 0, "type"], "msg": "extra fields not permitted", "type": "value_error.extra"}]
+    refused = Reply({"detail": detail}, 422)
+    client, *_ = talk("openai", lambda request: refused if "tools" in request.json else says("openai", "Hm."))
+    assert client.get_response()[0] == "Hm."
+    assert client.calling.in_text
+
+
+def _has(*names):
+    """A server that refuses a request with one of these, without a word on why."""
+    wordless = Reply({"error": {"message": "Bad Request", "type": "x"}}, 400)
+    return lambda request: wordless if set(names) & set(request.json) else says("openai", "Hm.")
+
+
+@pytest.mark.parametrize(
+    ("names", "learnt", "tries"),
+    [
+        (["stream_options"], {"dropped": ["stream_options"]}, 2),
+        (["max_tokens"], {"swapped": True}, 3),
+        (
+            ["max_tokens", "max_completion_tokens"],
+            {"dropped": ["max_completion_tokens", "stream_options"], "swapped": True},
+            4,
+        ),
+    ],
+)
+def test_a_first_request_is_tried_without_what_not_every_server_takes_and_keeps_its_tools(talk, names, learnt, tries):
+    client, store, server, _ = talk("openai", _has(*names))
+    client.get_response()
+    assert client.facts() == learnt
+    assert [len(server.asked), "tools" in server.asked[-1].json] == [tries, True]
+    store.add_message("user", "Go on.")
+    client.get_response()
+    assert len(server.asked) == tries + 1
 
 
 def test_a_later_refusal_is_no_reason_to_leave_tool_calls(talk):

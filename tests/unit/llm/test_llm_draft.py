@@ -190,6 +190,8 @@ TWO = [("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})]
         ([(0, "a", "read_file", ""), (0, "a", None, PATH), (0, "b", "read_file", ""), (0, "b", None, OTHER)], TWO),
         ([(0, "a", "read_file", ""), (0, None, None, PATH), (0, "b", "read_file", ""), (0, None, None, OTHER)], TWO),
         ([(0, None, "read_file", PATH), (0, None, "read_file", OTHER)], TWO),
+        # the name in pieces
+        ([(0, "a", "read", ""), (0, None, "_file", ""), (0, None, None, PATH)], ONE),
         # no index
         ([(None, "a", "read_file", PATH[:5]), (None, "a", "read_file", PATH[5:])], ONE),
         ([(None, None, "read_file", PATH[:5]), (None, None, "read_file", PATH[5:])], ONE),

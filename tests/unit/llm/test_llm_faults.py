@@ -470,3 +470,21 @@ def test_an_error_inside_an_answer_that_began_well_is_judged_by_the_status_in_it
         error = fault(read(status, {"error": body}), "a server")
         assert type(error) is kind
         assert error.status == status
+
+
+def test_a_filter_is_named_whatever_status_it_has():
+    body = {"error": {"message": "filtered due to our content management policy", "code": "content_filter"}}
+    for status in (400, 403):
+        error = of(status, body)
+        assert type(error) is RequestRefused
+        assert not error.unexplained
+        assert "filter refused the text" in str(error)
+
+
+def test_what_a_server_shows_of_a_key_is_not_passed_on():
+    error = of(401, openai("Incorrect API key provided: sk-proj-Ab12****wXyZ. You can find it on the page"))
+    assert "Incorrect API key provided: ***. You can" in str(error)
+
+
+def test_a_refusal_without_a_word_is_only_perhaps_for_the_length():
+    assert "(perhaps the prompt is too long)" in str(fault(hear(400, b""), "a server"))

@@ -305,6 +305,17 @@ def test_an_answer_that_is_not_streamed_is_read_too(talk):
     assert client.get_response() == ("hello", [{"id": "a", "name": "f", "arguments": {}}])
 
 
+@pytest.mark.parametrize("key", ["function_call", "tool_calls"])
+def test_one_call_that_is_not_in_a_list_is_read(talk, key):
+    """The form before tool calls, and a list that a proxy has taken apart."""
+    function = {"name": "read_file", "arguments": '{"path": "a.py"}'}
+    message = {"content": None, key: function if key == "function_call" else {"id": "c1", "function": function}}
+    client, store, *_ = talk(Reply({"choices": [{"message": message, "finish_reason": "function_call"}]}))
+    store.add_message("user", "Read a.py.")
+    _, (only,) = client.get_response()
+    assert (only["name"], only["arguments"], client.last.finish_reason) == ("read_file", {"path": "a.py"}, "tool_calls")
+
+
 def test_a_rate_limit_is_waited_out(talk):
     client, store, server = talk(
         Reply({"error": {"message": "slow", "code": "rate_limit_exceeded"}}, 429, {"Retry-After": "7"}),
