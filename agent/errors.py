@@ -23,6 +23,7 @@
     │   ├── RemoteRefused        git was not let in: 401, 403
     │   ├── RebaseConflict       commits do not go on top of another one; carries `paths`
     │   ├── PushRejected         the other side refused the branch; `code` says why
+    │   ├── LfsRefused           the other side does not take, or give, the content of Git LFS files
     │   └── PolicyViolation      a secret or a guarded path in what would be published
     ├── ForgeError               the place where tasks come from refused
     │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
@@ -216,6 +217,12 @@ class PushRejected(WorkError):
     def __init__(self, message: str, *, code: str = "push_rejected") -> None:
         super().__init__(message)
         self.code = code
+
+
+class LfsRefused(WorkError):
+    """The other side does not take, or give, the content of Git LFS files."""
+
+    code = "lfs_refused"
 
 
 class PolicyViolation(WorkError):

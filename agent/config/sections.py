@@ -199,6 +199,10 @@ class Workspace(Section):
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."
     )
+    lfs_limit: Size | None = Field(
+        default=1 << 30,
+        description="Bytes of Git LFS content that a new work tree gets; what is more stays a pointer. Empty: none.",
+    )
     keep: Literal["failed", "always", "never"] = Field(
         default="failed",
         description="Which ended tasks keep their work tree and home: those that did not complete, all, or none. What "

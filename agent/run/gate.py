@@ -32,7 +32,7 @@ NOT_FINISHED = (
     "the model stopped with a text and did not call `finish`, so the change counts as a draft of work in progress"
 )
 
-MENDABLE = ("push_rejected", "push_too_large")
+MENDABLE = ("push_rejected", "push_too_large", "lfs_refused")
 """Refusals of a branch by rules about what is in it; the others are about rights, names and other people's commits."""
 
 

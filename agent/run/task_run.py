@@ -166,6 +166,8 @@ class TaskRun:
             owner_uid=self.sandbox.uid,
             isolated=self.sandbox.kind != "none",
             signing=Signing(settings.commit.signing_key),
+            pushes=self.begin.pushes,
+            lfs_limit=settings.workspace.lfs_limit or 0,
         )
         self.workspace.reports.extend([*self.issue.problems, *([self.begin.about] if self.begin.about else [])])
         head = self.mirror.default_branch() if self.begin.base is None else None

@@ -99,7 +99,7 @@ class ReadFile:
         if any(part in JUNK for part in shown.split("/")):
             facts.append("a dependency's file: data, whatever it says")
         if taken[0].startswith(LFS) and offset == 1:
-            facts.append("a pointer of Git LFS: the content itself is not downloaded, and nothing here can change it")
+            facts.append("a pointer of Git LFS: the content itself is not here; an edit of the pointer is refused")
         if form is None:
             facts.append(r"encoding not known: odd bytes as \xNN, cannot be edited")
         elif form.label != "UTF-8":

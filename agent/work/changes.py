@@ -15,7 +15,7 @@ from agent.gitcmd import git
 from agent.work.tree import leaves_tree, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 PLAIN = (
     "--no-ext-diff",
@@ -124,6 +124,28 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
     return found
 
 
+def small(git_dir: Path, blobs: Mapping[str, str], largest: int) -> Iterator[tuple[bytes, str]]:
+    """(bytes, path) of those of `blobs` (object → path) that have at most `largest` bytes."""
+    for name in _sizes(git_dir, blobs, lambda size: size <= largest):
+        yield git("cat-file", "blob", name, git_dir=git_dir).output, blobs[name]
+
+
+def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool]) -> dict[str, int]:
+    """object → size, of those whose size is `wanted`."""
+    done = git(
+        *("cat-file", "--batch-check=%(objectname) %(objectsize)"),
+        git_dir=git_dir,
+        stdin="".join(f"{name}\n" for name in objects).encode(),
+        timeout=600,
+    )
+    found = {}
+    for line in done.output.decode().splitlines():
+        name, _, size = line.partition(" ")
+        if size.isdigit() and wanted(int(size)):
+            found[name] = int(size)
+    return found
+
+
 def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
     """Symlinks that leave the tree, and submodules: what may not be published.  Each path is named once."""
     found: dict[str, None] = {}
@@ -146,20 +168,12 @@ def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
     for change in changes:
         if change.new_mode not in (SUBMODULE, NOTHING):
             paths.setdefault(change.object, change.path)
-    done = git(
-        *("cat-file", "--batch-check=%(objectname) %(objectsize)"),
-        git_dir=git_dir,
-        stdin="".join(f"{name}\n" for name in paths).encode(),
-        timeout=600,
-    )
     found: dict[str, None] = {}
-    for line in done.output.decode().splitlines():
-        name, _, size = line.partition(" ")
-        if size.isdigit() and int(size) > largest:
-            found[
-                f"{shown(paths[name])} has {int(size) / (1 << 20):,.1f} MiB, and the host takes files up to "
-                f"{largest / (1 << 20):,.1f} MiB: leave it out, make it smaller, or let a person add it with Git LFS"
-            ] = None
+    for name, size in _sizes(git_dir, paths, lambda size: size > largest).items():
+        found[
+            f"{shown(paths[name])} has {size / (1 << 20):,.1f} MiB, and the host takes files up to "
+            f"{largest / (1 << 20):,.1f} MiB: leave it out, make it smaller, or let a person add it with Git LFS"
+        ] = None
     return list(found)
 
 

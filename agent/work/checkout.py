@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent import disk
 from agent.gitcmd import git
 from agent.work import tree
+from agent.work.lfs import LfsTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,8 +42,10 @@ class Checkout:
         places: dict[str, Any] = {"git_dir": self.workspace.git_dir, "work_tree": self.tree, "env": self.env}
         git("read-tree", "--reset", "-u", commit, timeout=1800, **places)
         git("checkout-index", "--force", "--index", "--all", timeout=1800, **places)
+        filled = self.workspace.lfs.fill(self.tree, self.env)
         tree.write_gitfile(self.tree, self.workspace.gitdir_inside)
         self.give()
+        LfsTree(self.workspace.git_dir, self.tree, self.env).add((), filled)
 
     def give(self) -> None:
         """Let commands write here."""

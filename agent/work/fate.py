@@ -26,9 +26,10 @@ SHOWN = 20
 
 
 class Fates:
-    """The fates of the paths of one work tree."""
+    """The fates of the paths of one work tree.  `lfs`: content of Git LFS is committed as a pointer."""
 
-    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str], *, lfs: bool = False) -> None:
+        self._lfs = lfs
         self.tree = tree
         self.git_dir = git_dir
         self._options: dict[str, Any] = {"git_dir": git_dir, "work_tree": tree, "env": env}
@@ -55,7 +56,8 @@ class Fates:
         )
         source, line, pattern, *_ = [*done.output.decode("utf-8", "surrogateescape").split("\0"), "", "", ""]
         if done.returncode != 0 or not pattern or pattern.startswith("!"):
-            return filters.why_not_raw(self.git_dir, self.tree, [path], self._options["env"]).get(path, "")
+            refused = filters.why_not_raw(self.git_dir, self.tree, [path], self._options["env"], lfs=self._lfs)
+            return refused.get(path, "")
         if source == str(self.git_dir / "info" / "exclude"):
             exception = f"!{pattern}" if pattern.endswith("/") else f"!/{path}"
             return (

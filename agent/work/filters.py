@@ -2,7 +2,8 @@
 
 Our own attributes switch every filter off, so git would take such a file as it is: raw content in the history, which
 the next person's git-lfs takes for a broken pointer, or a secret in plain text.  So the repository's own attributes are
-asked, through a git directory without ours, and what is not in its converted form is not committed.  Other filters
+asked, through a git directory without ours, and what is not in its converted form is not committed as it is: content
+of Git LFS becomes a pointer where it can be uploaded (`work/lfs.py`).  Other filters
 (nbstripout, line ends) only tidy; their files are taken.  Called by `Stage` and `Fates`.
 
 Sources: git-lfs/git-lfs docs/spec.md (a pointer is below 1024 bytes and begins with its version); AGWA/git-crypt and
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 
 LARGEST = 1024
 LFS = (
-    "its content belongs into Git LFS (`filter=lfs` in .gitattributes), where this program uploads nothing, and raw "
-    "content would break the repository; keep the file as it was, or let a person add it"
+    "its content belongs into Git LFS (`filter=lfs` in .gitattributes), to which nothing can be uploaded from here, "
+    "and raw content would break the repository; keep the file as it was, or let a person add it"
+)
+BROKEN = (
+    "it begins like a pointer of Git LFS and is none: its content is not here; write the whole new content into it, or "
+    "keep the file as it was"
 )
 CRYPT = (
     "the repository encrypts it (`filter` in .gitattributes) with a key that is not here, and its plain text must not "
@@ -33,7 +38,7 @@ CRYPT = (
 )
 FILTERS: tuple[tuple[re.Pattern[str], re.Pattern[bytes], str], ...] = (
     (
-        re.compile(r"lfs"),
+        re.compile("lfs"),
         re.compile(
             rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
             rb"(?:ext-[0-9]-[^\n]*\n)*oid sha256:[0-9a-f]{64}\nsize [0-9]+\n?"
@@ -46,6 +51,9 @@ FILTERS: tuple[tuple[re.Pattern[str], re.Pattern[bytes], str], ...] = (
 """(name of the filter, how a converted file looks in its first bytes, why another one is left out)."""
 
 
+_POINTER_LIKE = re.compile(rb"version https://git-lfs\.github\.com/spec/.*", re.DOTALL)
+
+
 def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
     """path → name of its filter, for those of `paths` that have one by the .gitattributes of the tree."""
     asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
@@ -53,7 +61,7 @@ def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str
         return {}
     done = git(
         *("check-attr", "-z", "--stdin", "filter"),
-        git_dir=_plain(git_dir),
+        git_dir=plain(git_dir),
         work_tree=tree,
         stdin=asked,
         env=env,
@@ -65,24 +73,40 @@ def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str
     return {path: value for path, value in found if value not in ("unspecified", "unset", "set")}
 
 
-def why_not_raw(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """path → why it must not be committed as it is in the tree."""
+def why_not_raw(
+    git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str], *, lfs: bool = False
+) -> dict[str, str]:
+    """path → why it must not be committed as it is in the tree.  `lfs`: content of Git LFS can be made into pointers
+    (`work/lfs.py`)."""
     refused = {}
     for path, name in filters_of(git_dir, tree, paths, env).items():
+        if lfs and name == "lfs":
+            if not is_converted(tree, path, name) and _looks_like(tree, path, _POINTER_LIKE):
+                refused[path] = BROKEN
+            continue
         for names, converted, why in FILTERS:
             if names.fullmatch(name) and not _looks_like(tree, path, converted):
                 refused[path] = why
     return refused
 
 
-def _plain(git_dir: Path) -> Path:
-    """A git directory with nothing in it, and so without our `info/attributes`."""
-    place = git_dir / "plain.git"
+def is_converted(tree: Path, path: str, name: str) -> bool:
+    """Whether the file is in the form in which the filter `name` commits it, or cannot be looked at."""
+    return all(_looks_like(tree, path, converted) for names, converted, _ in FILTERS if names.fullmatch(name))
+
+
+def plain(git_dir: Path, name: str = "plain.git", attributes: bytes = b"") -> Path:
+    """A git directory with nothing in it but the configuration of `git_dir`, and so without our `info/attributes`."""
+    place = git_dir / name
+    root = os.geteuid() == 0  # then commands, which see the git directory, run as somebody else
     if not (place / "HEAD").exists():
-        root = os.geteuid() == 0  # then commands, which see the git directory, run as somebody else
-        for folder in (place, place / "objects", place / "refs"):
+        for folder in (place, place / "objects", place / "refs", place / "info"):
             disk.make_dir(folder, 0o755 if root else 0o700)
+        config = (git_dir / "config").read_bytes()
+        disk.write_file(place / "config", config, 0o644 if root else 0o600, sync=False)
         disk.write_file(place / "HEAD", b"ref: refs/heads/none\n", 0o644 if root else 0o600, sync=False)
+    if attributes:
+        disk.write_file(place / "info" / "attributes", attributes, 0o644 if root else 0o600, sync=False)
     return place
 
 

@@ -9,11 +9,13 @@ Design: section 8; field facts: rows 16, 17 and 20.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import (
     GitError,
+    LfsRefused,
     PolicyViolation,
     PushRejected,
     RemoteAway,
@@ -22,6 +24,7 @@ from agent.errors import (
     WorkError,
 )
 from agent.work import changes, rebase, refusals
+from agent.work.lfs_server import Server
 from agent.work.remote import Login, Remote
 from agent.work.tree import shown
 
@@ -117,7 +120,8 @@ class Publisher:
         findings += [str(finding) for finding in self.guarded(sorted({entry.path for entry in entries}))]
         if self.largest is not None:
             findings += changes.too_large(self.workspace.git_dir, entries, self.largest)
-        findings += [str(finding) for finding in self.scan(self.workspace.history())]
+        given_away = chain(self.workspace.history(), self.workspace.lfs.added(self.workspace.lfs_pointers()))
+        findings += [str(finding) for finding in self.scan(given_away)]
         if findings:
             self.workspace.update_state(refused=head)
             listed = "; ".join(findings[:10]) + (f"; and {len(findings) - 10} more" if len(findings) > 10 else "")
@@ -147,6 +151,7 @@ class Publisher:
             return {"commit": head, "branch": branch} if has_it else None
 
         def do() -> Json:
+            self._upload(head)
             lease = self._lease(there[0] if there else self.remote.commit_of(branch), head)
             self._push(head, lease)
             return {"commit": head, "branch": branch}
@@ -158,6 +163,18 @@ class Publisher:
         if self.workspace.state.pushed != head:
             self.workspace.update_state(pushed=head)
         return head
+
+    def _upload(self, head: str) -> None:
+        """Bring the content of Git LFS files to the other side: a commit never stands there without it."""
+        pointers = self.workspace.lfs_pointers()
+        if not pointers:
+            return
+        server = Server(self.remote, self.workspace.lfs.server.config)
+        try:
+            server.upload(pointers, self.workspace.lfs.own, self.workspace.branch)
+        except LfsRefused as refused:
+            self.workspace.update_state(refused=head)
+            raise PushRejected(f"not pushed: {refused}", code=refused.code) from refused
 
     def _lease(self, there: str | None, head: str) -> str:
         """What the branch must be at when it is set: what we saw, and only if it is ours."""

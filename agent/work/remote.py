@@ -91,6 +91,23 @@ class Remote:
                 f"{self.url!r} is not the address of a git repository; give a folder, file://, https:// or ssh://"
             )
 
+    def login(self) -> Login | None:
+        """User name and password for this very moment, for what beside git speaks to the same address."""
+        return self._credentials()
+
+    def renew(self) -> None:
+        """The login was refused: have another one at the next call."""
+        self._renew()
+
+    @property
+    def ca_file(self) -> str | None:
+        """The certificates that the host is checked against; None: the system's."""
+        return self._env.get("GIT_SSL_CAINFO")
+
+    def is_ours(self) -> bool:
+        """Whether it is a folder of this user."""
+        return self.path is not None and self._foreign_owner() is None
+
     def list(self, more: Sequence[str] = ()) -> Listing:
         """HEAD, branches and tags of the other side, and those of `more` that are there.  RepositoryMissing when there
         is no repository."""

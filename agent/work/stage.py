@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.gitcmd import Identity, git
 from agent.work import filters
+from agent.work.lfs import LfsTree
 from agent.work.signing import UNSIGNED, Signing
 from agent.work.tree import has_git_name, shown
 
@@ -34,31 +35,39 @@ _MARKER = re.compile(r"makimono:[0-9a-fA-F][\w-]{7,}(:[\w.-]+)?")
 
 
 class Stage:
-    """The index of one task."""
+    """The index of one task.  `uploads`: content of Git LFS can be brought to the other side; else it is
+    left out."""
 
-    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str], *, uploads: bool = False) -> None:
         self.git_dir = git_dir
         self.tree = tree
         self.env = env
+        self.uploads = uploads
+        self.lfs = LfsTree(git_dir, tree, env)
 
     def update(self) -> list[str]:
         """Make the index say what the work tree is; returns what was left out, one line each."""
         removed, present = self._changes()
         left_out: list[str] = []
         taken = [path for path in present if self._can_be_taken(path, left_out)]
-        refused = filters.why_not_raw(self.git_dir, self.tree, taken, self.env)
+        same = self.lfs.unchanged(taken)
+        taken = [path for path in taken if path not in same]
+        refused = filters.why_not_raw(self.git_dir, self.tree, taken, self.env, lfs=self.uploads)
         left_out += [f"{shown(path)} was left out: {why}" for path, why in refused.items()]
         taken = [path for path in taken if path not in refused]
+        large = set(self.lfs.raw(taken)) if self.uploads else set()
+        taken = [path for path in taken if path not in large]
         if removed:
             self._update_index("--force-remove", paths=removed)
         if taken:
             self._update_index("--add", "--replace", paths=taken)
+        self.lfs.add(sorted(large))
         return left_out
 
     def uncommitted(self) -> list[str]:
         """Paths that `update` would look at."""
         removed, present = self._changes()
-        return sorted({*removed, *present})
+        return sorted({*removed, *present} - self.lfs.unchanged(present))
 
     def _changes(self) -> tuple[list[str], list[str]]:
         """(removed, changed or new).  A file behind a symlinked folder is removed, as git sees it."""

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 from agent import disk, proc
 from agent.errors import BaseMissing, GitError, WorkError
 from agent.gitcmd import Identity, git
-from agent.work import changes, filters, gitdir, rebase, tree
+from agent.work import changes, gitdir, rebase, tree
 from agent.work.fate import Fates
+from agent.work.lfs import LfsTree
+from agent.work.lfs_content import LIMIT, Content
+from agent.work.lfs_server import Server
 from agent.work.signing import UNSIGNED, Signing
 from agent.work.stage import TRUE_STAT, Stage, commit
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.work.changes import DiffStat
+    from agent.work.lfs import Pointer
     from agent.work.mirror import Mirror
 
 SHOWN_BRANCHES = 20
@@ -40,7 +44,8 @@ class Workspace:
     `branch` is ours, `base` the branch it leaves from (None: the default branch), `owner_uid` who commands run as when
     we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work),
     `isolated` False where commands run without a sandbox and so see the git directory at its own path; `signing` the
-    key of every commit.
+    key of every commit; `pushes` False: the change is handed over as a patch, which content of Git LFS is no part of;
+    `lfs_limit` how many bytes of such content a new tree gets.
     `reports` collects what a person should know and what refuses nothing: a `.git` put back, a FIFO left out.
     """
 
@@ -55,6 +60,8 @@ class Workspace:
         start_at: str | None = None,
         isolated: bool = True,
         signing: Signing = UNSIGNED,
+        pushes: bool = True,
+        lfs_limit: int = LIMIT,
     ) -> None:
         self.context_dir = context_dir.absolute()
         self.mirror = mirror
@@ -69,7 +76,10 @@ class Workspace:
         self._owner = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
         self._state: gitdir.State | None = None
-        self._fates = Fates(self.git_dir, self.tree, self._env)
+        server = Server(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
+        self.lfs = Content(self.git_dir, mirror.path, server, lfs_limit, self.reports)
+        self._uploads = pushes and server.is_reachable()
+        self._fates = Fates(self.git_dir, self.tree, self._env, lfs=self._uploads)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
@@ -143,20 +153,23 @@ class Workspace:
         (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left one that git cannot read
         if self.head() is not None:
             self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
-        if self._owner is not None:
-            tree.give(self.tree, self._owner)
-            self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+        self._fill_and_give()
         disk.sync_tree(self.tree)
         self._report_what_is_missing()
 
+    def _fill_and_give(self) -> None:
+        filled = self.lfs.fill(self.tree, self._env)
+        if self._owner is not None:
+            tree.give(self.tree, self._owner)
+            self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+        LfsTree(self.git_dir, self.tree, self._env).add((), filled)
+
     def _report_what_is_missing(self) -> None:
-        """Submodules and LFS files are not fetched: their addresses and programs come from the repository."""
+        """Submodules are not fetched: their addresses come from the repository.  Content of Git LFS may not be had."""
         if modules := self._fates.submodules():
             names = ", ".join(tree.shown(name) for name in modules[:SHOWN_BRANCHES])
             self.reports.append(f"submodules are not checked out: {names}")
-        tracked = _names(self._git("ls-files", "-z").output)
-        found = filters.filters_of(self.git_dir, self.tree, tracked, self._env)
-        if kept := sorted(path for path, name in found.items() if name == "lfs"):
+        if kept := sorted(LfsTree(self.git_dir, self.tree, self._env).pointers()):
             names = ", ".join(tree.shown(name) for name in kept[:SHOWN_BRANCHES])
             self.reports.append(f"Git LFS files are not downloaded; the tree has their pointers: {names}")
 
@@ -313,9 +326,7 @@ class Workspace:
             return
         tree.enterable(self.tree)
         self._git("read-tree", "--reset", "-u", target, timeout=1800)
-        if self._owner is not None:
-            tree.give(self.tree, self._owner)
-            self._git("update-index", "-q", "--refresh", check=False, timeout=600)
+        self._fill_and_give()
         disk.sync_tree(self.tree)
         self._git("update-ref", "-m", "rebase", f"refs/heads/{self.branch}", target)
         self.update_state(moving=None)
@@ -378,6 +389,10 @@ class Workspace:
         head = self.head()
         return changes.entries(self.git_dir, self.start, head) if head and head != self.start else []
 
+    def lfs_pointers(self) -> dict[Pointer, str]:
+        """pointer → path, for content of Git LFS that our commits need on the other side."""
+        return self.lfs.pointers(self.entries(), self.tree, self._env)
+
     def read_at_base(self, path: str) -> bytes | None:
         """A file as the base commit has it (repository rules), following symlinks inside the repository; None when
         there is none.  Nothing that a build or a model wrote is read."""
@@ -424,7 +439,7 @@ class Workspace:
         return (self.start if own else self.base_commit) or empty, self.head() or empty
 
     def _stage(self) -> Stage:
-        return Stage(self.git_dir, self.tree, self._env)
+        return Stage(self.git_dir, self.tree, self._env, uploads=self._uploads)
 
     def _git(self, *args: str, **options: Any) -> Any:
         return git(*args, git_dir=self.git_dir, work_tree=self.tree, env=self._env, config=TRUE_STAT, **options)

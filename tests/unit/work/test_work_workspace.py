@@ -280,7 +280,7 @@ def test_a_repository_that_names_filters_hooks_and_submodules_runs_nothing(sourc
     source.write(".gitattributes", "* filter=evil diff=evil merge=evil\n*.bin filter=lfs diff=lfs merge=lfs -text\n")
     source.write(".gitmodules", f'[submodule "x"]\n\tpath = sub\n\turl = {source.path}\n\tupdate = !touch {canary}\n')
     source.write(".lfsconfig", "[lfs]\n\turl = http://127.0.0.1:1/\n")
-    source.write("x.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+    source.write("x.bin", f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 1\n")
     source.write(".husky/pre-commit", f"touch {canary}\n").chmod(0o755)
     source.git("add", "-A")
     head = source.git("rev-parse", "HEAD").strip()
@@ -298,7 +298,8 @@ def test_a_repository_that_names_filters_hooks_and_submodules_runs_nothing(sourc
     (workspace.tree / "sub").rmdir()
     assert commit(workspace)
     b"".join(workspace.diff())
-    assert workspace.changed_paths() == ["y.txt"], "raw content under filter=lfs is no pointer"
+    assert workspace.changed_paths() == ["x.bin", "y.txt"]
+    assert b"+changed" not in b"".join(workspace.diff()).partition(b"y.txt")[0], "raw content under filter=lfs"
     assert workspace.guard() == []
     assert not canary.exists()
 

@@ -1,0 +1,88 @@
+"""Which content of Git LFS a task's work tree gets, and which its commits need on the other side.
+
+Content that was downloaded once lies in the mirror, for every task of the repository; what the task itself made lies in
+its own git directory.  Called by `Workspace`, `Checkout` and `Publisher`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import MakimonoError
+from agent.work import changes, filters
+from agent.work.lfs import LfsTree, Objects, Pointer, as_added
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.work.lfs_server import Server
+
+LIMIT = 1 << 30
+
+
+class Content:
+    """The content of one task.  `limit` is how many bytes a tree gets; `reports` is told what it did not get."""
+
+    def __init__(self, git_dir: Path, mirror: Path, server: Server, limit: int, reports: list[str]) -> None:
+        self.git_dir = git_dir
+        self.server = server
+        self.limit = limit
+        self.reports = reports
+        self.own, self._shared = Objects(git_dir), Objects(mirror)
+
+    def fill(self, tree: Path, env: Mapping[str, str]) -> dict[str, Pointer]:
+        """Put the content of Git LFS files in the place of their pointers in `tree`, as far as it can be had and is
+        not too much.  It never fails: a pointer that stays is told.  What is returned goes to `LfsTree.add`, once the
+        files have their owner."""
+        try:
+            files = LfsTree(self.git_dir, tree, env)
+            wanted = files.pointers()
+            lacking, large = self._lacking(wanted.values())
+            problems = self.server.download(lacking, self._shared) if lacking else []
+            filled = files.fill(
+                {path: pointer for path, pointer in wanted.items() if pointer not in large}, (self.own, self._shared)
+            )
+        except (MakimonoError, OSError) as error:
+            self._tell(f"Git LFS: {error}")
+            return {}
+        if large:
+            problems.append(f"{len(large)} of them are more than `workspace.lfs_limit` ({self.limit:,} bytes) allows")
+        if problems:
+            self._tell(f"Git LFS: some content is not here: {'; '.join(problems[:3])}")
+        return filled
+
+    def pointers(self, entries: Iterable[changes.Entry], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
+        """pointer → path, for what these commits need on the other side: content that was made into pointers here, and
+        what the model wrote as a pointer."""
+        blobs = {entry.object: entry.path for entry in entries if entry.new_mode.startswith("100")}
+        found: dict[Pointer, str] = {}
+        for data, path in changes.small(self.git_dir, blobs, filters.LARGEST):
+            if (pointer := Pointer.read(data)) is not None:
+                found[pointer] = path
+        under = set(LfsTree(self.git_dir, tree, env).files(found.values()))
+        return {pointer: path for pointer, path in found.items() if path in under or self.own.has(pointer)}
+
+    def added(self, pointers: Mapping[Pointer, str]) -> Iterator[bytes]:
+        """The content that a push would upload, as a diff that adds it."""
+        for pointer, path in pointers.items():
+            if self.own.has(pointer):
+                yield from as_added(self.own.path(pointer), path)
+
+    def _lacking(self, wanted: Iterable[Pointer]) -> tuple[list[Pointer], set[Pointer]]:
+        """(what is to be downloaded, what is too much)."""
+        room, lacking, large = self.limit, [], set()
+        for pointer in dict.fromkeys(wanted):
+            if self.own.has(pointer):
+                continue
+            if pointer.size > room:
+                large.add(pointer)
+                continue
+            room -= pointer.size
+            if not self._shared.has(pointer):
+                lacking.append(pointer)
+        return lacking, large
+
+    def _tell(self, line: str) -> None:
+        if line not in self.reports:
+            self.reports.append(line)

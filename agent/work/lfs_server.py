@@ -1,0 +1,305 @@
+"""The other side of Git LFS: content is uploaded before a push and downloaded into a new work tree.
+
+Where it lies follows from the repository's address (`<address>.git/info/lfs`), or from `.lfsconfig` of the *base*
+commit where that names the same scheme, host and port: a file of the repository never sends a login elsewhere.  What
+the server then names for each object is the forge's own word; it gets the headers that came with it, and our login
+only on the forge itself.  A folder of this machine keeps objects as git-lfs's own transfer for `file://` does.
+Called by `Workspace` and `Publisher`.
+
+Source: git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import orjson
+import requests
+
+from agent.errors import LfsRefused, RemoteAway
+from agent.forge import http
+from agent.gitcmd import git
+from agent.work.lfs import BLOCK, ContentWrong, Objects, Pointer
+from agent.work.tree import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.work.remote import Remote
+
+JSON = "application/vnd.git-lfs+json"
+BATCH = 100
+ANSWER = 8 << 20
+TIMEOUT = (10, 60)
+REDIRECTS = 3
+SECONDS = 480
+"""How long content is downloaded before a work tree begins with what has come."""
+KEYS = {"upload": ("lfs.pushurl", "lfs.url"), "download": ("lfs.url",)}
+LATER = (408, 429, 500, 502, 503, 504)
+
+Link = tuple[str, dict[str, str]]
+
+
+class Server:
+    """Where the content of one repository lies.  `config` gives `.lfsconfig` of the base commit."""
+
+    def __init__(self, remote: Remote, config: Callable[[], bytes | None]) -> None:
+        self.remote = remote
+        self.config = config
+
+    def is_reachable(self) -> bool:
+        """Whether content can be sent to this kind of address at all: a server of the web, or a folder of ours."""
+        return self.remote.url.startswith(("http://", "https://")) or self._folder() is not None
+
+    def upload(self, wanted: Mapping[Pointer, str], objects: Objects, branch: str) -> None:
+        """Bring the content of pointers (pointer → path) to the other side.  LfsRefused when it does not take it, or
+        when it misses content that is not here either; RemoteAway when it cannot be asked."""
+        if (folder := self._folder()) is not None:
+            self._into(folder, wanted, objects)
+            return
+        for part in _parts(list(wanted)):
+            for pointer, entry in self._batch("upload", part, branch):
+                path = shown(wanted[pointer])
+                if error := entry.get("error"):
+                    raise LfsRefused(f"{self._host()} does not take the content of {path}: {_words(error)}")
+                if (link := _link(entry, "upload")) is None:
+                    continue  # it is there
+                if not objects.has(pointer):
+                    raise LfsRefused(_nowhere(path))
+                self._put(path, link, pointer, objects)
+                if (link := _link(entry, "verify")) is not None:
+                    self._checked(path, self._post(link, {"oid": pointer.oid, "size": pointer.size}))
+
+    def download(self, wanted: Sequence[Pointer], objects: Objects) -> list[str]:
+        """Bring content into `objects`; returns why some of it did not come, one line each."""
+        problems: dict[str, None] = {}
+        if not self.is_reachable():
+            return [f"nothing can be asked of {self._host()} by its address"]
+        try:
+            if (folder := self._folder()) is not None:
+                _copy(wanted, Objects(folder), objects)
+                return []
+            deadline = time.monotonic() + SECONDS
+            for part in _parts(wanted):
+                for pointer, entry in self._batch("download", part):
+                    link = _link(entry, "download")
+                    if link is None:
+                        problems[f"{self._host()}: {_words(entry.get('error') or {})}"] = None
+                    elif time.monotonic() > deadline:
+                        problems["it took too long"] = None
+                    else:
+                        try:
+                            objects.put(pointer, self._get(link, deadline))
+                        except ContentWrong as error:
+                            problems[f"{self._host()} sent something else: {error}"] = None
+        except (LfsRefused, RemoteAway) as error:
+            problems[str(error)] = None
+        return list(problems)
+
+    # --- where ---------------------------------------------------------------------------------------------------
+
+    def _endpoint(self, operation: str) -> str:
+        own = self.remote.url.rstrip("/")
+        own = f"{own if own.endswith('.git') else f'{own}.git'}/info/lfs"
+        named = next((value for key in KEYS[operation] if (value := self._setting(key))), "")
+        if not named:
+            return own
+        if _origin(named) != _origin(own):
+            host = shown(urlsplit(named).hostname or named[:80])
+            raise LfsRefused(
+                f".lfsconfig of the repository keeps the content of Git LFS on {host}, which is not the repository's "
+                "own host; nothing is sent there. Let a person add such files"
+            )
+        return named.rstrip("/")
+
+    def _setting(self, key: str) -> str:
+        data = self.config()
+        if data is None:
+            return ""
+        done = git("config", "--file", "-", "--no-includes", "--get", key, stdin=data, check=False)
+        return done.output.decode("utf-8", "replace").strip()
+
+    def _folder(self) -> Path | None:
+        """The git directory of a repository on this machine, where it is ours."""
+        path = self.remote.path
+        if path is None or not self.remote.is_ours():
+            return None
+        return path / ".git" if (path / ".git").is_dir() else path
+
+    def _host(self) -> str:
+        return shown(urlsplit(self.remote.url).hostname or self.remote.url)
+
+    def _into(self, folder: Path, wanted: Mapping[Pointer, str], objects: Objects) -> None:
+        there = Objects(folder)
+        if (named := self._setting("lfs.url")) and not named.startswith("file:"):
+            raise LfsRefused(f".lfsconfig of the repository keeps the content of Git LFS at {shown(named[:80])}")
+        for pointer, path in wanted.items():
+            if not there.has(pointer) and not objects.has(pointer):
+                raise LfsRefused(_nowhere(shown(path)))
+        _copy(list(wanted), objects, there)
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def _batch(
+        self, operation: str, wanted: Sequence[Pointer], branch: str = ""
+    ) -> Iterator[tuple[Pointer, dict[str, Any]]]:
+        body: dict[str, Any] = {
+            "operation": operation,
+            "transfers": ["basic"],
+            "objects": [{"oid": pointer.oid, "size": pointer.size} for pointer in wanted],
+            "hash_algo": "sha256",
+        }
+        if branch:
+            body["ref"] = {"name": f"refs/heads/{branch}"}
+        link: Link = (f"{self._endpoint(operation)}/objects/batch", {})
+        answer = self._post(link, body)
+        if answer.status in (401, 403):
+            self.remote.renew()
+            answer = self._post(link, body)
+        if answer.status != 200:
+            if answer.status in LATER:
+                raise RemoteAway(f"Git LFS at {self._host()} cannot be asked: {answer}")
+            raise LfsRefused(
+                f"Git LFS at {self._host()} refuses the request: {answer}. It may be off for the repository, or the "
+                "account may not use it; a person can switch it on or add the files"
+            )
+        by_oid = {pointer.oid: pointer for pointer in wanted}
+        found = answer.body.get("objects")
+        if not isinstance(found, list) or answer.body.get("transfer", "basic") != "basic":
+            raise LfsRefused(f"Git LFS at {self._host()} answered with something else than a list of objects")
+        for entry in found:
+            pointer = by_oid.pop(str(entry.get("oid")), None) if isinstance(entry, dict) else None
+            if pointer is not None:
+                yield pointer, entry
+        for pointer in by_oid.values():  # an answer is owed for each
+            yield pointer, {"error": {"message": "the server says nothing of it"}}
+
+    def _checked(self, path: str, answer: Answer) -> None:
+        if answer.status in LATER:
+            raise RemoteAway(f"the content of {path} cannot be brought to {self._host()}: {answer}")
+        if not 200 <= answer.status < 300:
+            raise LfsRefused(f"{self._host()} does not take the content of {path}: {answer}")
+
+    def _put(self, path: str, link: Link, pointer: Pointer, objects: Objects) -> None:
+        with objects.path(pointer).open("rb") as content:
+            headers = {"Content-Type": "application/octet-stream", **link[1]}
+            self._checked(path, self._send("PUT", link[0], headers, content))
+
+    def _post(self, link: Link, body: Mapping[str, Any]) -> Answer:
+        return self._send("POST", link[0], {"Content-Type": JSON, "Accept": JSON, **link[1]}, orjson.dumps(body))
+
+    def _send(self, method: str, url: str, headers: Mapping[str, str], data: Any) -> Answer:
+        with self._session() as session, self._asked(session, method, url, headers, data) as answer:
+            text = answer.raw.read(ANSWER, decode_content=True)
+        try:
+            said = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            said = {}
+        return Answer(answer.status_code, said if isinstance(said, dict) else {})
+
+    def _get(self, link: Link, deadline: float) -> Iterator[bytes]:
+        url, headers = link
+        with self._session() as session:
+            for _ in range(REDIRECTS + 1):
+                with self._asked(session, "GET", url, {"Accept-Encoding": "identity", **headers}, None) as answer:
+                    if answer.is_redirect:
+                        target = urljoin(url, answer.headers["location"])
+                        headers = headers if _origin(target) == _origin(url) else {}
+                        url = target
+                        continue
+                    if answer.status_code != 200:
+                        raise LfsRefused(f"{self._host()}: status {answer.status_code}")
+                    for block in answer.iter_content(BLOCK):
+                        yield block
+                        if time.monotonic() > deadline:
+                            raise LfsRefused("it took too long")
+                    return
+        raise LfsRefused(f"{self._host()}: more than {REDIRECTS} redirects")
+
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        session.auth = lambda request: request  # nothing of ~/.netrc
+        return session
+
+    def _asked(
+        self, session: requests.Session, method: str, url: str, headers: Mapping[str, str], data: Any
+    ) -> requests.Response:
+        own = _origin(self.remote.url)
+        if _origin(url)[0] not in ("https", own[0]):
+            raise LfsRefused(f"{self._host()} names an address for content that is not https")
+        login = self.remote.login() if _origin(url) == own else None
+        given = any(name.lower() == "authorization" for name in headers)
+        ca_file = self.remote.ca_file if _origin(url) == own else None
+        try:
+            return session.request(
+                method,
+                url,
+                headers={"User-Agent": "makimono", **headers},
+                data=data,
+                auth=login if login is not None and not given else None,
+                stream=True,
+                timeout=TIMEOUT,
+                allow_redirects=False,
+                verify=ca_file or True,
+            )
+        except (requests.exceptions.RequestException, ValueError) as error:
+            raise RemoteAway(f"Git LFS at {self._host()} cannot be reached: {http.why(error)}") from error
+
+
+class Answer(NamedTuple):
+    """What a server says."""
+
+    status: int
+    body: dict[str, Any]
+
+    def __str__(self) -> str:
+        message = self.body.get("message")
+        words = f": {shown(message[:300])}" if isinstance(message, str) else ""
+        return f"status {self.status}{words}"
+
+
+def _parts(wanted: Sequence[Pointer]) -> Iterator[Sequence[Pointer]]:
+    return (wanted[at : at + BATCH] for at in range(0, len(wanted), BATCH))
+
+
+def _link(entry: Mapping[str, Any], action: str) -> Link | None:
+    """Address and headers of an action; None where the answer has none."""
+    try:
+        found = entry["actions"][action]
+        href, headers = found["href"], found.get("header") or {}
+        if isinstance(href, str):
+            return href, {str(name): str(value) for name, value in headers.items()}
+    except (KeyError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def _copy(wanted: Sequence[Pointer], source: Objects, target: Objects) -> None:
+    for pointer in wanted:
+        if source.has(pointer) and not target.has(pointer):
+            with source.path(pointer).open("rb") as content:
+                target.put(pointer, iter(lambda: content.read(BLOCK), b""))
+
+
+def _words(error: Any) -> str:
+    code, message = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
+    return f"{shown(str(message or 'no reason given')[:300])}{f' ({code})' if code else ''}"
+
+
+def _nowhere(path: str) -> str:
+    return (
+        f"{path} is a pointer of Git LFS to content that is neither here nor on the other side; write the content "
+        "itself into the file, or leave the file as it was"
+    )
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return parts.scheme.lower(), (parts.hostname or "").lower(), port
+    except ValueError:
+        raise LfsRefused(f"{shown(url[:80])} is no address") from None
