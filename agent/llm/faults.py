@@ -78,7 +78,8 @@ def _told_status(said: Said) -> int | None:
     if said.status not in (None, 200):
         return said.status
     named = [int(code) for code in said.codes if code.isdecimal() and len(code) == len("400")]
-    return next((status for status in named if status in HTTP_ERRORS), said.status)
+    refused = 400 if known.REFUSAL_CODES.intersection(said.codes) else said.status
+    return next((status for status in named if status in HTTP_ERRORS), refused)
 
 
 def _by_code(said: Said, heard: str) -> ModelError | None:

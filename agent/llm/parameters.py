@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NOT_TAKEN = re.compile(
     r"unsupported|not supported|n[o']t support|cannot find field|unrecogni[sz]ed|unknown"
-    r"|not (?:be )?(?:permitted|allowed|accepted|implemented|available)|unexpected|\bextra|forbidden|remove"
+    r"|not (?:be )?(?:permitted|allowed|accepted|implemented|available)|unexpected|\bextra|extraneous|forbidden|remove"
     r"|invalid (?:parameter|argument|field|property|input)|no such (?:parameter|argument|field)"
     r"|does not (?:accept|take|know)",
     re.IGNORECASE,
@@ -45,7 +45,7 @@ def _is_named(name: str, words: str) -> bool:
     """Whether the name stands in a text; one that is an ordinary word must stand in quotes."""
     if "_" in name or name != name.lower():
         return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", words) is not None
-    return re.search(rf"['\"`’‘“]{re.escape(name)}['\"`’”]", words) is not None
+    return re.search(rf"['\"`’‘“\[]{re.escape(name)}['\"`’”\]]", words) is not None
 
 
 def keywords_of(tools: Sequence[Json]) -> frozenset[str]:

@@ -89,6 +89,15 @@ MODEL_CODES = frozenset(
         "modelnotfound",  # DashScope
     )
 )
+REFUSAL_CODES = frozenset(
+    (
+        "invalid_request_error",  # OpenAI, Anthropic
+        "invalid_argument",  # Google
+        "validationexception",  # Bedrock
+        "badrequesterror",  # vLLM, LiteLLM
+    )
+)
+"""In an error inside an answer that names no status: what a 400 says."""
 OVERLOAD_CODES = frozenset(
     (
         "overloaded_error",  # Anthropic

@@ -488,3 +488,10 @@ def test_what_a_server_shows_of_a_key_is_not_passed_on():
 
 def test_a_refusal_without_a_word_is_only_perhaps_for_the_length():
     assert "(perhaps the prompt is too long)" in str(fault(hear(400, b""), "a server"))
+
+
+def test_a_refusal_inside_an_answer_without_a_status_is_not_asked_again_for_hours():
+    body = {"type": "error", "error": {"type": "invalid_request_error", "message": "messages.1: odd blocks"}}
+    error = fault(read(None, body), "a server")
+    assert type(error) is RequestRefused
+    assert error.tries == 1
