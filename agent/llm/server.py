@@ -192,6 +192,9 @@ class Server:
         if not models:
             return Check(True, f"{self.who} answers; it lists no models, so {self.model!r} could not be looked for")
         if not any(same_model(self.model, known) for known in models):
+            if not self.dialect.lists_names:
+                said = f"it lists no deployments, so {self.model!r} could not be looked for"
+                return Check(True, f"{self.who} answers; {said}")
             shown = ", ".join(sorted(models)[:12])
             key = f"llm.{self.provider if self.provider in PROVIDERS else 'plugin'}.model"
             found = f"{self.who} answers, but has no model {self.model!r}; it has {shown}"

@@ -72,6 +72,7 @@ class Dialect:
     # --- where and with what -------------------------------------------------------------------------------
     base_path: str = ""  # the path below which the calls are, where the address has none; "": `/v1`
     models_path: str = ""  # the list of models, from the root of the host; "": `/models` below the base
+    lists_names: bool = True  # whether the list of models holds the names that requests take
     key_header: str = ""  # the header of the API key; "": that of the wire
     local: bool = False  # runs on the user's own machines: chat templates, slow start, its own window
 

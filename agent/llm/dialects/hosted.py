@@ -27,6 +27,7 @@ AZURE = Dialect(
         "*.openai.azure.cn",
     ),
     base_path="/openai/v1",
+    lists_names=False,  # what may be deployed, not deployments
     key_header="api-key",
     limit_key="max_completion_tokens",
     tells_window=False,

@@ -430,6 +430,14 @@ def test_a_model_that_the_server_lacks_is_told_with_those_it_has(talk):
     assert check.text.endswith("it has other. Set llm.openai.model to one of them, or get it")
 
 
+def test_azure_lists_no_deployments_so_that_one_is_not_missed(talk):
+    routes = {("GET", "/openai/v1/models"): Reply({"data": [{"id": "gpt-4.1"}]})}
+    client, _, _ = talk(says("openai", "x"), routes=routes, model="our-deployment", dialect="azure")
+    check = client.check()
+    assert check.ok
+    assert "'our-deployment' could not be looked for" in check.text
+
+
 # --- a real llama.cpp server ----------------------------------------------------------------------------------
 
 
