@@ -27,8 +27,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; name an existing one, or none for the defaults") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name the file in it, like {path / 'config.yaml'}") from None
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; make it readable for this user") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     return parse(text, str(path))

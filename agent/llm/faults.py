@@ -62,7 +62,8 @@ def fault(said: Said, who: str) -> ModelError:
 
 def _judge(said: Said, who: str) -> ModelError:
     status = said.status
-    heard = f"{who} answered {status}: {said.quote}" if status else f"{who} broke off: {said.quote}"
+    quote = said.quote.removesuffix(".")  # a sentence of ours follows
+    heard = f"{who} answered {status}: {quote}" if status else f"{who} broke off: {quote}"
     if said.html and status in (None, 200):
         return AnswerUnreadable(f"{heard} (a web page, not an answer); check base_url", status=status)
     if known.WRONG_PATH.search(said.text):

@@ -63,7 +63,7 @@ class Pictures:
         if before == MOST:
             raise PictureRefused(f"more than {MOST} pictures in one message")
         if not self.takes_any:
-            raise PictureRefused("this model takes no pictures")
+            raise PictureRefused("none are sent to this model: it takes none, or `llm.*.images` is `never`")
         if tokens < tokens_of(LEAST_EDGE, LEAST_EDGE):
             raise PictureRefused("the window of the model has no room for it")
         picture = prepare(self.forge.fetch_picture(self.key, address), tokens=tokens)

@@ -115,7 +115,7 @@ class Limits:
         """Lines for `show` and `doctor`: every number and where it comes from, and whether counts are estimates."""
         least, *others = self.sources
         lines = [f"window {self.window:,} tokens: {least[0]}"]
-        lines += [f"  not {size:,}: {name}" for name, size in others]
+        lines += [f"  {'not' if size > self.window else 'also'} {size:,}: {name}" for name, size in others]
         most = f"max_output_tokens, else {UNKNOWN_OUTPUT:,}, at most a quarter of the window"
         lines += [
             f"answer {self.reserve:,} kept free, and no more asked for ({most})",

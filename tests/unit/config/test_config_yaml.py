@@ -68,6 +68,11 @@ def test_bytes_that_are_not_utf8_are_refused(tmp_path):
         load(path, environ={})
 
 
+def test_a_folder_is_no_configuration(tmp_path):
+    with pytest.raises(ConfigError, match=r"is a folder; name the file in it, like .*/config\.yaml"):
+        load(tmp_path, environ={})
+
+
 def test_each_key_has_its_line():
     assert yamlfile.parse("a:\n  b: 1\n  c:\n  - d\n", "f")[1] == {
         ("a",): 1,

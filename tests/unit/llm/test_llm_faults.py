@@ -446,6 +446,10 @@ def test_a_very_long_error_is_cut_in_the_message():
     assert len(str(of(400, openai("x" * 50_000)))) < 1_000
 
 
+def test_a_sentence_of_a_server_ends_once():
+    assert "Incorrect API key. Check the api_key" in str(of(401, openai("Incorrect API key.")))
+
+
 def test_a_router_that_quotes_its_provider_is_read_to_the_ground():
     body = {
         "error": {

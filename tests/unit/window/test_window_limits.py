@@ -98,6 +98,7 @@ def test_the_explanation_names_every_number_and_its_source(tmp_path):
     text = Limits.of(settings(tmp_path), 8_192).explain()
     assert "window 8,192 tokens: loaded by the server" in text
     assert "not 32,768: llm.ollama.context_length" in text
+    assert "also 32,768: loaded by the server" in Limits.of(settings(tmp_path), 32_768).explain()
     assert "compacts above" in text
     assert "an estimate" not in text
     assert "bytes:o200k: an estimate" in Limits.of(settings(tmp_path)).explain(counter_for("phi4"))
