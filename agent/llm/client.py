@@ -38,7 +38,7 @@ from agent.llm.account import Account
 from agent.llm.base import TURN, Aside, Interrupted
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
-from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host
+from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host, by_path
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.ids import with_ids
 from agent.llm.learning import Learner
@@ -103,7 +103,7 @@ class ChatClient(Learner, ABC):
         self.provider = provider or self.name
         self.keys = self.settings.provider_of(self.provider)
         self.model = model or self.keys.model
-        named = by_host(urls.host(self.base_url))
+        named = by_host(urls.host(self.base_url)) or by_path(urls.path(self.base_url))
         self.dialect = DIALECTS.get(self.keys.dialect) or named or self.own_dialect
         self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store

@@ -1,7 +1,7 @@
 """The table of dialects: what differs between servers of models, as data, and how a server is recognised.
 
-In this order: what `llm.<provider>.dialect` says, the host of the address, what the server says of itself (the owner of
-its models, headers of its answers), and at last the wire's own dialect.  Nothing here asks a server.
+In this order: what `llm.<provider>.dialect` says, the host or path of the address, what the server says of itself (the
+owner of its models, headers of its answers), and at last the wire's own dialect.  Nothing here asks a server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from agent.llm.dialects.local import COMPATIBLE, LOCAL
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["COMPATIBLE", "DIALECTS", "STOPS", "Dialect", "Roles", "When", "by_headers", "by_host", "by_owner"]
+__all__ = [
+    "COMPATIBLE",
+    "DIALECTS",
+    "STOPS",
+    "Dialect",
+    "Roles",
+    "When",
+    "by_headers",
+    "by_host",
+    "by_owner",
+    "by_path",
+]
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*HOSTED, *LOCAL)}
 
@@ -24,6 +35,11 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*HOSTED, *
 def by_host(host: str) -> Dialect | None:
     """The service with this host name (lower case)."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(host, pattern) for pattern in one.hosts)), None)
+
+
+def by_path(path: str) -> Dialect | None:
+    """The service whose paths look like this one, whatever the host."""
+    return next((one for one in DIALECTS.values() if any(fnmatchcase(path, pattern) for pattern in one.paths)), None)
 
 
 def by_owner(owner: str) -> Dialect | None:

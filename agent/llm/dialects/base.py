@@ -66,6 +66,7 @@ class Dialect:
 
     # --- how it is recognised ------------------------------------------------------------------------------
     hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names
+    paths: tuple[str, ...] = ()  # patterns of the address's path, for gateways with a host of their own
     owners: tuple[str, ...] = ()  # `owned_by` in the list of models
     marks: tuple[str, ...] = ()  # names of response headers that only this server sends, lower case
 

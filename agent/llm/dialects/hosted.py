@@ -26,6 +26,7 @@ AZURE = Dialect(
         "*.openai.azure.us",
         "*.openai.azure.cn",
     ),
+    paths=("*/openai/deployments/*",),
     base_path="/openai/v1",
     lists_names=False,  # what may be deployed, not deployments
     key_header="api-key",

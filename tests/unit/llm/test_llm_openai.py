@@ -438,6 +438,17 @@ def test_azure_lists_no_deployments_so_that_one_is_not_missed(talk):
     assert "'our-deployment' could not be looked for" in check.text
 
 
+def test_azure_behind_a_gateway_is_known_by_its_path(talk):
+    client, store, server = talk(
+        says("openai", "x"), path="/team/openai/deployments/d?api-version=2024-10-21", model="d", api_key="sk-12345678"
+    )
+    store.add_message("user", "Hello.")
+    client.get_response()
+    assert client.dialect.name == "azure"
+    assert server.asked[-1].headers["api-key"] == "sk-12345678"
+    assert server.asked[-1].path == "/team/openai/deployments/d/chat/completions?api-version=2024-10-21"
+
+
 # --- a real llama.cpp server ----------------------------------------------------------------------------------
 
 
