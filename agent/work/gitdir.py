@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import disk
-from agent.errors import WorkError
+from agent.errors import PushRejected, WorkError
 from agent.gitcmd import git
 from agent.work import tree
 from agent.work.mirror import open_up
@@ -122,8 +122,14 @@ def read_state(git_dir: Path) -> State | None:
 def make(git_dir: Path, mirror: Mirror, state: State) -> None:
     """Make the git directory beside its place and rename it, so that it is there whole or not at all.
 
-    The caller holds the mirror's lock.
+    The caller holds the mirror's lock.  PushRejected where no branch of this name can ever be pushed.
     """
+    if (other := in_the_way(mirror.branches(), state.branch)) is not None:
+        raise PushRejected(
+            f"the repository has a branch {other!r}, so that git can make no {state.branch!r} beside it. Rename or "
+            f"remove that branch, or set `branch.prefix` to another beginning, then set the label again",
+            code="branch_taken",
+        )
     temporary = git_dir.with_name(f".{git_dir.name}.tmp")
     tree.remove(temporary)
     source = str(mirror.path)
@@ -160,6 +166,11 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
     disk.sync_tree(temporary)
     tree.remove(git_dir)  # one without a state was never finished
     disk.move_dir(temporary, git_dir)
+
+
+def in_the_way(branches: Iterable[str], name: str) -> str | None:
+    """A branch that needs a file where `name` needs a folder, or the other way round (git-check-ref-format(1))."""
+    return next((other for other in branches if name.startswith(f"{other}/") or other.startswith(f"{name}/")), None)
 
 
 def borrow(git_dir: Path, mirror: Path) -> None:

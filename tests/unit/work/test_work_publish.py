@@ -389,6 +389,15 @@ def test_a_branch_that_is_in_the_way_of_our_name_is_said(source, make_workspace)
     assert caught.value.code == "branch_taken"
 
 
+@pytest.mark.parametrize("there", ["makimono", f"{BRANCH}/more"])
+def test_a_branch_that_was_in_the_way_from_the_start_is_said_before_any_work(source, make_workspace, there):
+    source.git("branch", there)
+    with pytest.raises(PushRejected, match=r"set `branch\.prefix`") as caught:
+        make_workspace(source)
+    assert caught.value.code == "branch_taken"
+    assert f"a branch {there!r}" in str(caught.value)
+
+
 def test_an_other_side_that_is_gone_is_an_error_of_its_own(source, make_workspace):
     workspace = make_workspace(source)
     change(workspace)
