@@ -107,8 +107,8 @@ class Delivery:
             report = self._catch_up(report)
             if report.rejected or not report.changed:
                 return report
-        finished = outcome.end in (End.FINISHED, End.ANSWERED)
-        words = {"summary": outcome.summary, "ended": "" if finished else outcome.code or str(outcome.end)}
+        ended = "" if outcome.end is End.FINISHED else decide(outcome, report).code
+        words = {"summary": outcome.summary, "ended": ended}
         report = self._publish(report, title, ready=False, **words)
         if is_checked(outcome) and self.settings.verify.command:
             report = self._check(report, self.settings.verify.command)

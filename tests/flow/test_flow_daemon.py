@@ -135,6 +135,7 @@ def test_a_change_without_finish_is_a_draft_with_the_reason(together):
     assert (row["status"], row["error_code"]) == ("failed", "not_finished")
     (pull,) = [one for one in together.pulls() if f"head: {row['branch']}" in one]
     assert "draft: true" in pull
+    assert "**Not finished** (not_finished): the model stopped without" in pull
     (said,) = together.said(number)
     assert "stopped without saying that it is finished" in said
     assert "Draft: " in said
