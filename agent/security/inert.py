@@ -50,7 +50,7 @@ _TICKS = re.compile(r"`+")
 
 def plain(text: str) -> str:
     """Text that nobody reads as Markdown: a title, a commit message."""
-    return _stilled(_TRAILER.sub(rf"\1{APART}", _SKIP.sub(rf"\g<0>{APART}", text)), address=False)
+    return _stilled(_unskipped(text), address=False)
 
 
 def markdown(text: str) -> str:
@@ -59,11 +59,19 @@ def markdown(text: str) -> str:
 
 
 def description(text: str) -> str:
-    """The text of a pull request.  GitLab looks for closing words in all of it, code too; there the word is put apart
-    from its reference, and nothing else is touched."""
+    """The text of a pull request, which a squash merge can make the message of a commit (docs.github.com "Configuring
+    commit squashing"): what `plain` looks for in a message is looked for in all of it, code too, since no host knows
+    code there.  GitLab looks for closing words in all of it as well; in code the word is put apart from its reference,
+    and nothing else is touched."""
     return "".join(
-        _CLOSING_WORD.sub(rf"\1{APART}", part) if is_code else _stilled(part) for part, is_code in parts(text)
+        _unskipped(_CLOSING_WORD.sub(rf"\1{APART}", part) if is_code else _stilled(part))
+        for part, is_code in parts(text)
     )
+
+
+def _unskipped(text: str) -> str:
+    """Orders to skip checks and trailers are words."""
+    return _TRAILER.sub(rf"\1{APART}", _SKIP.sub(rf"\g<0>{APART}", text))
 
 
 def _stilled(text: str, *, address: bool = True) -> str:

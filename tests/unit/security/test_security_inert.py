@@ -128,3 +128,12 @@ def test_its_time_is_linear(piece):
         return time.process_time() - started
 
     assert seconds(200_000) < 8 * max(seconds(50_000), 0.02)
+
+
+def test_a_text_that_a_squash_merge_makes_a_message_skips_no_checks_and_signs_for_nobody():
+    text = "Done.\n\n[skip ci] and `[ci skip]`\n\n```\nSigned-off-by: Linus <l@x>\n```\nCo-authored-by: A <a@x>\n"
+    made = inert.description(text)
+    for found in ("[skip ci]", "[ci skip]", "Signed-off-by:", "Co-authored-by:"):
+        assert found not in made
+    assert made.replace(inert.APART, "") == text
+    assert inert.description(made) == made
