@@ -32,6 +32,7 @@ from agent.values import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from agent.config import Settings
     from agent.context.tools import ToolStore
@@ -89,6 +90,7 @@ class MessageStore:
         self._file.make()
         self._view = View(self.current_path, sync=durability != "none")
         self._stale = False
+        self._lost: set[str] = set()  # calls that were open, and that another program took out of the file
         self._load()
         answered = self._answer_interrupted()
         existed = self.current_path.exists()
@@ -133,7 +135,7 @@ class MessageStore:
 
         ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
-        then neither file has the message.
+        then neither file has the message.  The result of a call that another program took out of the file is left out.
         """
         self._look()
         survey = self._survey
@@ -143,6 +145,9 @@ class MessageStore:
         text = self.redact(text) if text else text
         tokens = self._count(text) if text else 0
         record: Json = {"seq": seq, "role": role}
+        if role == "tool" and tool_call_id in self._lost:
+            self._lost.discard(tool_call_id)
+            return self._file.last_id
         if role == "tool":
             call = call_for(survey, tool_name, tool_call_id)
             record["tool_name"] = fit(tool_name) if tool_name else call["name"]
@@ -394,22 +399,35 @@ class MessageStore:
     def _look(self) -> None:
         """Take in what another program did to messages.jsonl, and undo what it did to current.jsonl."""
         if self._file.refresh():
-            self._recut()
+            before = self._survey.calls
+            self._stale = True
+            self._load()  # all of it: what is known of places in the file may be of another file
+            self._derive()
+            self._close_gaps(before)
         elif self._stale:
             self._derive()
         elif not self._view.is_ours():
             self._notice("current.jsonl: changed or removed by another program; derived again")
             self._derive()
 
+    def _close_gaps(self, before: Mapping[str, Json]) -> None:
+        """An editor that saves into the file itself loses what came since it was opened.  A call whose result is lost
+        gets one, as after a kill; the result of a call that is lost itself is not added (`add_message`)."""
+        now = self._survey.calls
+        self._lost.update(before.keys() - now.keys())
+        if reopened := now.keys() - before.keys():
+            self._answer_interrupted(reopened)
+            self._derive()
+
     def _notice(self, what: str) -> None:
         if self.noticed is not None:
             self.noticed(what)
 
-    def _answer_interrupted(self) -> bool:
-        """Append a result for each call that a dead process left open, before the view is derived; whether there was
-        one.  The first may have its result in tools.jsonl already, which is written first."""
+    def _answer_interrupted(self, only: AbstractSet[str] | None = None) -> bool:
+        """Append a result for each call (of `only`) that a dead process left open, before the view is derived; whether
+        there was one.  The first may have its result in tools.jsonl already, which is written first."""
         waiting = bool(self._survey.calls)
-        for call in list(self._survey.calls.values()):
+        for call in [call for name, call in self._survey.calls.items() if only is None or name in only]:
             known = self._recorded(call["name"])
             content = INTERRUPTED
             if known is not None:

@@ -108,3 +108,58 @@ def test_every_other_file_of_facts_is_read_again(told):
     assert tools.add_tool_call("read_file", {}, "z", "success", 1) == 3
     assert [record["seq"] for record in tools.records()] == [1, 2, 3]
     assert len(said) == 3
+
+
+CALL = {"id": "call_a", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+
+
+def save_in_place(path, text):
+    """As nano, VS Code and a redirection of the shell save: into the same inode."""
+    with path.open("r+") as file:
+        file.truncate(0)
+        file.write(text)
+
+
+def test_a_call_whose_result_an_editor_overwrote_gets_one_and_the_task_goes_on(told):
+    manager, store, said = told
+    store.add_message("assistant", None, tool_calls=[CALL])
+    before = store.messages_path.read_text()
+    seq = manager.get_tool_store().add_tool_call("read_file", {}, "x = 1", "success", 1)
+    store.add_message("tool", "x = 1", "read_file", tool_call_id="call_a", tool_seq=seq)
+    save_in_place(store.messages_path, before)
+    store.add_message("assistant", "I have seen it.")
+    assert contents(store.messages_path)[-2:] == ["x = 1", "I have seen it."]
+    assert contents(store.current_path) == contents(store.messages_path)
+    assert "is lost" in said[0]
+
+
+def test_the_result_of_a_call_that_an_editor_overwrote_is_left_out(told):
+    _manager, store, _said = told
+    before = store.messages_path.read_text()
+    store.add_message("assistant", None, tool_calls=[CALL, CALL | {"id": "call_b"}])
+    save_in_place(store.messages_path, before)
+    for call in ("call_a", "call_b"):
+        assert store.add_message("tool", "x = 1", "read_file", tool_call_id=call) == 3
+    with pytest.raises(ValueError, match="no open call"):
+        store.add_message("tool", "x = 1", "read_file", tool_call_id="call_a")
+    store.add_message("user", "Go on.")
+    assert contents(store.current_path) == ["You are an agent.", "Mend it.", "Go on."]
+
+
+def test_places_before_a_compaction_that_an_editor_moved_are_looked_for_again(told):
+    _manager, store, _said = told
+    for number in range(6):
+        store.add_message("assistant", f"answer {number}")
+        store.add_message("user", f"go on {number}")
+    store.compact(strategy="summary", end_seq=10, summary="Nothing yet.", summary_tokens=3)
+    view = contents(store.current_path)
+    for change in (
+        lambda text: text.replace("answer 1", "the answer number 1"),
+        lambda text: text.replace("answer number 1", "1"),
+    ):
+        save_in_place(store.messages_path, change(store.messages_path.read_text()))
+        store.add_message("assistant", "more")
+        store.add_message("user", "and more")
+        view += ["more", "and more"]
+        assert contents(store.current_path) == view
+    assert store.damaged == []
