@@ -14,7 +14,7 @@ import orjson
 
 from agent import disk
 from agent.context.records import calls_of
-from agent.store.jsonl import records
+from agent.store.jsonl import parse, records
 from agent.store.text import line
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ def is_plain(path: Path) -> bool:
 def convert(path: Path) -> str:
     """Write messages.jsonl anew in our form; what was done, as a sentence.  DiskError."""
     before = path.with_name(BEFORE)
+    raw = path.read_bytes()
     if not before.exists():
-        disk.write_file(before, path.read_bytes())
+        disk.write_file(before, raw)
+    if not raw.endswith(b"\n") and not isinstance(parse(raw[raw.rfind(b"\n") + 1 :], "seq"), str):
+        disk.write_file(path, raw + b"\n")  # a person's file may end without one; its last message is whole
     with disk.replacing(path) as descriptor:
         for record in _converted(path):
             disk.write_all(descriptor, line(record))

@@ -1,6 +1,7 @@
 """A folder in the form of the specification's own examples opens and goes on."""
 
 import orjson
+import pytest
 
 from agent.context import TaskContextManager
 from agent.llm.spans import Lines
@@ -33,12 +34,13 @@ MESSAGES = [
 ]
 
 
-def test_it_opens_and_goes_on_without_loss(tmp_path, config, counter, key):
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_it_opens_and_goes_on_without_loss(tmp_path, config, counter, key, end):
     folder = tmp_path / "contexts" / "running" / UUID
     folder.mkdir(parents=True)
     (folder / "metadata.json").write_bytes(orjson.dumps({**METADATA, "task_key": key}))
     stamped = [{"seq": n, "timestamp": "2024-01-15T10:30:01Z", **one} for n, one in enumerate(MESSAGES, 1)]
-    raw = b"".join(orjson.dumps(one) + b"\n" for one in stamped)
+    raw = b"\n".join(orjson.dumps(one) for one in stamped) + end
     (folder / "messages.jsonl").write_bytes(raw)
     (folder / "tools.jsonl").write_bytes(
         orjson.dumps({"seq": 1, "tool": "github_get_file", "args": {"path": "a.py"}, "result": "{...}"}) + b"\n"
