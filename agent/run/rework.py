@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from agent.run.task_run import TaskRun
 
 KIND = "fix"
-"""Of the message, and of the receipt that has the outcome and the commit that the newest one is about."""
+"""Of the message, and of the receipt that has the outcome, the commit that the newest one is about, and whether the
+check was red on it."""
 
 NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
 """Ends of a model that was sent back and did not finish again."""
+
+FLAKY = "the check failed on this very commit before it passed: it does not say the same each time"
 
 NAMED = 50
 """Findings, and failing tests, that are named to the model."""
@@ -34,6 +37,9 @@ NAMED = 50
 
 def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
     """Say to the model what it may mend, if a round and the limits are left; whether its loop goes on."""
+    before = run.effects.receipt(KIND) or {}
+    if report.verdict is not None and report.verdict.ok and before.get("red") and before["commit"] == report.commit:
+        run.reports.append(FLAKY)
     if not is_mendable(outcome, report):
         return False
     store = run.context.get_message_store()
@@ -41,9 +47,10 @@ def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
     said = sum(1 for record in store.records() if record.get("kind") == KIND)
     if said >= rounds or run.limits() is not None:
         return False
-    if decide(outcome, report).ready and said and (run.effects.receipt(KIND) or {}).get("commit") == report.commit:
+    if decide(outcome, report).ready and said and before.get("commit") == report.commit:
         return False
-    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict()})
+    red = report.verdict is not None and report.verdict.is_red
+    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict(), "red": red})
     later.is_asked(run.effects)
     run.context.set_columns(outcome=None)
     if not run.is_briefed:  # only publishing was left

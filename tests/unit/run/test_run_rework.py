@@ -261,3 +261,11 @@ def test_an_error_while_it_mends_is_an_error_of_its_work(work, monkeypatch):
         with pytest.raises(DiskError):
             one.handle()
     assert (one.row.status, one.row.outcome) == (Status.PAUSED, "disk")
+
+
+def test_a_check_that_changes_its_mind_about_one_commit_is_told(work, tmp_path):
+    count = tmp_path / "count"
+    one = work(write("a.txt"), finish(), finish(), verify=f"echo >> {count}; test $(wc -l < {count}) -ge 3")
+    one.handle()
+    assert one.row.status is Status.COMPLETED
+    assert "the check failed on this very commit before it passed" in one.said()
