@@ -20,7 +20,7 @@ _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+)(.*)", re.DOTALL)
 _OPENED = re.compile(r"(\d+|AT_FDCWD)<([^>]*)>")
 _TEXT = re.compile(r'"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?')
 
-_BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)/(.*)")
+_BY_DESCRIPTOR = re.compile(r"/proc/self/fd/(\d+)(?:/(.*))?$")
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ class Reader:
         for number, name in enumerate(names):
             base = folders[min(number, len(folders) - 1)] if folders else self.folders.get(pid, "/")
             if match := _BY_DESCRIPTOR.match(name):
-                paths.append(os.path.join(self.places[pid, match[1]], match[2]))
+                place = self.places[pid, match[1]]
+                paths.append(os.path.join(place, match[2]) if match[2] else place)
             else:
                 paths.append(os.path.normpath(os.path.join(base, name)))
         return paths
