@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 READ = 1 << 16
 REFUSALS = 300  # statuses from here on
 NOTHING = Usage()
+PLACE_HOLDER = 10
+"""A prompt of less than one in so many of the estimate's tokens was not counted by the server: a place-holder (1), or
+only what it had not cached.  No script is estimated so far off."""
 BYTES = 4  # of a request, a token: for what is only needed should this process die meanwhile
 
 
@@ -147,7 +150,7 @@ class Account:
         draft = entry.draft
         said = draft.usage or NOTHING
         prompt, completion, estimated = said.prompt, said.completion, 0
-        if not prompt:
+        if not prompt or prompt * PLACE_HOLDER < entry.tokens:
             prompt = entry.tokens or self.count_file(entry.path)
             estimated += prompt
         # Before the end of an answer its count is of what had been written when it was sent, or a place-holder.

@@ -79,6 +79,17 @@ def test_a_count_of_the_prompt_alone_is_completed(tmp_path, wire):
     assert store.last()["usage"] == row["usage"]
 
 
+@ALL
+def test_a_place_holder_is_no_count_of_the_prompt(tmp_path, wire):
+    with Script(says(wire, "hello", usage=(1, 20))) as server:
+        client, store = begun(wire, server, tmp_path)
+        client.get_response(plan(store))
+        client.close()
+    (row,) = rows(tmp_path)
+    assert row["usage"] == Usage(700, 20).to_dict()
+    assert (row["estimated"], row["estimated_tokens"]) == (True, 700)
+
+
 def test_a_later_0_never_overwrites_a_number(tmp_path):
     """envoyproxy/ai-gateway PR#1631 (Anthropic: zeros in message_delta), and the same in OpenAI's chunks."""
     start = {"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 600, "output_tokens": 20}}}
@@ -128,7 +139,7 @@ def test_servers_report_in_other_places(tmp_path, usage, place, known):
     chunk |= {"usage": usage} if place == "chunk" else {"x_groq": {"usage": usage}} if place == "x_groq" else {}
     with Script(Reply([sse(chunk), b"data: [DONE]\n\n"], headers={"Content-Type": "text/event-stream"})) as server:
         client, store = begun("openai", server, tmp_path)
-        client.get_response(plan(store))
+        client.get_response(plan(store, tokens=25))
     assert (rows(tmp_path)[0]["usage"], rows(tmp_path)[0]["estimated"]) == (known.to_dict(), False)
 
 
