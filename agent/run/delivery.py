@@ -100,7 +100,11 @@ class Delivery:
         """Commit, check, push, verify; the pull request is ready only when everything is green."""
         title = outcome.title or self.issue.title
         report = self._commit(title)
-        self.workspace.reports.extend(self.workspace.left_behind(self.written()))
+        behind = self.workspace.left_behind(self.written())
+        self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
+        return replace(self._deliver(outcome, report, title), left_behind=tuple(behind))
+
+    def _deliver(self, outcome: Outcome, report: Report, title: str) -> Report:
         if not report.changed:
             return report
         if self.publishing and self.pushes:

@@ -71,7 +71,11 @@ def is_checked(outcome: Outcome) -> bool:
 
 def is_mendable(outcome: Outcome, report: Report) -> bool:
     """Whether the model may mend what keeps its finished work from being ready, or should look at it once more."""
-    if outcome.end is not End.FINISHED or not report.changed:
+    if outcome.end is not End.FINISHED:
+        return False
+    if report.left_behind and decide(outcome, report).status is Status.COMPLETED:
+        return True
+    if not report.changed:
         return False
     if report.findings or (report.rejected and report.code in MENDABLE):
         return True

@@ -20,6 +20,7 @@ class Report:
 
     `first`: the branch is pushed and is the first of a repository that was empty, so that there is nothing onto which a
     pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left.
+    `left_behind`: files that tools wrote and no commit has; that fails nothing, and the model hears of it once.
     `before`: what a red check says of the base commit, None where it was not asked or there is none."""
 
     branch: str
@@ -41,6 +42,7 @@ class Report:
     patch_file: str = ""
     touched_tests: tuple[str, ...] = ()
     look: tuple[str, ...] = ()
+    left_behind: tuple[str, ...] = ()
 
     @property
     def problem(self) -> tuple[str, str]:

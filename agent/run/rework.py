@@ -2,12 +2,13 @@
 
 The word to the model is a message of kind `fix`, and these messages are the count: a process that dies before it is
 appended delivers again and says it once, one that dies after it goes on with it.  Of a check that was red on the base
-in the same way the model hears once; when it finishes again without a change, that is its answer.  Called by
-`run/handler.py` after each delivery.
+in the same way, and of files that tools wrote and no commit has, the model hears once; when it finishes again without
+a change, that is its answer.  Called by `run/handler.py` after each delivery.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.prompts import render
@@ -15,7 +16,7 @@ from agent.run import later
 from agent.run.gate import decide, is_mendable
 from agent.security.fence import fence
 from agent.security.sanitise import output
-from agent.values import End, Outcome
+from agent.values import End, Outcome, Status
 from agent.work.verify import TAIL, tail
 
 if TYPE_CHECKING:
@@ -47,10 +48,15 @@ def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
     said = sum(1 for record in store.records() if record.get("kind") == KIND)
     if said >= rounds or run.limits() is not None:
         return False
-    if decide(outcome, report).ready and said and before.get("commit") == report.commit:
+    if said and before.get("commit") == report.commit and decide(outcome, report).status is Status.COMPLETED:
         return False
+    known = {*before.get("left_behind", ())} if said else set()
+    if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
+        return False  # it heard of these files, and leaves them where they are
     red = report.verdict is not None and report.verdict.is_red
-    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict(), "red": red})
+    left_behind = sorted({*known, *report.left_behind})
+    receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
+    run.effects.done(KIND, receipt)
     later.is_asked(run.effects)
     run.context.set_columns(outcome=None)
     if not run.is_briefed:  # only publishing was left
@@ -58,7 +64,8 @@ def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
     text = run.redact(words(run.context.fence, report, said + 1, rounds, room=run.tools.room))
     store.add_message("user", text, kind=KIND)
     store.sync()
-    run.events.emit("sent_back", round=said + 1, rounds=rounds, why=decide(outcome, report).code or "was_red")
+    why = decide(outcome, report).code or ("left_behind" if report.left_behind else "was_red")
+    run.events.emit("sent_back", round=said + 1, rounds=rounds, why=why)
     return True
 
 
@@ -92,6 +99,7 @@ def words(marker: str, report: Report, number: int, rounds: int, *, room: int = 
         rounds=rounds,
         report=report,
         findings=report.findings[:NAMED],
+        left_behind=report.left_behind[:NAMED],
         rejected=fence(output(report.rejected), marker, source="the repository") if report.rejected else "",
         output=fence(shown, marker, source="output of the check") if shown.strip() else "",
         failing=names(failing - old, "new failures"),

@@ -80,6 +80,7 @@ SAMPLES = {
         "rounds": 2,
         "report": report(verdict=red(2, "boom\n"), before=Verdict("make test", 0, True, 1.0, "")),
         "findings": ["a.py, line 3: a token"],
+        "left_behind": ["lib/a.py was written and is not in the commit: git ignores it"],
         "rejected": "<<<R>>>",
         "output": "<<<O>>>",
         "failing": "<<<F>>>",

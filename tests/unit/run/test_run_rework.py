@@ -117,6 +117,17 @@ def test_a_red_check_goes_back_to_the_model_and_what_it_mends_is_ready(work):
     assert [fields["same"] for fields in one.here.named("base_checked")] == [False]
 
 
+def test_a_file_that_no_commit_has_is_said_once_and_fails_nothing(work):
+    one = work(write(".gitignore", "lib/\n"), write("lib/util.py"), finish(), write("a.txt"), finish())
+    assert one.handle().end is End.FINISHED
+    assert one.row.status is Status.COMPLETED
+    (said,) = one.fixes()
+    assert "- lib/util.py was written and is not in the commit: git ignores it (.gitignore, line 1" in said
+    assert one.here.named("sent_back") == [{"round": 1, "rounds": 2, "why": "left_behind"}]
+    (pull,) = one.pulls()
+    assert "draft: false" in pull
+
+
 def test_after_the_rounds_the_task_ends_with_what_is_wrong(work):
     one = work(write("a.txt"), finish(), finish(), finish(), verify=NEEDS_B)
     one.handle()
