@@ -26,6 +26,7 @@ PLAIN = (
     "--dst-prefix=b/",
 )
 CHUNK = 1 << 18
+NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
 
@@ -159,6 +160,33 @@ def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
             if leaves_tree(change.path, target):
                 found[f"{shown(change.path)} is a symlink to {shown(target)}, outside the repository"] = None
     return list(found)
+
+
+def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
+    """What hosts that check objects refuse (git-fsck(1): gitattributesLineLength, 2048 bytes) or no file system takes
+    (a name of more than 255 bytes), by the file's name."""
+    present = [change for change in changes if change.new_mode not in (SUBMODULE, NOTHING)]
+    found: dict[str, None] = {}
+    for path in dict.fromkeys(change.path for change in present):
+        if any(len(part.encode("utf-8", "surrogateescape")) > NAME for part in path.split("/")):
+            found[f"{shown(path)} has a name of more than {NAME} bytes; make it shorter"] = None
+    files = {change.object: change.path for change in present if change.path.rpartition("/")[2] == ".gitattributes"}
+    for data, path in small(git_dir, files, MOST):
+        if any(len(line) >= ATTRIBUTES_LINE for line in data.split(b"\n")):
+            found[f"{shown(path)} has a line of {ATTRIBUTES_LINE} bytes or more, which hosts refuse; part it"] = None
+    return list(found)
+
+
+def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
+    """Those of `paths` beside which another path differs in case alone: one of both is lost on macOS and Windows."""
+    names: dict[str, list[str]] = {}
+    for path in all_paths:
+        names.setdefault(path.casefold(), []).append(path)
+    return [
+        f"{' and '.join(shown(name) for name in sorted(same))} differ in case alone: on macOS and Windows one is lost"
+        for same in dict.fromkeys(tuple(names.get(path.casefold(), ())) for path in paths)
+        if len(same) > 1
+    ]
 
 
 def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:

@@ -120,6 +120,7 @@ class Publisher:
         findings += [str(finding) for finding in self.guarded(sorted({entry.path for entry in entries}))]
         if self.largest is not None:
             findings += changes.too_large(self.workspace.git_dir, entries, self.largest)
+        findings += changes.unfit(self.workspace.git_dir, entries)
         given_away = chain(self.workspace.history(), self.workspace.lfs.added(self.workspace.lfs_pointers()))
         findings += [str(finding) for finding in self.scan(given_away)]
         if findings:

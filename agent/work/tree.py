@@ -34,8 +34,8 @@ def is_git_name(name: str) -> bool:
 
 
 def has_git_name(path: str) -> bool:
-    """Whether any part of `path` is taken for `.git`."""
-    return any(is_git_name(part) for part in path.split("/"))
+    """Whether any part of `path` is taken for `.git`; a backslash parts a path on Windows."""
+    return any(is_git_name(part) for part in path.replace("\\", "/").split("/"))
 
 
 def enterable(tree: Path) -> None:

@@ -247,7 +247,12 @@ class Workspace:
                     f"{tree.shown(folder)}/ cannot be looked into (its mode forbids it) and was left out"
                 )
         if self.has_commits():
-            found += changes.mode_findings(self.git_dir, self.entries())
+            entries = self.entries()
+            found += changes.mode_findings(self.git_dir, entries)
+            new = [entry.path for entry in entries if entry.status == "A"]
+            listed = _names(self._git("ls-tree", "-r", "-z", "--name-only", "HEAD").output) if new else []
+            told = changes.same_but_case(new, listed)
+            self.reports.extend(line for line in told if line not in self.reports)
         return found
 
     def _closed(self, folder: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 from work_repos import Source, commit
 
 from agent.tools import Toolbox
+from agent.work import changes
 
 
 @pytest.fixture
@@ -86,3 +87,18 @@ def test_what_was_removed_again_is_not_missed_and_what_git_cannot_take_is(worksp
     os.mkfifo(workspace.tree / "pipe")
     (behind,) = workspace.left_behind(["gone.txt", "late.txt", "keep.bin", "pipe", "lib"])
     assert behind == "late.txt was written and is not in the commit: git did not take it"
+
+
+def test_names_that_hosts_or_other_systems_refuse_are_told(source, make_workspace):
+    workspace = make_workspace(source)
+    (workspace.tree / "x\\.git").write_text("x")
+    (workspace.tree / "readme.MD").write_text("x")
+    (workspace.tree / "sub").mkdir()
+    (workspace.tree / "sub/.gitattributes").write_text("*.x " + "a" * 2100 + "\n")
+    workspace.commit("names", name="Makimono", email="bot@example.com")
+    assert workspace.guard() == []
+    assert workspace.changed_paths() == ["readme.MD", "sub/.gitattributes"]
+    assert any(line.startswith("x\\.git is taken for a git directory") for line in workspace.reports)
+    assert any(line.startswith("README.md and readme.MD differ in case alone") for line in workspace.reports)
+    (found,) = changes.unfit(workspace.git_dir, workspace.entries())
+    assert found.startswith("sub/.gitattributes has a line of 2048 bytes")
