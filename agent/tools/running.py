@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agent.errors import SandboxUnavailable, ToolError
 from agent.tools.base import Place, Product, schema, whole
 from agent.tools.kinds import binary_kind
-from agent.tools.text import is_mostly_binary, lenient
+from agent.tools.text import is_mostly_binary, lenient, printed
 
 if TYPE_CHECKING:
     from agent.values import Finished, Json
@@ -103,7 +103,8 @@ class RunCommand:
             raise ToolError(f"commands cannot be run on this machine: {error}. {_WITHOUT}") from error
         except OSError as error:
             raise ToolError(f"the command could not be started: {error.strerror or error}") from error
-        text, kind = readable(done.output), unreadable(done.output)
+        kind = unreadable(done.output)
+        text = printed(done.output) if kind else readable(done.output)
         return Product(
             text if text.strip() else "(no output)",
             status="error" if done.timed_out else "success",

@@ -161,6 +161,14 @@ def is_mostly_binary(data: bytes) -> bool:
     return len(_ODD.findall(told)) * 2 > len(told)
 
 
+_PRINTED = {byte: f"\\x{byte:02x}" for byte in (*range(0x20), *range(0x7F, 0x100)) if chr(byte) not in "\n\t"}
+
+
+def printed(data: bytes) -> str:
+    r"""Bytes that are mostly no text: printable ASCII, line ends and tabs as they are, every other one as `\xNN`."""
+    return data.decode("latin-1").translate(_PRINTED)
+
+
 def size_of(text: str) -> int:
     """Bytes of `text` in UTF-8, which caps count: Japanese costs about a token a character, English a quarter."""
     return len(text.encode("utf-8", "backslashreplace"))

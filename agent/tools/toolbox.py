@@ -20,7 +20,7 @@ from agent.tools.outputs import Outputs, Whole, blocks, masked
 from agent.tools.planning import AFTER_THE_END, ending
 from agent.tools.running import overwritten
 from agent.tools.state import State
-from agent.tools.text import UTF8, fit, size_of
+from agent.tools.text import UTF8, fit, printed, size_of
 from agent.tools.tree import Tree
 from agent.values import ToolResult
 
@@ -184,7 +184,7 @@ class Toolbox:
 
     def _result(self, product: Product) -> ToolResult:
         """Clean, mask and cap what the tool made."""
-        text = self._mask(product.text)
+        text = "" if product.hidden and product.dropped else self._mask(product.text)
         head = shorten(self._mask(product.head), self.room // 4)
         whole = None
         room = self.room - size_of(head) - 1
@@ -192,7 +192,9 @@ class Toolbox:
             if product.dropped and product.spool is not None:
                 with product.spool.open("rb") as file:
                     lost = max(0, product.total - os.fstat(file.fileno()).st_size)
-                    whole = self.outputs.keep(masked(decoded(blocks(file.fileno()), UTF8), self._mask_raw), lost)
+                    raw = blocks(file.fileno())
+                    text_of = map(printed, raw) if product.hidden else decoded(raw, UTF8)
+                    whole = self.outputs.keep(masked(text_of, self._redact if product.hidden else self._mask_raw), lost)
         finally:
             if product.dropped and product.spool is not None:
                 product.spool.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -282,6 +283,15 @@ def test_binary_output_is_stored_and_not_shown_and_nul_ends_names(box):
     assert result.output == "outputs/0001.txt"
     assert r"\x89PNG" in box.run("read_output", {"name": result.output}).content
     assert box.run("run_command", {"command": r"printf 'a b\0ü\0'"}).content == "[exit code 0]\na b\nü"
+
+
+def test_long_binary_output_is_stored_whole(box):
+    code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 400)"
+    result = box.run("run_command", {"command": f"{sys.executable} -c '{code}'"})
+    assert "binary output" in result.content
+    stored = (box.outputs.folder.parent / result.output).read_bytes()
+    assert stored.count(b"\\x00") == stored.count(b"\\x0d") == stored.count(b"\\xff") == 400
+    assert stored.isascii()
 
 
 @pytest.mark.parametrize(
