@@ -3,11 +3,23 @@
 import os
 from pathlib import Path
 
-from agent import cgroups
+import pytest
+
+from agent import cgroups, filetree
 
 ROOT = Path(__file__).resolve().parent.parent
 # Programs that a test starts find `agent` too, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture(autouse=True)
+def deep_trees_are_removed(request):
+    """pytest removes old temporary folders recursively: a tree deeper than the stack would fail a later run of it."""
+    deep = hasattr(request.module, "make_deep") and "tmp_path" in request.fixturenames
+    place = request.getfixturevalue("tmp_path") if deep else None
+    yield
+    if place is not None and place.exists():
+        filetree.remove(place)
 
 
 def pytest_sessionfinish():
