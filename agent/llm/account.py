@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 READ = 1 << 16
 REFUSALS = 300  # statuses from here on
 NOTHING = Usage()
-PLACE_HOLDER = 10
+PLACE_HOLDER = 100
 """A prompt of less than one in so many of the estimate's tokens was not counted by the server: a place-holder (1), or
 only what it had not cached.  No script is estimated so far off."""
 BYTES = 4  # of a request, a token: for what is only needed should this process die meanwhile

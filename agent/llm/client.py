@@ -192,7 +192,7 @@ class ChatClient(Learner, ABC):
         answer, form = self.calling.read(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
         # A prompt that nobody counted is not the provider's own number; an answer's count is completed.
-        reported = answer.usage is not None and answer.usage.prompt > 0
+        reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt
         self.message_store.add_message(
             "assistant",
             answer.text,

@@ -88,6 +88,7 @@ def test_a_place_holder_is_no_count_of_the_prompt(tmp_path, wire):
     (row,) = rows(tmp_path)
     assert row["usage"] == Usage(700, 20).to_dict()
     assert (row["estimated"], row["estimated_tokens"]) == (True, 700)
+    assert "usage" not in store.last(), "an estimate is not the provider's number"
 
 
 def test_a_later_0_never_overwrites_a_number(tmp_path):
