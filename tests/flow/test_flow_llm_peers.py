@@ -18,6 +18,7 @@ import pytest
 from llm_servers import TOOL, Heard, client_for
 
 from agent.errors import ContextOverflow, ModelError, QuotaExhausted
+from agent.llm.openai import PLAINER
 from agent.llm.replay import ReplayServer
 
 PEERS = Path(__file__).parents[1] / "peers"
@@ -257,10 +258,21 @@ def test_llmock_cannot_pass_off_half_an_answer(llmock, clients, wire, kind):
     judged(llmock)
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 422])
+@pytest.mark.parametrize("status", [400, 422])
+def test_llmock_sees_a_first_request_that_was_refused_without_a_reason_again_only_plainer(llmock, clients, status):
+    script(llmock, *({"type": "fail", "status": status} for _ in range(9)))
+    client, _ = clients("openai", llmock)
+    client.calling.wanted = "native"
+    client.send_user_message("hi")
+    with pytest.raises(ModelError):
+        client.get_response()
+    assert len(get(f"{llmock}/_llmock/requests")["requests"]) == 1 + len(PLAINER)
+    judged(llmock)
+
+
+@pytest.mark.parametrize("status", [401, 404])
 def test_llmock_sees_no_second_try_of_what_cannot_succeed(llmock, clients, status):
-    """Native tool calls are asked for, else a first refusal without a reason is tried once without tools; the address
-    has two forms, and a 404 tells only of one."""
+    """The address has two forms, and a 404 tells only of one."""
     script(llmock, {"type": "fail", "status": status}, {"type": "fail", "status": status})
     client, _ = clients("openai", llmock)
     client.calling.wanted = "native"
