@@ -42,7 +42,7 @@ def test_a_named_file_that_is_missing_is_an_error_and_names_it(tmp_path):
 
 
 def test_a_folder_in_place_of_the_file_is_an_error(tmp_path):
-    assert "cannot be read" in refused(tmp_path)
+    assert f"is a folder; name the file in it, like {tmp_path}/config.yaml" in refused(tmp_path)
 
 
 def test_each_layer_lies_on_the_one_below_and_says_so(tmp_path):
