@@ -32,6 +32,7 @@
     │   ├── ForgeLimited         slow down; carries `retry_after`
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
+    ├── PictureRefused           a picture of an issue that is not sent to the model
     ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call that cannot be done; its text goes to the model
     └── ModelError               the model's server refused or failed
@@ -265,6 +266,8 @@ class ForgeUnreachable(ForgeError):
 class AnswerOdd(ForgeUnreachable):
     """An answer of 200 lacks a field, or has something else in it: a proxy, a host that starts, an API of another kind.
     The message names the request, the field, and what was found."""
+
+    code = "forge_odd"
 
 
 class ForgeLimited(ForgeError):
