@@ -149,6 +149,7 @@ class Loop:
         if not calls:
             return self.without_calls(text, reason)
         results: list[ToolResult] = []
+        self.tools.expect(len(calls))
         for call in calls:
             over = AFTER_THE_END if any(result.outcome for result in results) else ""
             why = not_to_be_run(call["name"], reason) or over

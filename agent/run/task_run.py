@@ -364,6 +364,11 @@ class TaskRun:
         self.model.gate = self.limits
         self.held.callback(self.model.close)
         self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
+        self.tools.follow(
+            lambda: self.window.limits.window,
+            lambda: self.window.shares.results,
+            self.window.assembler.counter.count,
+        )
         window = self.window.limits.window
         takes_any = bool(self.model.picture_form)
         self.pictures = Pictures(self.forge, self.key, self.context.context_dir, window, takes_any)

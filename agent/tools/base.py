@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.tools.outputs import Outputs
+    from agent.tools.room import Room
     from agent.tools.tree import Tree
     from agent.values import Finished, Json, Outcome
 
@@ -71,7 +72,7 @@ class Product:
 class Place:
     """Where a tool works.
 
-    `page` is how many UTF-8 bytes one page of a file may have.  `run` is None when commands cannot be run at all.
+    `room` is how large the next result may be.  `run` is None when commands cannot be run at all.
     `lookup(seq)` gives the recorded result of a tool call, None when there is none.  Times are seconds.
     `why_left_out(path)` says why no commit will have a path, "" when one will.
     """
@@ -80,10 +81,15 @@ class Place:
     outputs: Outputs
     run: Run | None
     lookup: Callable[[int], str | None]
-    page: int
+    room: Room
     timeout: float
     max_timeout: float
     why_left_out: Callable[[str], str] = lambda _path: ""
+
+    @property
+    def page(self) -> int:
+        """How many UTF-8 bytes one page of a file may have."""
+        return self.room.page
 
     def fate(self, path: str) -> str:
         """A line for the model about a file that was written and that no commit will have; "" for any other."""

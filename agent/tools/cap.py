@@ -7,7 +7,7 @@ UTF-8 bytes (`text.size_of`).  Pure; the toolbox stores the whole text and asks 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from agent.tools.kinds import size_text
 from agent.tools.lines import shorten
@@ -57,6 +57,14 @@ def in_all(whole: Whole) -> str:
     return f"{size_text(whole.size + whole.lost)} in all, only the first {size_text(whole.size)} of it kept"
 
 
+@overload
+def cut(text: str, room: int, *, more: Literal[True], longest: int = LINE) -> Cut: ...
+
+
+@overload
+def cut(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Cut | None: ...
+
+
 def cut(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Cut | None:
     """None when `text` fits as it is and no line of it is over `longest` characters; `more` says that its middle is
     missing already."""
@@ -69,7 +77,7 @@ def cut(text: str, room: int, *, more: bool = False, longest: int = LINE) -> Cut
     sizes = [size_of(line) + 1 for line in short]
     if sum(sizes) + NOTICE <= room and not more:
         return Cut("\n".join(short), "", len(lines), sum(sizes), 1, sum(shortened))
-    half = max(1, (room - NOTICE) // 2)
+    half = max(1, (room - min(NOTICE, room // 2)) // 2)
     front, used = 0, 0
     while front < len(short) and used + sizes[front] <= half:
         used += sizes[front]

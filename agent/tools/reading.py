@@ -21,6 +21,7 @@ from agent.tools.tree import JUNK, name_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from agent.tools.room import Meter
     from agent.tools.text import Form
     from agent.values import Json
 
@@ -47,12 +48,13 @@ def look(descriptor: int, size: int) -> tuple[Form | None, str | None]:
     return text.detect(sample, partial=size > len(sample)), None
 
 
-def page(found: Iterable[str], limit: int, room: int) -> tuple[list[str], bool]:
-    """At most `limit` lines as long as they fit into `room` bytes (one always comes), and whether more may follow."""
+def page(found: Iterable[str], limit: int, room: int, meter: Meter) -> tuple[list[str], bool]:
+    """At most `limit` lines as long as they fit into `room` bytes and the tokens of `meter` (one always comes), and
+    whether more may follow."""
     taken: list[str] = []
     for line in islice(found, limit):
         room -= text.size_of(line) + 1
-        if taken and room < 0:
+        if not (meter.take(line) and room >= 0) and taken:
             return taken, True
         taken.append(line)
     return taken, len(taken) == limit
@@ -88,7 +90,7 @@ class ReadFile:
             room = self.place.page - 300
             keep = room // 4 if limit == 1 else min(LINE, room // 4)
             found = (line.shown(keep) for line in lines_from(descriptor, form, offset, end, keep))
-            taken, more = page(found, limit, room)
+            taken, more = page(found, limit, room, self.place.room.meter())
             total = _count(descriptor, form, end) if size <= COUNTED else None
         if not taken:
             raise ToolError(
@@ -153,7 +155,7 @@ class ReadOutput:
             yield from found
 
         stream = rest()
-        taken, more = page(stream, limit, self.place.page - 300)
+        taken, more = page(stream, limit, self.place.page - 300, self.place.room.meter())
         return taken, more and (len(taken) < limit or next(stream, None) is not None)
 
 

@@ -18,6 +18,7 @@ from agent.tools.kinds import size_text
 from agent.tools.lines import decoded, shorten
 from agent.tools.outputs import Outputs, Whole, blocks, masked
 from agent.tools.planning import AFTER_THE_END, ending
+from agent.tools.room import CAP, LEAST, PER_RESULT, SMALLEST, Room, room_of
 from agent.tools.running import overwritten
 from agent.tools.state import State
 from agent.tools.text import UTF8, fit, printed, size_of
@@ -33,15 +34,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.values import Json, Outcome, Redact
 
-CAP = 16_000
 TIMEOUT = 120.0
 MAX_TIMEOUT = 1800.0
-LEAST = 1000
-
-
-def room_of(window: int) -> int:
-    """Bytes of one result for a window of that many tokens: about an eighth of it, at most CAP."""
-    return min(CAP, max(LEAST, window * 3 // 8))
 
 
 def hidden(what: str, whole: Whole) -> str:
@@ -80,9 +74,10 @@ class Toolbox:
         timeout: float = TIMEOUT,
         max_timeout: float = MAX_TIMEOUT,
     ) -> None:
+        self._fixed = cap_chars is not None
         if cap_chars is None:
             cap_chars = CAP if settings is None else room_of(settings.provider().context_length)
-        self.room = max(LEAST, cap_chars)
+        self.budget = Room(cap_chars)
         self.outputs = Outputs(context_dir)
         self._redact, self._clean = redact, clean
         tree = Tree(root, owner_uid)
@@ -93,7 +88,7 @@ class Toolbox:
             outputs=self.outputs,
             run=run,
             lookup=lookup,
-            page=self.room * 9 // 10,  # masking may lengthen a text a little
+            room=self.budget,
             timeout=min(timeout, max_timeout),
             max_timeout=max_timeout,
             why_left_out=why_left_out,
@@ -101,6 +96,26 @@ class Toolbox:
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}
         self._validators: dict[str, Validator] = {}
+
+    @property
+    def room(self) -> int:
+        """Bytes of one result."""
+        return self.budget.most
+
+    def follow(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
+        """Cap by the window in force from now on: `window` is its tokens, `results` the tokens that all results of one
+        answer share, `count` the task's counter."""
+
+        def budget() -> int:
+            if not self._fixed:
+                self.budget.most = room_of(window())
+            return results()
+
+        self.budget.follow(budget, count)
+
+    def expect(self, calls: int) -> None:
+        """An answer with so many calls begins: their results share one budget."""
+        self.budget.expect(calls)
 
     def schemas(self) -> list[Json]:
         """The tools in OpenAI's form, always in the same order."""
@@ -125,6 +140,7 @@ class Toolbox:
         except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task; the model is told and goes on
             text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
             result = ToolResult(fit(text), status="error", error=fit(text))
+        self.budget.spend(result.content)
         if isinstance(arguments, dict):
             self._state.note(name, self.mended(name, arguments), result.status)
         duration = int((clock.monotonic() - started) * 1000)
@@ -203,7 +219,7 @@ class Toolbox:
             whole = whole or self.outputs.keep([text])
             body, output = hidden(product.hidden, whole), whole.name
         else:
-            body, output = self._capped(text, room, whole, paged=product.paged)
+            body, output = self._capped(text, room, whole, paged=product.paged, head=head)
         content = "\n".join(part for part in (head, body) if part)
         error = head[:500] if product.status == "error" else None
         return ToolResult(fit(content), product.status, output=output, error=error, outcome=product.outcome)
@@ -215,12 +231,31 @@ class Toolbox:
         return self._mask(overwritten(text))
 
     def _capped(
-        self, text: str, room: int | None = None, whole: Whole | None = None, *, paged: bool = False
+        self, text: str, room: int | None = None, whole: Whole | None = None, *, paged: bool = False, head: str = ""
     ) -> tuple[str, str | None]:
-        """(text within the room, name of the stored output or None)."""
+        """(text within the room and, with `head`, within its part of the tokens; name of the stored output or None)."""
         room = max(LEAST // 2, self.room if room is None else room)
+        tokens = self.budget.tokens
+        if tokens is not None:
+            tokens = max(1, tokens - self.budget.count(head) - PER_RESULT)
         cut = cap.cut(text, room, more=whole is not None, longest=room if paged else cap.LINE)
-        if cut is None:
+        if cut is None and (tokens is None or self.budget.count(text) <= tokens):
             return fit(text), None
         whole = whole or self.outputs.keep([text])
-        return fit(cut.shown(whole)), whole.name
+        return self._shown(text, cut, whole, min(room, size_of(text)), tokens), whole.name
+
+    def _shown(self, text: str, cut: cap.Cut | None, whole: Whole, room: int, tokens: int | None) -> str:
+        """Head and tail of a text that is stored, as much as has at most `tokens`, or SMALLEST bytes."""
+        while True:
+            shown = fit((cut or cap.cut(text, room, more=True)).shown(whole))
+            found = self.budget.count(shown)
+            if tokens is None or found <= tokens or room <= SMALLEST:
+                return shown
+            room = max(SMALLEST, min(room * 7 // 8, room * tokens // found))
+            cut = None
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """`text` where it has at most `tokens`, else its head and tail; the whole is kept for `read_output` then."""
+        if self.budget.count(text) <= tokens:
+            return text
+        return self._shown(text, None, self.outputs.keep([text]), min(size_of(text), tokens * 8), tokens)

@@ -186,6 +186,11 @@ class ContextAssembler:
         seen = self.view.read()
         return seen.tokens + self._blocks(seen) + self.fixed()
 
+    def head(self) -> int:
+        """What no compaction takes away: tools, system prompt and briefing."""
+        seen = self.view.read()
+        return self.scaled(self.fixed() + seen.head + seen.briefing)
+
     def scaled(self, tokens: int) -> int:
         """What a sum of the counter's own tokens comes to by what servers have reported so far."""
         return round(tokens * ratio_of(self.counter))

@@ -20,6 +20,7 @@ from agent.window.base import CompactionStuck, DoesNotFit
 from agent.window.compressor import ContextCompressor
 from agent.window.layers import ContextConfig
 from agent.window.limits import Limits
+from agent.window.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,11 @@ class Window:
     def limits(self) -> Limits:
         """How much may be sent, at present."""
         return self.assembler.limits
+
+    @property
+    def shares(self) -> Shares:
+        """How the window in force is divided."""
+        return Shares.of(self.limits, self.assembler.head())
 
     def plan(self) -> Plan:
         """The next request.  One that is over the limit is compacted and planned again, at last by the reset;
