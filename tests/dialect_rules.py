@@ -241,6 +241,12 @@ def anthropic_form(body, _server):
     return None
 
 
+def anthropic_marks(body, server):
+    """platform.claude.com/docs/en/build-with-claude/prompt-caching: at most four marks, none on thinking."""
+    words = server.cache.refusal(body)
+    return (400, anthropic_error(words)) if words else None
+
+
 def anthropic_error(message, kind="invalid_request_error"):
     return {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
 
@@ -512,7 +518,7 @@ RULES = {
         key="x-api-key",
         wire="anthropic",
         provider="anthropic",
-        checks=(anthropic_form, anthropic_thinking),
+        checks=(anthropic_form, anthropic_thinking, anthropic_marks),
         usage="always",
         reasoning="thinking",
     ),

@@ -4,7 +4,7 @@
 
 `play(messages, number)` says what the model answers to request `number`: a `Say`.  Answers carry the ids, thoughts and
 signatures of their kind of server, and what is sent back is checked against them.  A prompt over `window` tokens (a
-quarter of its characters) is answered with that server's words for it.
+quarter of its characters) is answered with that server's words for it.  Anthropic's has its prompt cache too.
 """
 
 import json
@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 from dialect_rules import RULES, anthropic_error, openai_error
+from prompt_cache import PromptCache
 
 KEY = "sk-test-0123456789"
 LIST_PATHS = {"openai": "/chat/completions", "anthropic": "/messages"}
@@ -31,8 +32,9 @@ class Say:
 class DialectServer:
     """`taken` and `refused` are the bodies that were answered, and (status, words) of those that were not."""
 
-    def __init__(self, name, play, *, window=3000, thinks=True):
+    def __init__(self, name, play, *, window=3000, thinks=True, cache=None):
         self.name = name
+        self.cache = cache or PromptCache()
         self.rules = RULES[name]
         self.play = play
         self.window = window
@@ -198,7 +200,6 @@ class DialectServer:
         for name, arguments in said.calls:
             block = {"type": "tool_use", "id": self.next_id(), "name": name, "input": {}}
             blocks.append((block, [{"type": "input_json_delta", "partial_json": json.dumps(arguments)}]))
-        prompt = len(json.dumps(body["messages"])) // 4 + 1
         start = {
             "id": "msg_1",
             "type": "message",
@@ -207,7 +208,7 @@ class DialectServer:
             "content": [],
             "stop_reason": None,
         }
-        pieces = [event("message_start", message=start | {"usage": {"input_tokens": prompt, "output_tokens": 1}})]
+        pieces = [event("message_start", message=start | {"usage": self.cache.take(body).usage | {"output_tokens": 1}})]
         for index, (block, deltas) in enumerate(blocks):
             pieces.append(event("content_block_start", index=index, content_block=block))
             pieces += [event("content_block_delta", index=index, delta=one) for one in deltas]

@@ -65,7 +65,7 @@ class AnthropicClient(ChatClient):
         if aside is not None and shape.tidy and not shape.ids:  # text alone is in this wire's form already
             wire_openai.join(out, (line for line in lines(spans) if not line.startswith(SYSTEM)))
         else:
-            wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked)
+            wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked, answer=shape.answer)
         out.write(b"]}")
 
     def read(self, stream: Stream) -> Draft:

@@ -87,6 +87,7 @@ class Shape:
     unsigned: bool = False  # the first call of an answer has no field of its own
     images: int = 0  # pictures of users' messages
     loop: int = 0  # messages up to the last user's, with it
+    answer: int = 0  # messages in front of the newest answer: with them the request before ended
 
     @property
     def tidy(self) -> bool:
@@ -153,6 +154,7 @@ class Lines:
         if role == "assistant" and "tool_calls" in message and (reason := self._take_calls(calls)):
             return reason
         if role == "assistant":
+            shape.answer = shape.count - 1
             self._take_fields(message)
         elif role == "user":
             shape.images += len(message.get("images") or ())

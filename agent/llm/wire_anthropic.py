@@ -1,7 +1,7 @@
 """Anthropic's `/v1/messages` on the wire: system apart, calls and results as blocks, results inside user turns.
 
-Lines are translated as they pass, one turn's blocks after another.  The last block of the request carries a cache
-mark beside the one on system and tools, so that a provider's prompt cache grows with the conversation.
+Lines are translated as they pass, one turn's blocks after another.  Up to four blocks carry a cache mark; the rules of
+the prompt cache and their sources are in docs/wire.md, "Prompt caches".
 """
 
 from __future__ import annotations
@@ -63,34 +63,48 @@ def tool_of(tool: Json) -> Json:
     return {"name": function["name"], "description": function.get("description") or "", "input_schema": schema}
 
 
-def write_messages(out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True) -> None:
-    """The turns, with commas between them; a block is in memory, never a turn.  `marked`: the last has a mark for the
-    prompt cache."""
+def write_messages(
+    out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True, answer: int = 0
+) -> None:
+    """The turns, with commas between them; a block is in memory, never a turn.
+
+    `marked`: the last block of the first message, of the request before and of this one get a mark for the prompt
+    cache.  `answer` is the place of the newest answer among the messages, counted from 0: the request before ended in
+    front of it.  0 where there is none, or where `change` gives other messages than those of the spans.
+    """
     role = ""
-    held = b""  # the last block, until it is known whether it is the last of all
-    for side, block in blocks(spans, change):
+    held, first, at = b"", -1, -1  # the last block, until it is known what follows; the first message; that of `held`
+    for side, block, number in blocks(spans, change):
+        if role:
+            ends = role == "user" and number > at and (at == first or at < answer <= number)
+            out.write(with_mark(held) if marked and ends else held)
+        else:
+            first = number
         if side != role:
-            if role:
-                out.write(held + b"]},")
+            out.write(b"]}," if role else b"")
             out.write(b'{"role":"' + side.encode() + b'","content":[')
             role = side
         else:
-            out.write(held + b",")
-        held = orjson.dumps(block)
+            out.write(b",")
+        held, at = orjson.dumps(block), number
     if role:
-        mark = b',"cache_control":' + orjson.dumps(CACHE) if marked else b""
-        out.write(held[:-1] + mark + b"}]}")
+        out.write((with_mark(held) if marked else held) + b"]}")
 
 
-def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json]]:
-    """(side, block) of every message but the system's; a user's block first, nothing empty."""
+def with_mark(block: bytes) -> bytes:
+    """A block as JSON with a mark: the server keeps the prefix that ends with it."""
+    return block[:-1] + b',"cache_control":' + orjson.dumps(CACHE) + b"}"
+
+
+def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json, int]]:
+    """(side, block, place of its message) of every message but the system's; a user's block first, nothing empty."""
     begun = False
-    for message in parsed(spans) if change is None else change(parsed(spans)):
+    for number, message in enumerate(parsed(spans) if change is None else change(parsed(spans))):
         for side, block in _blocks_of(message):
             if not begun and side != "user":
-                yield "user", {"type": "text", "text": GO_ON}
+                yield "user", {"type": "text", "text": GO_ON}, number
             begun = True
-            yield side, block
+            yield side, block, number
 
 
 def _blocks_of(message: Json) -> Iterable[tuple[str, Json]]:
