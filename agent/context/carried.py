@@ -1,6 +1,8 @@
-"""The words behind a summary: what is carried over from the messages that are gone, and the word to go on.
+"""The text behind a summary: what is carried over from the messages that are left out, and the word to go on.
 
-Made from what a compaction recorded, never recorded itself; `projection.py` is the only caller.
+Made from what a compaction recorded, never recorded itself.  Two forms of that: a mapping with `comments`, a list of
+references (`comments.py`), which every compaction of the program writes; and any other, which is older or of the
+library interface, and gets the newest words of a person beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from agent.store.text import dumps, fit
 GO_ON = "Go on with the task from where it stands."
 LEFT_OUT = "(Earlier messages were left out here to make room.)"
 
+NEXT = "(That was carried over. The next message follows.)"
+
+COMMENTS = "comments"
+"""The key of the references, by which the newer form is known."""
+
 _HEADINGS = {
+    "comments": "Comments of people since the task began, word for word, oldest first",
     "plan": "Plan",
     "read": "Files read",
     "changed": "Files changed",
@@ -22,6 +30,11 @@ _HEADINGS = {
 }
 _TEXT_KEYS = ("text", "step", "title", "content", "item", "task", "description")
 _STATE_KEYS = ("status", "state", "done")
+
+
+def has_references(carried: Any) -> bool:
+    """Whether a compaction names the comments that it carries."""
+    return isinstance(carried, Mapping) and isinstance(carried.get(COMMENTS), list)
 
 
 def carried_text(carried: Any, words: str | None = None) -> str:

@@ -14,10 +14,11 @@ import orjson
 
 from agent import clock
 from agent.context import folding, pictures, plain_form, projection
+from agent.context.comments import is_comment
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
-from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, wire
+from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, wire
 from agent.context.requests import RequestStore
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
@@ -25,7 +26,7 @@ from agent.context.totals import Totals, cost_of
 from agent.context.view import View
 from agent.errors import DiskError
 from agent.security.redact import Redactor
-from agent.store.jsonl import JsonlFile
+from agent.store.jsonl import JsonlFile, find
 from agent.store.text import fit
 from agent.tokens import count_fields, counter_for, plain
 from agent.values import Usage
@@ -285,6 +286,15 @@ class MessageStore:
         for _, record in self._file.records(start):
             if record["seq"] >= start_seq:
                 yield record
+
+    def at(self, offset: int) -> Json:
+        """The record whose line begins at byte `offset`, a place that `survey` knows; {} when it is gone."""
+        return self._file.at(offset) or {}
+
+    def comment(self, seq: int) -> str | None:
+        """The text of message `seq` where a person wrote it to the running task, else None."""
+        record = find(self.messages_path, seq)
+        return str(record["content"]) if record and is_legible(record) and is_comment(record) else None
 
     def backwards(self) -> Iterator[Json]:
         """The records, newest first, one in memory at a time."""

@@ -6,10 +6,11 @@ A start, a compaction and a resume all come here (design: section 4).  The view 
    compaction that left messages out, or the first ones; later ones wait, unseen, for the next such compaction, so that
    bytes sent once stay the same bytes.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with what is carried
-   and the word to go on, unless what follows starts with a user message.  Then what was recorded as carried is put in
-   front of that message's text (the words of a person, being older than it, are not).  Without a summary the same
-   stands only if something is carried (after a reset the words of a person always are), behind a note that messages
-   were left out.
+   and the word to go on, unless what follows starts with a user message.  Then what is carried is put in front of that
+   message's text.  Without a summary the same stands only if something is carried, behind a note that messages were
+   left out.  Comments of people are carried by reference (`comments.py`).  A compaction without references, of an
+   earlier version or of the library interface, carries the newest words of a person instead: always after a reset, and
+   never where what follows starts with a user message.
 4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
    file may lack one half of a group: a result without its call is left out, a call without its result is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter, and pictures a line of text; the
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.context import carried as carrying
-from agent.context import pictures
+from agent.context import comments, pictures
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.survey import Cut, Survey
@@ -121,18 +122,31 @@ def _bridge(
     if summary is None and not cut.carried and cut.strategy != "reset":
         return
     speaks = survey.follows == "user"
-    words = None
-    if not speaks and survey.words is not None:
-        words = _at(context_dir / "messages.jsonl", survey.words)["content"]
-    text = carrying.carried_text(cut.carried, words)
+    text = _carried(context_dir / "messages.jsonl", cut, survey, speaks=speaks)
     if summary is not None:
         yield {"role": "assistant", "content": summary["summary"]}, summary.get("summary_tokens")
     elif text and not speaks:
         yield {"role": "assistant", "content": carrying.LEFT_OUT}, None
     if speaks:
-        yield text
+        yield f"{text}\n\n{carrying.NEXT}" if text and carrying.has_references(cut.carried) else text
     elif text or summary is not None:
         yield {"role": "user", "content": f"{text}\n\n{carrying.GO_ON}" if text else carrying.GO_ON}, None
+
+
+def _carried(messages: Path, cut: Cut, survey: Survey, *, speaks: bool) -> str:
+    """What is carried, as text; "" for nothing."""
+    if carrying.has_references(cut.carried):
+        return carried_over(messages, cut.carried, survey, cut.end_seq)
+    words = None
+    if not speaks and survey.words is not None:
+        words = _at(messages, survey.words)["content"]
+    return carrying.carried_text(cut.carried, words)
+
+
+def carried_over(messages: Path, carried: Json, survey: Survey, end_seq: int) -> str:
+    """The text of what a compaction up to `end_seq` carries, with the comments that it refers to; "" for nothing."""
+    said = comments.show(carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: _at(messages, offset))
+    return carrying.carried_text({**carried, carrying.COMMENTS: said})
 
 
 def _conversation(

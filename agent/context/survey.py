@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.context import pictures
+from agent.context.comments import Comment, is_comment, question_of
 from agent.context.hashes import HashSet
 from agent.context.provider_fields import tokens_of
 from agent.context.records import is_legible, is_seen, open_calls_of
@@ -81,6 +83,8 @@ class Survey:
     system: int | None = None  # offset of the system message of the view
     task: int | None = None  # offset of its briefing
     words: int | None = None  # offset of the newest words of a person that were cut away
+    comments: tuple[Comment, ...] = ()  # all of them, on both sides of the cut
+    asked: tuple[int, int] | None = None  # number and offset of the answer whose question no person has answered
     copy: int | None = None  # offset of the copy of the summary in force
     first: int | None = None  # offset of the first record behind the cut
     follows: str | None = None  # role of the first message of the view behind its head
@@ -153,6 +157,7 @@ class Survey:
             self.task, self.head = offset, 0
         elif kind == "summary" and seq <= self.cut.at_seq:
             self.copy = offset
+        self._converse(record, seq, offset)
         if seq <= self.cut.end_seq:
             if role == "user" and kind in (None, "comment"):
                 self.words = offset
@@ -164,6 +169,15 @@ class Survey:
             self.first = offset
         if is_seen(record):
             self._see(record, seq, role)
+
+    def _converse(self, record: Json, seq: int, offset: int) -> None:
+        """Keep the place of a comment, with the question that it answers, and of an open question."""
+        if is_comment(record):
+            tokens = int(record.get("tokens") or 0) - pictures.tokens_of(record)
+            self.comments = (*self.comments, Comment(seq, offset, tokens, *(self.asked or ())))
+            self.asked = None
+        elif record.get("tool_calls") and question_of(record):
+            self.asked = seq, offset
 
     def _copy(self) -> Survey:
         """As it is, in front of the first record behind the cut."""

@@ -86,7 +86,9 @@ class Outputs:
         """A descriptor of a stored output; ToolError for any other name."""
         match = _NAME.fullmatch(name)
         if match is None:
-            raise ToolError(f"name {fit(name)!r} is not a stored output; names look like outputs/0001.txt or tools:41")
+            raise ToolError(
+                f"name {fit(name)!r} is not a stored output; names look like outputs/0001.txt, tools:41 or messages:12"
+            )
         path = self.folder / f"{match.group(1)}.txt"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -32,7 +32,7 @@ LINES = 2000  # lines of a page when no limit is given
 LINE = 2000  # characters of a line
 FOLD = 1000  # characters at which a stored output's lines are folded
 LFS = "version https://git-lfs.github.com/spec/"
-_CALL = re.compile(r"tools:([0-9]{1,9})")
+_CALL = re.compile(r"(tools|messages):([0-9]{1,9})")
 
 
 def look(descriptor: int, size: int) -> tuple[Form | None, str | None]:
@@ -115,10 +115,10 @@ class ReadOutput:
     """Lines of a stored output or of a recorded result."""
 
     name = "read_output"
-    description = "Read a stored tool output by lines."
+    description = "Read a stored tool output, or a person's comment, by lines."
     parameters = schema(
         ("name",),
-        name=text_of("outputs/0001.txt or tools:41"),
+        name=text_of("outputs/0001.txt, tools:41 or messages:12"),
         offset=whole("first line, from 1"),
         limit=whole("number of lines"),
     )
@@ -131,9 +131,11 @@ class ReadOutput:
         limit = arguments.get("limit", LINES)
         call = _CALL.fullmatch(name)
         if call is not None:
-            recorded = self.place.lookup(int(call.group(1)))
+            seq = int(call.group(2))
+            recorded = self.place.lookup(seq) if call.group(1) == "tools" else self.place.comment(seq)
             if recorded is None:
-                raise ToolError(f"{name}: no such tool call is recorded")
+                what = "tool call" if call.group(1) == "tools" else "comment of a person"
+                raise ToolError(f"{name}: no such {what} is recorded")
             taken, more = self._page([recorded], offset, limit)
         else:
             with self.place.outputs.open(name) as descriptor:

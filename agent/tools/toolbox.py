@@ -51,8 +51,9 @@ class Toolbox:
 
     `root` is the work tree, `context_dir` the task's folder.  `run` executes a command isolated (None: commands are
     refused), `clean` takes escape sequences and invisible characters out of a text and must leave everything that
-    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call.  As root, new files get
-    `owner_uid`.  `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
+    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call, `comment(seq)` the text of a
+    message that a person wrote.  As root, new files get `owner_uid`.
+    `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
     than another; None: `room_of` the configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.
     `why_left_out(path)` says why no commit will have a path, "" when one will.
     """
@@ -69,6 +70,7 @@ class Toolbox:
         owner_uid: int | None = None,
         settings: Settings | None = None,
         why_left_out: Callable[[str], str] = lambda _path: "",
+        comment: Callable[[int], str | None] = lambda _seq: None,
         extra_tools: Sequence[Tool] = (),
         cap_chars: int | None = None,
         timeout: float = TIMEOUT,
@@ -92,6 +94,7 @@ class Toolbox:
             timeout=min(timeout, max_timeout),
             max_timeout=max_timeout,
             why_left_out=why_left_out,
+            comment=comment,
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}

@@ -1,9 +1,9 @@
-"""What every compaction carries, found mechanically and never by a model: plan, files, open question.
+"""What every compaction carries, found by the program and never by a model: comments, plan, files, open question.
 
-A summary is weakest on which files changed (tokens.md section 2), so they are read off the calls: those in tools.jsonl
-that succeeded, or those in messages.jsonl where no tools were recorded.  Each compaction goes on from what the last one
-carried and reads only what is new: its line says how many calls there were (`tools`) and which message was the newest
-(`at_seq`).  The newest words of a person are added by `context/projection.py`, which has them verbatim.
+Comments of people are chosen from the places that `context.survey` keeps (`comments.py`) and named by number.  Plan and
+files are read off the calls: those in tools.jsonl that succeeded, or those in messages.jsonl where no tools were
+recorded.  The first compaction of a process reads them all, each later one only what is new; so a process that takes a
+task up carries the same as one that lived through it.  docs/window.md has the rules.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.store.jsonl import backwards, records
+from agent.context.comments import question_of
+from agent.context.projection import carried_over
+from agent.store.jsonl import records
+from agent.window.comments import chosen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from agent.context import MessageStore
     from agent.values import Json
+    from agent.window.shares import Shares
 
     Call = tuple[str, Json]
 
 MOST_FILES = 50
 READERS = frozenset(("read_file",))
 WRITERS = frozenset(("edit_file", "write_file"))
-KEYS = frozenset(("plan", "read", "changed", "question"))
 
 
 class Files:
@@ -47,58 +50,62 @@ class Files:
 class Carrying:
     """What is carried, kept up.  `calls` and `seq` are how far tools.jsonl and messages.jsonl are in it."""
 
-    def __init__(self, known: Mapping[str, Any] | None = None, *, calls: int = 0, seq: int = 0) -> None:
-        found = known or {}
-        self.plan: Any = found.get("plan")
-        self.read = Files(found.get("read") or ())
-        self.changed = Files(found.get("changed") or ())
-        self.question = str(found.get("question") or "")
-        self.calls = calls
-        self.seq = seq
-        self.store: MessageStore | None = None
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self.plan: Any = None
+        self.read = Files()
+        self.changed = Files()
+        self.calls = 0
+        self.seq = 0
+        self._behind = 0  # offset behind the calls that were read
 
-    @classmethod
-    def of(cls, store: MessageStore) -> Carrying:
-        """As the newest compaction carried it, where its line says how far it went; else nothing is known yet."""
-        found = next((one for one in store.compactions.newest() if one.get("strategy") != "mask"), None) or {}
-        known, calls = found.get("carried"), found.get("tools")
-        if isinstance(known, dict) and set(known) <= KEYS and isinstance(calls, int):
-            made = cls(known, calls=calls, seq=int(found.get("at_seq") or 0))
-        else:
-            made = cls()
-        made.store = store
-        return made
+    def look(self, shares: Shares, *, end_seq: int, ratio: float = 1.0) -> Json:
+        """Take in what is new; what a compaction of messages up to `end_seq` carries then, as compactions.jsonl records
+        it.  `shares` are in tokens of the model; `ratio` of those go to one of the store's plain counter."""
+        self._read_calls()
+        survey, count = self.store.survey, self.store.plain.count
 
-    def look(self) -> Json:
-        """Take in what is new; what is carried then."""
-        assert self.store is not None
+        def budget(share: int) -> int:
+            return int(share / ratio)
+
+        carried = self._state()
+        carried["comments"] = chosen(
+            survey.comments,
+            end_seq,
+            budget(shares.comments),
+            count,
+            self.store.at,
+            newest=budget(shares.comments_now),
+        )
+        if survey.asked is not None and survey.asked[0] <= end_seq:
+            carried["question"] = question_of(self.store.at(survey.asked[1]))
+        return {key: value for key, value in carried.items() if value or key == "comments"}
+
+    def text(self, carried: Json, end_seq: int) -> str:
+        """`carried` as the model gets it."""
+        return carried_over(self.store.messages_path, carried, self.store.survey, end_seq)
+
+    def _read_calls(self) -> None:
         path = self.store.context_dir / "tools.jsonl"
         if path.exists() and path.stat().st_size:
             for name, arguments in recorded(self._new_calls(path)):
                 self.take(name, arguments)
-            kept = True
-        else:
-            kept = False
+            return
         for record in self.store.records(self.seq + 1):
-            self.hear(record)
-            if not kept:
-                for name, arguments in asked([record]):
-                    self.take(name, arguments)
+            for name, arguments in asked([record]):
+                self.take(name, arguments)
             self.seq = record["seq"]
-        return self.to_dict()
 
     def _new_calls(self, path: Path) -> Iterator[Json]:
-        """The records of tools.jsonl behind the one that was seen last."""
-        start: int | None = None if self.calls else 0
-        for offset, record in backwards(path) if self.calls else ():
-            if record["seq"] <= self.calls:
-                break
-            start = offset
-        if start is None:
-            return
-        for _, record in records(path, start):
-            self.calls = record["seq"]
-            yield record
+        """The records of tools.jsonl behind those that were read; all of them when another program has written the
+        file anew."""
+        if self.calls and path.stat().st_size < self._behind:
+            self._behind = 0
+        for offset, record in records(path, self._behind):
+            self._behind = offset
+            if record["seq"] > self.calls:
+                self.calls = record["seq"]
+                yield record
 
     def take(self, name: str, arguments: Json) -> None:
         """Take one call in."""
@@ -108,21 +115,11 @@ class Carrying:
         elif isinstance(path, str) and path and name in READERS | WRITERS:
             (self.read if name in READERS else self.changed).use(normpath(path))
 
-    def hear(self, record: Json) -> None:
-        """Take one message in: the newest question to a person stands until a person speaks."""
-        if record.get("role") == "user" and record.get("kind") in (None, "comment"):
-            self.question = ""
-        for name, arguments in asked([record]):
-            if name == "ask_user":
-                self.question = str(arguments.get("question") or "")
-
-    def to_dict(self) -> Json:
-        """`{"plan", "read", "changed", "question"}` with what there is of them; files in the order of their last use,
-        the newest 50 of each kind, those that were changed not among those read."""
+    def _state(self) -> Json:
+        """Plan and files, files in the order of their last use, those that were changed not among those read."""
         changed = self.changed.paths
         unchanged = [path for path in self.read.paths if path not in changed]
-        found = {"plan": self.plan, "read": unchanged, "changed": list(changed), "question": self.question}
-        return {key: value for key, value in found.items() if value}
+        return {"plan": self.plan, "read": unchanged, "changed": list(changed)}
 
 
 def recorded(tools: Iterable[Json]) -> Iterator[Call]:

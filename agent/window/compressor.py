@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
 from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
-from agent.tokens import counter_for
+from agent.tokens import counter_for, ratio_of
 from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
 from agent.window.carried import Carrying
 from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
 from agent.window.limits import Limits
+from agent.window.shares import Shares
 from agent.window.summary import BadSummary
 from agent.window.writer import SummaryWriter
 
@@ -125,7 +126,7 @@ class ContextCompressor:
             told=lambda why: self._failed("summary", why),
         )
         self.writer.tidy()
-        self.carrying: Carrying | None = None
+        self.carrying = Carrying(message_store)
         self.unreachable = 0  # summaries in a row that the server did not give
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
@@ -281,7 +282,7 @@ class ContextCompressor:
     def _summary(self, need: Need) -> int | None:
         """A summary in the place of the oldest groups and of the summary before."""
         groups = need.groups
-        kept = kept_by_messages(groups, self.keep_recent_messages, self._room(need))
+        kept = kept_by_messages(groups, self.keep_recent_messages, self._room_beside(need))
         old = groups[: len(groups) - kept]
         if not need.must and sum(group.messages for group in old) < self.min_messages_to_summarize:
             raise NothingToDo
@@ -291,7 +292,7 @@ class ContextCompressor:
         text = self.writer.write(end, self.summary_limits or self.limits, self.limits.compress_at)
         self.unreachable = 0
         tokens = self.assembler.plain.count(text)
-        brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried()}
+        brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried(end)}
         if not self._frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
         self._commit("summary", need, end, **brings, usage=self.writer.spent(), request=self.writer.request)
@@ -300,11 +301,11 @@ class ContextCompressor:
 
     def _window(self, need: Need) -> int | None:
         """The oldest groups are left out; the newest that fit stay."""
-        return self._leave_out("window", need, kept_by_tokens(need.groups, self._room(need)))
+        return self._leave_out("window", need, kept_by_tokens(need.groups, self._room_beside(need)))
 
     def _reset(self, need: Need) -> int | None:
         """Briefing, what is carried, newest groups: as many as were asked for and fit."""
-        kept = kept_by_messages(need.groups, self.keep_recent_messages, self._room(need))
+        kept = kept_by_messages(need.groups, self.keep_recent_messages, self._room_beside(need))
         return self._leave_out("reset", need, kept)
 
     def _leave_out(self, strategy: str, need: Need, kept: int) -> int | None:
@@ -313,7 +314,7 @@ class ContextCompressor:
             self._failed(strategy, "all messages belong to the newest turn")
             return None
         end = old[-1].end
-        carried = self._carried()
+        carried = self._carried(end)
         # A summary in force stays, unless it is what leaves no room.
         for keep_summary in (True, False):
             if self._frees(need, strategy, end, carried=carried, keep_summary=keep_summary):
@@ -342,6 +343,15 @@ class ContextCompressor:
     def _room(self, need: Need) -> int:
         """Tokens (of the counter) that the kept groups may have."""
         return self._level(need, WINDOW_WATER) - self._head()
+
+    def _room_beside(self, need: Need) -> int:
+        """The same where something is carried: what is left beside that."""
+        room = self._room(need)
+        old = need.groups[: len(need.groups) - kept_by_tokens(need.groups, room)]
+        if not old:
+            return room
+        carried = self.carrying.text(self._carried(old[-1].end), old[-1].end)
+        return max(0, room - self.assembler.plain.count(carried))
 
     def _frees(self, need: Need, strategy: str, end_seq: int, *, least: float = PROGRESS, **more: Any) -> bool:
         """Whether the view would be a tenth smaller.  With `least` 0: whether the request would fit that does not."""
@@ -376,8 +386,7 @@ class ContextCompressor:
             number += 1
         return number
 
-    def _carried(self) -> Json:
-        """What is said again behind the cut: what was said at the last one, and what is new."""
-        if self.carrying is None:
-            self.carrying = Carrying.of(self.message_store)
-        return self.carrying.look()
+    def _carried(self, end_seq: int) -> Json:
+        """What is said again behind a cut at message `end_seq`."""
+        shares = Shares.of(self.limits, self.assembler.scaled(self._head()))
+        return self.carrying.look(shares, end_seq=end_seq, ratio=ratio_of(self.assembler.counter))

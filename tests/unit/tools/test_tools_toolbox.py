@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from agent import proc
+from agent.context import MessageStore
 from agent.errors import DiskError, SandboxUnavailable, ToolError
 from agent.tools.base import TOOLS, Product, schema
 from agent.values import End, Finished
@@ -222,6 +223,28 @@ def test_read_output_reads_recorded_results_and_nothing_else(box, tmp_path):
         result = box.run("read_output", {"name": name})
         assert result.status == "error"
         assert "secret" not in result.content
+
+
+def test_read_output_shows_comments_of_people_and_no_other_messages(make_box, tmp_path):
+    llm = {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 8192}}
+    store = MessageStore(tmp_path, {"llm": llm})
+    for role, text, kind in (
+        ("system", "rules", None),
+        ("user", "briefing", None),
+        ("user", "first line\nsecond line", "comment"),
+        ("user", "a hint", "nudge"),
+        ("assistant", "an answer", None),
+        ("user", "plain words", None),
+    ):
+        store.add_message(role, text, kind=kind)
+    box = make_box(comment=store.comment)
+    shown = box.run("read_output", {"name": "messages:3", "offset": 2})
+    assert shown.content == "[messages:3: lines 2-2]\nsecond line"
+    assert box.run("read_output", {"name": "messages:6"}).content.endswith("plain words")
+    for seq in (1, 2, 4, 5, 7, 99):
+        result = box.run("read_output", {"name": f"messages:{seq}"})
+        assert result.status == "error"
+        assert "no such comment of a person" in result.content
 
 
 def test_the_window_sets_the_cap():

@@ -416,11 +416,13 @@ def test_an_open_question_is_carried_until_it_is_answered(new_task):
     task = new_task(GOOD, strategy="summary").begin()
     task.group(50, name="ask_user", question="Which branch?").fill(14)
     task.compressor.compress()
-    assert "Which branch?" in legal(task)[3]["content"]
+    assert "Open question:\nWhich branch?" in legal(task)[3]["content"]
     task.store.add_message("user", "The main branch.", kind="comment")
     task.fill(14)
     task.compressor.compress()
-    assert "Which branch?" not in legal(task)[3]["content"]
+    assert "Open question" not in legal(task)[3]["content"]
+    pair = "your question]\n> Which branch?\n\n[message 34, the answer]\nThe main branch."
+    assert pair in legal(task)[3]["content"]
 
 
 def test_files_are_told_from_tools_that_succeeded(new_task):

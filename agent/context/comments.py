@@ -1,0 +1,141 @@
+"""Comments of people in messages.jsonl: where each one is, and how the ones behind a cut are shown again.
+
+`survey.py` keeps one `Comment` (five numbers) for each; a compaction names those that it carries by `seq`, so that
+compactions.jsonl has no copy of a text; `projection.py` shows them.  A comment that answers a question of the model
+(`ask_user`) is shown with the question.
+
+A reference is `{"seq": 12}`, for a comment that is shortened `{"seq": 12, "head": 900, "tail": 300}` (characters).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from agent.store.text import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.values import Json
+
+KINDS = (None, "comment")
+"""Kinds of a user message that a person wrote after the briefing; None is a message of the library interface."""
+
+MOST_NAMED = 20
+"""Comments that are named, when there was no room for their text; more of them are counted."""
+
+_OPENING = re.compile(r"<<<UNTRUSTED [^\n]*>>>\n")
+_CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
+
+
+class Comment(NamedTuple):
+    """One comment: its number, the byte offset of its line, and its tokens (plain, without its pictures).
+
+    `question` is the number of the message whose question it answers and `asked_at` that one's offset, 0 for none.
+    """
+
+    seq: int
+    at: int
+    tokens: int
+    question: int = 0
+    asked_at: int = 0
+
+
+def is_comment(record: Json) -> bool:
+    """Whether a person said this to the running task."""
+    return record["role"] == "user" and record.get("kind") in KINDS
+
+
+def question_of(record: Json) -> str:
+    """The question that an answer of the model puts to a person, "" for none.  Only the first can have been asked: a
+    question ends the run, and what stands behind it in one answer is refused."""
+    for call in record.get("tool_calls") or ():
+        function = call.get("function") or {}
+        if function.get("name") != "ask_user":
+            continue
+        try:
+            arguments = orjson.loads(function.get("arguments") or "{}")
+        except (orjson.JSONDecodeError, TypeError):
+            continue
+        found = arguments.get("question") if isinstance(arguments, dict) else None
+        if isinstance(found, str) and found.strip():
+            return found.strip()
+    return ""
+
+
+def show(
+    references: Iterable[Any], comments: Iterable[Comment], end_seq: int, read: Callable[[int], Mapping[str, Any]]
+) -> str:
+    """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
+
+    Those that are not named are listed by number, the newest first.  `read(offset)` gives a record.
+    """
+    wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
+    parts: list[str] = []
+    missing: list[int] = []
+    for comment in comments:
+        if 0 < comment.question <= end_seq and comment.seq in wanted:
+            parts.append(_question(comment, read(comment.asked_at), seen=comment.seq > end_seq))
+        if comment.seq > end_seq:
+            continue
+        if comment.seq not in wanted:
+            missing.append(comment.seq)
+            continue
+        text = str(read(comment.at).get("content") or "")
+        what = "the answer" if comment.question else "a comment"
+        parts.append(f"[message {comment.seq}, {what}]\n{shortened(text, comment.seq, wanted[comment.seq])}")
+    if missing:
+        parts.append(_left_out(missing))
+    return "\n\n".join(parts)
+
+
+def _question(comment: Comment, record: Mapping[str, Any], *, seen: bool) -> str:
+    """The question, each line marked: a question may quote anything, and must not look like a comment."""
+    quoted = "\n".join(f"> {line}" for line in question_of(dict(record)).splitlines())
+    where = "; the answer follows below" if seen else ""
+    return f"[message {comment.question}, your question{where}]\n{quoted}"
+
+
+def _left_out(missing: list[int]) -> str:
+    newest = missing[::-1][:MOST_NAMED]
+    more = f" and {len(missing) - len(newest)} older ones" if len(missing) > len(newest) else ""
+    named = ", ".join(str(seq) for seq in newest)
+    return f'[no room for messages {named}{more}; read_output("messages:{newest[0]}") shows one]'
+
+
+def shortened(text: str, seq: int, how: Mapping[str, Any]) -> str:
+    """`text`, or its head and tail with a pointer between them when `how` has `head` and `tail` (characters)."""
+    head, tail = how.get("head"), how.get("tail")
+    if not isinstance(head, int) or not isinstance(tail, int) or head < 0 or tail < 0 or head + tail >= len(text):
+        return fit(text)
+    note = f'[… {len(text) - head - tail} characters left out; read_output("messages:{seq}") shows them …]'
+    return fit(f"{text[:head]}\n{note}\n{text[len(text) - tail :]}")
+
+
+def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json | None:
+    """How to shorten the comment `seq` to `room` tokens: `{"seq", "head", "tail"}`, two thirds of it head.  The lines
+    that fence it and name its author stay whole; None when there is no room for more than those."""
+    opening, closing = _OPENING.match(text), None
+    for found in _CLOSING.finditer(text):
+        closing = found
+    first = opening.end() if opening else 0
+    last = len(text) - closing.start() if closing else 0
+
+    def way(size: int) -> Json:
+        return {"seq": seq, "head": first + size * 2 // 3, "tail": last + size // 3}
+
+    low, high = 0, max(0, len(text) - first - last)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(shortened(text, seq, way(middle))) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return way(low) if low >= LEAST_SHOWN else None
+
+
+LEAST_SHOWN = 40
+"""Characters of a shortened comment; with fewer it says nothing."""
