@@ -111,17 +111,30 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The provider's own numbers for one answer, in tokens.  `prompt` includes what was `cached`."""
+    """The provider's own numbers for one answer, in tokens.
+
+    `prompt` includes what was `cached`; `completion` includes `reasoning`, the part of the answer that was thinking.
+    `reasoning` is None where the server does not report it, which is not 0.
+    """
 
     prompt: int = 0
     completion: int = 0
     cached: int = 0
+    reasoning: int | None = None
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached)
+        told = [one for one in (self.reasoning, other.reasoning) if one is not None]
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.cached + other.cached,
+            sum(told) if told else None,
+        )
 
     def to_dict(self) -> dict[str, int]:
-        return {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
+        """`reasoning_tokens` is absent where it was not reported."""
+        counts = {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
+        return counts if self.reasoning is None else counts | {"reasoning_tokens": self.reasoning}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Usage:
@@ -130,6 +143,7 @@ class Usage:
             int(record.get("prompt_tokens") or 0),
             int(record.get("completion_tokens") or 0),
             int(record.get("cached_tokens") or 0),
+            None if record.get("reasoning_tokens") is None else int(record["reasoning_tokens"]),
         )
 
 

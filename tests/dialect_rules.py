@@ -432,7 +432,10 @@ def anthropic_overflow(count, window):
 @dataclass(frozen=True)
 class Rules:
     """One kind of server.  `path` is where its call is, `address` what a person would write behind the host; `own` what
-    it says of itself in its list of models; `thinks`: each answer has opaque fields that a check wants back."""
+    it says of itself in its list of models; `reasoning`, `signed`: each answer has opaque fields that a check wants back.
+    `thought` is how its usage counts thinking: "inside" the completion and apart in its details (OpenAI, DeepSeek,
+    OpenRouter, Anthropic), "beside" the completion, in the total alone (Gemini's endpoint), "" in the completion and
+    nowhere else (docs/wire.md, "Usage")."""
 
     path: str
     overflow: Callable
@@ -447,6 +450,7 @@ class Rules:
     headers: dict = field(default_factory=dict)
     reasoning: str = ""  # the field that carries the thoughts
     signed: bool = False  # Gemini's signatures in calls
+    thought: str = ""
     ids: str = "call_{}"
     stops: dict = field(default_factory=dict)
 
@@ -468,6 +472,7 @@ RULES = {
         openrouter_overflow,
         checks=(openrouter_reasoning, pairs),
         reasoning="reasoning_details",
+        thought="inside",
         usage="always",
     ),
     "deepseek": Rules(
@@ -476,6 +481,7 @@ RULES = {
         checks=(deepseek_reasoning, pairs),
         usage="always",
         reasoning="reasoning_content",
+        thought="inside",
         own={"owned_by": "deepseek"},
     ),
     "mistral": Rules(
@@ -488,7 +494,11 @@ RULES = {
     ),
     "groq": Rules("/openai/v1/chat/completions", groq_overflow, checks=(groq_properties, pairs), reasoning="reasoning"),
     "gemini": Rules(
-        "/v1beta/openai/chat/completions", gemini_overflow, checks=(gemini_schema, gemini_signature, pairs), signed=True
+        "/v1beta/openai/chat/completions",
+        gemini_overflow,
+        checks=(gemini_schema, gemini_signature, pairs),
+        signed=True,
+        thought="beside",
     ),
     "kimi": Rules(
         V1, kimi_overflow, checks=(kimi_reasoning, pairs), reasoning="reasoning_content", own={"owned_by": "moonshot"}
@@ -521,5 +531,6 @@ RULES = {
         checks=(anthropic_form, anthropic_thinking, anthropic_marks),
         usage="always",
         reasoning="thinking",
+        thought="inside",
     ),
 }

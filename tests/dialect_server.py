@@ -17,6 +17,8 @@ from dialect_rules import RULES, anthropic_error, openai_error
 from prompt_cache import PromptCache
 
 KEY = "sk-test-0123456789"
+THOUGHT = 300
+"""Tokens of thinking in each answer of a server that thinks."""
 LIST_PATHS = {"openai": "/chat/completions", "anthropic": "/messages"}
 
 
@@ -167,7 +169,13 @@ class DialectServer:
 
     def usage(self, body):
         prompt = len(json.dumps(body["messages"])) // 4 + 1
-        return {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20}
+        thought = THOUGHT if self.thinks else 0
+        counts = {"prompt_tokens": prompt, "completion_tokens": 20 + thought, "total_tokens": prompt + 20 + thought}
+        if self.rules.thought == "inside":
+            counts["completion_tokens_details"] = {"reasoning_tokens": thought}
+        elif self.rules.thought == "beside":
+            counts["completion_tokens"] = 20
+        return counts
 
     def ollama_pieces(self, said, body):
         lines = [{"message": {"role": "assistant", "content": said.text}, "done": False}]
@@ -214,5 +222,8 @@ class DialectServer:
             pieces += [event("content_block_delta", index=index, delta=one) for one in deltas]
             pieces.append(event("content_block_stop", index=index))
         end = {"stop_reason": "tool_use" if said.calls else "end_turn"}
-        pieces.append(event("message_delta", delta=end, usage={"output_tokens": 20}))
+        counts = {"output_tokens": 20}
+        if self.thinks:
+            counts = {"output_tokens": 20 + THOUGHT, "output_tokens_details": {"thinking_tokens": THOUGHT}}
+        pieces.append(event("message_delta", delta=end, usage=counts))
         return [*pieces, event("message_stop")], "text/event-stream"

@@ -137,6 +137,9 @@ class Script:
 
 
 # --- answers in each wire --------------------------------------------------------------------------------------
+#
+# `usage` is (prompt, completion) or (prompt, completion, thinking): the completion has the thinking in it on every wire.
+# Who reports it apart, and how: docs/wire.md, "Usage".  `thought` is the text of the thinking, where the wire shows it.
 
 
 def call(name, arguments, call_id="call_1"):
@@ -144,8 +147,8 @@ def call(name, arguments, call_id="call_1"):
     return {"id": call_id, "name": name, "arguments": arguments}
 
 
-def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True):
-    """SSE pieces of one chat completion."""
+def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
+    """SSE pieces of one chat completion.  OpenAI hides the thoughts, DeepSeek shows them; both count them apart."""
     finish = finish or ("tool_calls" if calls else "stop")
     base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model}
 
@@ -153,6 +156,7 @@ def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", do
         return sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
 
     pieces = [event({"role": "assistant", "content": None if calls else ""})]
+    pieces += [event({"reasoning_content": thought[i : i + 700]}) for i in range(0, len(thought), 700)]
     pieces += [event({"content": text[i : i + 7]}) for i in range(0, len(text), 7)]
     for index, one in enumerate(calls):
         arguments = one["arguments"] if isinstance(one["arguments"], str) else json.dumps(one["arguments"])
@@ -164,7 +168,9 @@ def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", do
             pieces.append(event({"tool_calls": [{"index": index, "function": {"arguments": arguments[5:]}}]}))
     pieces.append(event({}, finish))
     if usage:
-        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+        counts = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage[:2])}
+        if len(usage) > 2:
+            counts["completion_tokens_details"] = {"reasoning_tokens": usage[2]}
         pieces.append(sse({**base, "choices": [], "usage": counts}))
     return [*pieces, b"data: [DONE]\n\n"] if done else pieces
 
@@ -173,10 +179,14 @@ def sse(value, event=None):
     return (f"event: {event}\n" if event else "").encode() + b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
-def ollama_lines(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True):
-    """NDJSON pieces of one /api/chat answer."""
+def ollama_lines(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
+    """NDJSON pieces of one /api/chat answer.  `eval_count` is of all that was written; the thinking is nowhere apart."""
     base = {"model": model, "created_at": "2026-01-31T09:15:00Z"}
     lines = [
+        {**base, "message": {"role": "assistant", "content": "", "thinking": thought[i : i + 700]}, "done": False}
+        for i in range(0, len(thought), 700)
+    ]
+    lines += [
         {**base, "message": {"role": "assistant", "content": text[i : i + 7]}, "done": False}
         for i in range(0, len(text), 7)
     ]
@@ -193,8 +203,8 @@ def ollama_lines(text="", calls=(), finish=None, usage=(100, 20), model="m", don
     return [json.dumps(line).encode() + b"\n" for line in lines]
 
 
-def anthropic_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True):
-    """SSE pieces of one /v1/messages answer."""
+def anthropic_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
+    """SSE pieces of one /v1/messages answer; the thinking is counted apart in `message_delta`."""
     start = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None}
     tokens = {"input_tokens": usage[0], "output_tokens": 1} if usage else {}
     pieces = [
@@ -202,18 +212,21 @@ def anthropic_events(text="", calls=(), finish=None, usage=(100, 20), model="m",
         sse({"type": "ping"}, "ping"),
     ]
     index = 0
-    if text:
-        pieces.append(
-            sse(
-                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-                "content_block_start",
-            )
+    shown = [
+        (
+            {"type": "text", "text": ""},
+            [{"type": "text_delta", "text": text[i : i + 7]} for i in range(0, len(text), 7)],
         )
-        for i in range(0, len(text), 7):
-            delta = {"type": "text_delta", "text": text[i : i + 7]}
-            pieces.append(sse({"type": "content_block_delta", "index": 0, "delta": delta}, "content_block_delta"))
-        pieces.append(sse({"type": "content_block_stop", "index": 0}, "content_block_stop"))
-        index = 1
+    ]
+    if thought:
+        deltas = [{"type": "thinking_delta", "thinking": thought}, {"type": "signature_delta", "signature": "c2lnbmVk"}]
+        shown.insert(0, ({"type": "thinking", "thinking": "", "signature": ""}, deltas))
+    for block, deltas in shown if text else shown[:-1]:
+        start = {"type": "content_block_start", "index": index, "content_block": block}
+        pieces.append(sse(start, "content_block_start"))
+        told = [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        pieces += [sse(one, one["type"]) for one in [*told, {"type": "content_block_stop", "index": index}]]
+        index += 1
     for one in calls:
         arguments = one["arguments"] if isinstance(one["arguments"], str) else json.dumps(one["arguments"])
         block = {"type": "tool_use", "id": one["id"], "name": one["name"], "input": {}}
@@ -228,7 +241,10 @@ def anthropic_events(text="", calls=(), finish=None, usage=(100, 20), model="m",
     reason = {"length": "max_tokens", None: "tool_use" if calls else "end_turn"}.get(finish, finish)
     if done:
         end = {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}}
-        pieces.append(sse(end | {"usage": {"output_tokens": usage[1]} if usage else {}}, "message_delta"))
+        counts = {"output_tokens": usage[1]} if usage else {}
+        if usage and len(usage) > 2:
+            counts["output_tokens_details"] = {"thinking_tokens": usage[2]}
+        pieces.append(sse(end | {"usage": counts}, "message_delta"))
         pieces.append(sse({"type": "message_stop"}, "message_stop"))
     return pieces
 

@@ -3,7 +3,9 @@
 OpenAI's wire, streamed or not.  Prompts are counted with tiktoken and OpenAI's published overheads (times `factor` for
 a server that counts otherwise); what is too long is answered with 400 context_length_exceeded in OpenAI's words; what
 is no legal list of messages is answered with 400 too, by OpenAI's rules.  `play(messages, number)` gives what the model
-says: (text, [(name, arguments), …]).  A request without tools whose only message is a user's is a summary request.
+says: (text, [(name, arguments), …]).  `thinks(number)` is how many tokens it thinks before that: they are in
+`completion_tokens`, told apart in its details, and in no later prompt (platform.openai.com/docs/guides/reasoning).  A
+request without tools whose only message is a user's is a summary request.
 """
 
 import gzip
@@ -108,10 +110,11 @@ class StrictServer:
     """`url` ends with /v1.  `refused` lists what was answered with 400; `counts` what each accepted prompt had;
     `on_request(body, raw)` is called before each answer to the conversation."""
 
-    def __init__(self, window, play, *, factor=1.0, summary=None, on_request=None):
+    def __init__(self, window, play, *, factor=1.0, summary=None, on_request=None, thinks=lambda _number: 0):
         self.window = window
         self.play = play
         self.factor = factor
+        self.thinks = thinks
         self.summary = summary or (lambda text: "Read files, kept notes; the rest of the list remains.")
         self.on_request = on_request
         self.refused = []
@@ -185,10 +188,13 @@ class StrictServer:
                 self.on_request(body, raw)
             self.counts.append(prompt)
             text, calls = self.play(body["messages"], self.turns)
+            thought = self.thinks(self.turns)
             self.turns += 1
+            self.stream(handler, body, prompt, text, calls, thought)
+            return
         self.stream(handler, body, prompt, text, calls)
 
-    def stream(self, handler, body, prompt, text, calls):
+    def stream(self, handler, body, prompt, text, calls, thought=0):
         base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
         deltas = [{"role": "assistant", "content": text}] if text else [{"role": "assistant"}]
         for index, (name, arguments) in enumerate(calls):
@@ -197,11 +203,12 @@ class StrictServer:
             deltas.append({"tool_calls": [{**head, "function": {"name": name, "arguments": said[:7]}}]})
             deltas.append({"tool_calls": [{"index": index, "function": {"arguments": said[7:]}}]})
         said = tokens(text) + sum(tokens(name) + tokens(json.dumps(arguments)) for name, arguments in calls)
-        done = {"prompt_tokens": prompt, "completion_tokens": round(said * self.factor) + 3}
+        done = {"prompt_tokens": prompt, "completion_tokens": round(said * self.factor) + 3 + thought}
+        details = {"completion_tokens_details": {"reasoning_tokens": thought}}
         chunks = [{**base, "choices": [{"index": 0, "delta": one, "finish_reason": None}]} for one in deltas]
         reason = "tool_calls" if calls else "stop"
         chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
-        chunks.append({**base, "choices": [], "usage": {**done, "total_tokens": sum(done.values())}})
+        chunks.append({**base, "choices": [], "usage": {**done, "total_tokens": sum(done.values()), **details}})
         data = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream")

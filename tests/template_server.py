@@ -7,7 +7,9 @@ are around it: Ollama's `/api/chat`, which refuses tools of a model whose templa
 (`chat_template_caps`, ggml-org/llama.cpp, common/chat.cpp) and refuses tools without `--jinja`; and vLLM without
 `--enable-auto-tool-choice`.  Prompts are counted as rendered, and what is over the window is refused.
 
-`steps` are what the model says, in order: (text, [(name, arguments), …]) or a text as it stands.  It writes calls as the
+Ollama's kind can think (`thought`: so many words a turn): in `message.thinking`, counted in `eval_count` and nowhere
+apart (ollama/ollama#17843); this template writes none of it into a later prompt, as those of many models
+(ollama/ollama#11251).  `steps` are what the model says, in order: (text, [(name, arguments), …]) or a text as it stands.  It writes calls as the
 system prompt tells it to.
 """
 
@@ -53,13 +55,14 @@ def fault(messages):
 class TemplateServer:
     """`kind` is ollama, llamacpp or vllm; `refusals` what was refused, `requests` what the model answered."""
 
-    def __init__(self, kind, steps, *, window=100_000, hold=None, tells=True):
+    def __init__(self, kind, steps, *, window=100_000, hold=None, tells=True, thought=0):
         self.kind = kind
         self.steps = steps
         self.window = window
         self.hold = hold  # number of the step at which the first request is held until `free`
         self.tells = tells  # whether it says by itself that it has no tool calls
         self.held, self.free = threading.Event(), threading.Event()
+        self.thought = "hmm " * thought if kind == "ollama" else ""
         self.position = 0
         self.refusals, self.requests, self.summaries, self.counts = [], [], [], []
         server = self
@@ -159,9 +162,11 @@ class TemplateServer:
 
     def stream(self, handler, text, prompt):
         pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
-        done = tokens(text) + 2
+        done = tokens(text) + 2 + tokens(self.thought)
         if self.kind == "ollama":
-            lines = [{"model": "m", "message": {"role": "assistant", "content": one}, "done": False} for one in pieces]
+            first = {"role": "assistant", "content": "", "thinking": self.thought}
+            lines = [{"model": "m", "message": first, "done": False}] if self.thought else []
+            lines += [{"model": "m", "message": {"role": "assistant", "content": one}, "done": False} for one in pieces]
             counts = {"prompt_eval_count": prompt, "eval_count": done, "done_reason": "stop"}
             lines.append({"model": "m", "message": {"role": "assistant", "content": ""}, "done": True, **counts})
             data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)

@@ -319,8 +319,8 @@ class MessageStore:
         return self._view.tokens
 
     def tokens_in_use(self) -> int:
-        """What the next request will have: the provider's last report (prompt and completion) and the estimate of what
-        came since; before the first report, and after a compaction, the estimate of everything."""
+        """What the next request will have: the prompt that the provider reported last, what was stored of its answer,
+        and the estimate of what came since; before the first report, and after a compaction, the estimate of all."""
         self._catch_up()
         survey = self._survey
         return survey.reported + survey.since if survey.reported else self._view.tokens

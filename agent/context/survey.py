@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from agent.context import pictures
 from agent.context.comments import Comment, is_comment, question_of
 from agent.context.hashes import HashSet
-from agent.context.provider_fields import tokens_of
 from agent.context.records import is_legible, is_seen, open_calls_of
+from agent.context.reports import Cost, Reports
 from agent.store.jsonl import Damage, records
-from agent.tokens.counters import PER_CALL, PER_MESSAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,17 +95,12 @@ class Survey:
     prompt: int = 0
     completion: int = 0
     cached: int = 0
-    reported: int = 0  # tokens in use by the newest report that still holds, 0 for none
-    since: int = 0  # estimated tokens of what came after it
+    reports: Reports = field(default_factory=Reports)  # of prompts, behind the cut
     head: int = 0  # reported tokens of a request with nothing but system message and briefing, 0 for unknown
-    kept: int = 0  # reported tokens of messages that the newest compaction left whole, 0 for unknown
-    kept_plain: int = 0  # estimated tokens of the same
     tool_seq: int = 0  # newest line of tools.jsonl that a result names
     origin: Origin | None = None  # the wire and model in force
     form: str = ""  # how the newest answer with calls wrote them, "" for a server's own tool calls
     forms: set[str] = field(default_factory=set)  # all of those that there were
-    _kept_after: int = 0  # what was reported before them
-    _kept_so_far: int = 0
     before: Survey | None = field(default=None, compare=False)  # as it was in front of `first`
 
     @classmethod
@@ -125,7 +119,7 @@ class Survey:
         if known is not None and known.cut.end_seq <= cut.end_seq:
             before = known.before
             if before is not None and known.first is not None:
-                survey, start = replace(before, cut=cut, ids=HashSet(), calls={}, origin=origin), known.first
+                survey, start = before.in_front(cut, origin), known.first
         for offset, record in records(path, start, damage=damage):
             survey.feed(record, offset, damage)
         return survey
@@ -142,7 +136,7 @@ class Survey:
     def take(self, record: Json, offset: int) -> None:
         """Take in one record that is known to be a message: what a store has just written."""
         seq: int = record["seq"]
-        before = self._copy() if self.first is None and seq > self.cut.end_seq else None
+        before = self.in_front(self.cut, self.origin) if self.first is None and seq > self.cut.end_seq else None
         self.last_seq = seq
         role = record["role"]
         kind = record.get("kind")
@@ -179,9 +173,23 @@ class Survey:
         elif record.get("tool_calls") and question_of(record):
             self.asked = seq, offset
 
-    def _copy(self) -> Survey:
-        """As it is, in front of the first record behind the cut."""
-        return replace(self, ids=HashSet(), calls={})
+    def in_front(self, cut: Cut, origin: Origin | None) -> Survey:
+        """As it is in front of the first record behind `cut`: nothing of the view was read yet."""
+        return replace(self, cut=cut, ids=HashSet(), calls={}, reports=Reports(), origin=origin)
+
+    @property
+    def reported(self) -> int:
+        """Tokens in use by the newest report that still holds, without what came `since`; 0 for none."""
+        return self.reports.read + self.reports.stored
+
+    @property
+    def since(self) -> int:
+        """Estimated tokens of what came after that, without any ratio."""
+        return self.sized(self.reports.since)
+
+    def sized(self, cost: Cost) -> int:
+        """Estimated tokens in a prompt of this server: without provider fields where it does not count them."""
+        return cost.text if self.reports.skips_fields else cost.tokens
 
     def _account(self, record: Json, seq: int, kind: str | None) -> None:
         """Turns, and the provider's own numbers; what they cost is counted here only where no `request` is named."""
@@ -198,20 +206,17 @@ class Survey:
             self.cached += usage.get("cached_tokens") or 0
         if seq == FIRST_ANSWER and self.system is not None and self.task is not None:
             self.head = prompt
-        if kind is None and prompt > 0 and seq > max(self.cut.end_seq, self.cut.mask_end, self.cut.changed_before):
-            # Between two compactions the view only grows: the difference of two reports is what stands between them.
-            self._kept_after = self._kept_after or prompt
-            self.kept = prompt + completion - self._kept_after
-            self.kept_plain = self._kept_so_far + self._cost(record)
-        if kind is None and prompt > 0 and seq > self.cut.changed_at:
-            # `since` gets this answer's own tokens right after; they are part of the report.
-            self.reported = prompt + completion
-            self.since = -self._cost(record) if is_seen(record) else 0
-
-    def _cost(self, record: Json) -> int:
-        """Estimated tokens of a message with what surrounds it."""
-        calls = len(record.get("tool_calls") or ())
-        return tokens_of(record, self.origin) + PER_MESSAGE + PER_CALL * calls
+        cut = self.cut
+        if kind is None and prompt > 0 and seq > max(cut.end_seq, cut.changed_before):
+            self.reports.answer(
+                record,
+                Cost.of(record, self.origin),
+                view=cut.changed_at if seq > cut.changed_at else cut.changed_before,
+                is_kept=cut.mask_end < seq <= cut.changed_at,
+                holds=seq > cut.changed_at,
+            )
+            if not is_seen(record):
+                self.reports.unseen()
 
     def _see(self, record: Json, seq: int, role: str) -> None:
         if role == "tool":
@@ -222,9 +227,7 @@ class Survey:
             self.calls.clear()
         if self.follows is None:
             self.follows = role
-        self.since += self._cost(record)
-        if self._kept_after:
-            self._kept_so_far += self._cost(record)
+        self.reports.see(Cost.of(record, self.origin))
         if record.get("tool_calls"):
             self.group_seq = seq
             for call in open_calls_of(record):

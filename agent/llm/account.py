@@ -159,7 +159,8 @@ class Account:
             if written > completion:
                 completion = written
                 estimated += written
-        return Usage(prompt, completion, min(said.cached, prompt)), estimated
+        reasoning = None if said.reasoning is None else min(said.reasoning, completion)
+        return Usage(prompt, completion, min(said.cached, prompt), reasoning), estimated
 
     def _cost(self, usage: Usage) -> float:
         return self.price.cost(usage) if self.price is not None else 0.0

@@ -38,7 +38,7 @@ from agent.llm.account import Account
 from agent.llm.base import TURN, Aside, Interrupted
 from agent.llm.call_formats import whole_calls
 from agent.llm.calling import Calling
-from agent.llm.dialects import COMPATIBLE, DIALECTS, by_headers, by_host, by_path
+from agent.llm.dialects import COMPATIBLE, DIALECTS, When, by_headers, by_host, by_path
 from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
 from agent.llm.ids import with_ids
 from agent.llm.learning import Learner
@@ -216,6 +216,12 @@ class ChatClient(Learner, ABC):
         whose = {"wire": self.keys.wire, "model": self.model, "server": urls.host(self.base_url)}
         own = {"message": answer.fields, "calls": answer.call_fields, "kept": kept}
         return {"provider_fields": whose | own}
+
+    def sends_back(self, name: str) -> bool:
+        """Whether the field `name` of an answer, or of its calls, goes out with its message."""
+        return any(
+            self.back.when(self.dialect, name, in_call=in_call) in (When.ALWAYS, When.LOOP) for in_call in (False, True)
+        )
 
     def text_mode(self) -> tuple[str, int]:
         """(what stands behind the system prompt for a model without tool calls, what a call costs beside its contents);

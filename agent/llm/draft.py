@@ -84,7 +84,10 @@ class Draft:
             return
         known = self.usage or Usage()
         self.usage = Usage(
-            usage.prompt or known.prompt, usage.completion or known.completion, usage.cached or known.cached
+            usage.prompt or known.prompt,
+            usage.completion or known.completion,
+            usage.cached or known.cached,
+            known.reasoning if usage.reasoning is None else usage.reasoning or known.reasoning or 0,
         )
         if usage.completion:
             self.is_early = early
@@ -303,15 +306,20 @@ def repeated(raw: str, pieces: Sequence[str]) -> Any:
     return found[0] if len(found) == 1 else None
 
 
-def counted(prompt: Any, completion: Any, cached: Any, *, partly: bool = False) -> Usage | None:
+def counted(prompt: Any, completion: Any, cached: Any, reasoning: Any = None, *, partly: bool = False) -> Usage | None:
     """A server's counts.  None without a count of the prompt, unless `partly`: then that of the answer alone is taken.
 
-    What is no count of tokens (negative, a text, absurdly large) counts as not said.
+    What is no count of tokens (negative, a text, absurdly large) counts as not said.  More reasoning than completion
+    is no part of it: such a server counts the reasoning beside the text, and the completion is the sum of both.
     """
     prompt, completion, cached = (
         value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)
     )
-    return Usage(prompt, completion, min(cached, prompt)) if prompt or (partly and completion) else None
+    told = isinstance(reasoning, int) and not isinstance(reasoning, bool) and 0 <= reasoning <= MOST_TOKENS
+    reasoning = reasoning if told else None
+    if reasoning is not None and reasoning > completion:
+        completion += reasoning
+    return Usage(prompt, completion, min(cached, prompt), reasoning) if prompt or (partly and completion) else None
 
 
 def _no_constant(name: str) -> Any:

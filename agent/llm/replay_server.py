@@ -232,7 +232,9 @@ def _usage(record: Json) -> Json | None:
     if not isinstance(usage, dict):
         return None
     prompt, completion = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
-    return {
+    thought = usage.get("reasoning_tokens")
+    apart = {} if thought is None else {"completion_tokens_details": {"reasoning_tokens": int(thought)}}
+    return apart | {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,

@@ -32,6 +32,7 @@ CACHE = {"type": "ephemeral"}
 BLOCKS = "thinking_blocks"
 """The field of a message of the view with the blocks of an answer that only the server understands, in the order of all
 its blocks; text and calls, which the message has, are only named."""
+THOUGHT = "thinking_tokens"
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
@@ -258,7 +259,10 @@ def _delta(draft: Draft, block: Json | None, index: Any, delta: Mapping[str, Any
 
 def _count(usage: dict[str, int], record: Any) -> None:
     """Take counts in; a later 0 never overwrites a number."""
-    usage.update({name: value for name, value in (record or {}).items() if isinstance(value, int) and value > 0})
+    record = record or {}
+    usage.update({name: value for name, value in record.items() if isinstance(value, int) and value > 0})
+    if (thought := thinking_of(record)) is not None:
+        usage[THOUGHT] = thought or usage.get(THOUGHT, 0)
 
 
 def _whole(body: bytes, stream: Stream, who: str) -> Draft:
@@ -283,4 +287,12 @@ def usage_of(usage: Mapping[str, Any]) -> Usage | None:
     """`input_tokens` leaves out what was read from or written to the cache; our `prompt` is all of it."""
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     whole = sum(usage[name] for name in names if isinstance(usage.get(name), int))
-    return counted(whole, usage.get("output_tokens"), usage.get("cache_read_input_tokens"), partly=True)
+    cached = usage.get("cache_read_input_tokens")
+    return counted(whole, usage.get("output_tokens"), cached, thinking_of(usage), partly=True)
+
+
+def thinking_of(usage: Mapping[str, Any]) -> int | None:
+    """`output_tokens_details.thinking_tokens`, which is a part of `output_tokens`; None where it is not reported."""
+    details = usage.get("output_tokens_details")
+    told = details.get("thinking_tokens") if isinstance(details, dict) else usage.get(THOUGHT)
+    return told if isinstance(told, int) and not isinstance(told, bool) else None

@@ -213,15 +213,28 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
 def usage_of(record: Any) -> Usage | None:
     """The provider's counts; None when there are none (0 tokens are no count).
 
-    Gemini's endpoint and gateways before it leave thinking out of `completion_tokens`; the total has it.
+    Thinking is a part of `completion_tokens` at OpenAI.  xAI, Gemini's endpoint and gateways before them count it
+    beside the text: there only the total has it, and what the total has more is thinking.
     """
     if not isinstance(record, dict):
         return None
     details = record.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     cached = cached or record.get("prompt_cache_hit_tokens") or record.get("cached_tokens")
-    usage = counted(record.get("prompt_tokens"), record.get("completion_tokens"), cached, partly=True)
+    prompt, completion, thought = record.get("prompt_tokens"), record.get("completion_tokens"), reasoning_of(record)
     total = counted(record.get("total_tokens"), None, None)
+    usage = counted(prompt, completion, cached, partly=True)
     if usage is None or total is None or not usage.prompt or total.prompt - usage.prompt <= usage.completion:
-        return usage
-    return Usage(usage.prompt, total.prompt - usage.prompt, usage.cached)
+        return counted(prompt, completion, cached, thought, partly=True)
+    beside = total.prompt - usage.prompt - usage.completion
+    return Usage(usage.prompt, usage.completion + beside, usage.cached, max(thought or 0, beside))
+
+
+def reasoning_of(record: Mapping[str, Any]) -> int | None:
+    """Tokens of thinking in a `usage`, None where the server does not report them."""
+    places = (record.get("completion_tokens_details"), record.get("output_tokens_details"), record)
+    for place in places:
+        told = place.get("reasoning_tokens") if isinstance(place, dict) else None
+        if isinstance(told, int) and not isinstance(told, bool):
+            return told
+    return None

@@ -79,12 +79,12 @@ EVENTS: dict[str, str] = {
     "layer_failed": "A layer of memory could not be had and is left out (layer, error).",
     "request_sent": "The request is on its way (provider, model, purpose, tokens, bytes).",
     "answer_received": (
-        "The answer came (provider, model, purpose, prompt_tokens, completion_tokens, cached_tokens, estimated: how "
-        "many tokens no server has reported, cost, finish_reason, seconds)."
+        "The answer came (provider, model, purpose, prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens "
+        "where they are reported, estimated: how many tokens no server has reported, cost, finish_reason, seconds)."
     ),
     "request_failed": (
         "A request that was sent came to no answer (provider, model, purpose, status, error, and what it counts: "
-        "prompt_tokens, completion_tokens, cached_tokens, estimated, cost)."
+        "prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens where they are reported, estimated, cost)."
     ),
     "pictures_refused": "The server refused a request for its pictures; none are sent now (provider, model, error).",
     "model_differs": "Another model answered than the one that was asked for (provider, model, answered).",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
+from agent.context.reports import FURTHEST
 from agent.tokens import PRIMING, count_tools, drift, plain, ratio_of
 from agent.tokens.ratios import DRIFT, PART
 from agent.values import Plan, Span
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from agent.context.reports import Cost, Reports
     from agent.values import Counter, Json
     from agent.values import MemoryLayer as LongTermMemory
     from agent.window.limits import Limits
@@ -64,12 +66,14 @@ class Compacted(Protocol):
 class Account(Protocol):
     """What the planner needs of `context.Survey`."""
 
-    reported: int  # tokens in use by the provider's newest report that still holds, 0 for none
-    since: int  # estimated tokens of what came after it, without any ratio
+    reports: Reports  # of prompts; its estimates are without any ratio
     head: int  # reported tokens of tools, system message and briefing alone, 0 for unknown
-    kept: int  # reported tokens of what the newest compaction left whole, 0 for unknown
     follows: str | None  # role of the first message of the conversation
-    kept_plain: int  # estimated tokens of the same, without any ratio
+
+    @property
+    def reported(self) -> int:
+        """Tokens in use by the provider's newest report that still holds, without what came since; 0 for none."""
+        ...
 
     @property
     def cut(self) -> Compacted:
@@ -122,8 +126,8 @@ class ContextAssembler:
     every request.  `memory` gives long-term memories for the first briefing, one layer or several by name; `fence`
     makes them data of the run (`security.fence` with its marker).  `summary_store` tells whether a summary is in the
     view.  `text_mode` says what a model without tool calls is told of the tools, and the tokens that a call costs there
-    beside its contents.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the
-    ratio is now.
+    beside its contents.  `sends_back` says whether a provider field of an answer goes out with its message.
+    Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the ratio is now.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class ContextAssembler:
         fence: Callable[[str], str] | None = None,
         events: Announce | None = None,
         text_mode: Callable[[], tuple[str, int]] | None = None,
+        sends_back: Callable[[str], bool] | None = None,
     ) -> None:
         self.message_store = message_store
         self.limits = limits
@@ -151,6 +156,7 @@ class ContextAssembler:
         self.fence = fence or (lambda text: text)
         self.events = events
         self.text_mode = text_mode or (lambda: ("", 0))
+        self.sends_back = sends_back or (lambda _name: True)
         self.described = ("", 0)  # what a text mode says of the tools, and its tokens
         self.plain = plain(counter)
         self.view = View(message_store.get_current_context_file(), self.plain)
@@ -173,8 +179,8 @@ class ContextAssembler:
         return self._plan(AssemblyOptions())
 
     def tokens_in_use(self) -> int:
-        """What the next request costs: the provider's last report and an estimate of what came since; before a
-        report an estimate of everything, tools and overhead included."""
+        """What the next request costs: the prompt that the provider reported last, what was stored of its answer, and
+        an estimate of what came since; before a report an estimate of everything, tools and overhead included."""
         return self._in_use(self.view.read())
 
     def past_the_mark(self) -> bool:
@@ -184,7 +190,7 @@ class ContextAssembler:
     def estimate(self) -> int:
         """The same by the counter alone, without any ratio."""
         seen = self.view.read()
-        return seen.tokens + self._blocks(seen) + self.fixed()
+        return seen.tokens - self._uncounted(seen.fields) + self._blocks(seen) + self.fixed()
 
     def head(self) -> int:
         """What no compaction takes away: tools, system prompt and briefing."""
@@ -209,11 +215,24 @@ class ContextAssembler:
         """Tokens that the calls of a text mode cost beside their contents."""
         return self.text_mode()[1] * seen.calls
 
+    def _uncounted(self, fields: Mapping[str, int]) -> int:
+        """Tokens of those provider fields (by name) that are not in a prompt: they are not sent, or the server does not
+        count them."""
+        skips = self.message_store.survey.reports.skips_fields
+        return sum(tokens for name, tokens in fields.items() if skips or not self.sends_back(name))
+
+    def _sized(self, cost: Cost, seen: Seen) -> int:
+        """Tokens of a part of the view in a prompt."""
+        counts = not seen.fields or self._uncounted(seen.fields) < sum(seen.fields.values())
+        return cost.tokens if counts else cost.text
+
     def _in_use(self, seen: Seen) -> int:
         account = self.message_store.survey
-        known, guessed = account.reported + self.scaled(account.since), self._guess(seen)
-        # A report of far less than was sent is of a server that tells only what it had not cached.
-        return known if account.reported and known >= PART * guessed else guessed
+        known, guessed = account.reported + self.scaled(self._sized(account.reports.since, seen)), self._guess(seen)
+        # A server that tells only what it had not cached reports far less than was sent.  So does one whose prompts are
+        # estimated badly, but no ordinary text is that far off, and its prompts grow.
+        least = guessed * PART if account.reports.is_partial else guessed // FURTHEST
+        return known if account.reported and known >= least else guessed
 
     def _guess(self, seen: Seen) -> int:
         """An estimate of the whole request, without the newest report: right after a compaction.
@@ -222,13 +241,18 @@ class ContextAssembler:
         that the compaction left whole.  The latter is the difference of two reports: where it is far from the estimate
         it is no measure (two servers behind one address, say), and a vocabulary knows better anyway.
         """
-        account = self.message_store.survey
-        everything, known = seen.tokens + self._blocks(seen) + self.fixed(), 0
-        head, kept = seen.head + seen.briefing + self.fixed(), account.kept_plain
+        account, reports = self.message_store.survey, self.message_store.survey.reports
+        everything, known = seen.tokens - self._uncounted(seen.fields) + self._blocks(seen) + self.fixed(), 0
+        head, kept = seen.head + seen.briefing + self.fixed(), self._sized(reports.kept_cost, seen)
         if account.head >= PART * self.scaled(head):
             known, everything = known + account.head, everything - head
-        if not self.counter.exact and kept and abs(drift(self.scaled(kept), account.kept)) <= DRIFT:
-            known, everything = known + account.kept, everything - kept
+        if (
+            not self.counter.exact
+            and kept
+            and reports.kept > 0
+            and abs(drift(self.scaled(kept), reports.kept)) <= DRIFT
+        ):
+            known, everything = known + reports.kept, everything - kept
         return known + self.scaled(everything)
 
     def _plan(self, options: AssemblyOptions) -> AssembledContext:
@@ -314,7 +338,7 @@ class ContextAssembler:
         system = self.scaled(seen.head + self.fixed())
         if system > limit:
             raise DoesNotFit("system prompt", system, limit)
-        least = system + self.scaled(seen.briefing + seen.tail)
+        least = system + self.scaled(seen.briefing + seen.tail - self._uncounted(seen.tail_fields))
         if least > limit:
             raise DoesNotFit("turn", least, limit)
 

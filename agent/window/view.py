@@ -15,12 +15,12 @@ from zlib import crc32
 import orjson
 
 from agent import disk
-from agent.tokens import count_message
-from agent.tokens.counters import MESSAGE
+from agent.tokens import count_fields, count_message
+from agent.tokens.counters import CALL, MESSAGE
 from agent.window.base import IllegalContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from agent.values import Counter, Json
@@ -37,6 +37,7 @@ FINGERPRINT = 512
 class Seen:
     """What is known of the first `offset` bytes.
 
+    `fields` and `tail_fields` are the tokens of provider fields in `tokens` and in `tail`, by name.
     `tail` is the tokens of the newest turn: the last assistant message that has calls with its results, or what came
     after a last plain answer; `head` those of the leading system message, `briefing` of the user message behind it.
     `problem` is the first rule that was broken, as a sentence.
@@ -52,6 +53,8 @@ class Seen:
     last_role: str = ""
     users: int = 0
     calls: int = 0
+    fields: Mapping[str, int] = field(default_factory=dict)
+    tail_fields: Mapping[str, int] = field(default_factory=dict)
     open_calls: tuple[str, ...] = ()
     problem: str = ""
     identity: tuple[int, ...] = field(default=(), compare=False)
@@ -68,6 +71,24 @@ def lines(descriptor: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
                 return
             if not line.isspace():
                 yield at, line[:-1]
+
+
+def fields_of(counter: Counter, message: Json) -> Mapping[str, int]:
+    """Tokens of the provider fields of a message and of its calls, by name, as `count_message` counts them."""
+    found: Mapping[str, int] = {
+        name: count_fields(counter, {name: value}) for name, value in message.items() if name not in MESSAGE
+    }
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict):
+            own = {name: value for name, value in call.items() if name not in CALL}
+            found = added(found, {name: count_fields(counter, {name: value}) for name, value in own.items()})
+    return found
+
+
+def added(sums: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    """Both, name by name; the same object where there is nothing more."""
+    return {name: sums.get(name, 0) + more.get(name, 0) for name in (*sums, *more)} if more else sums
 
 
 class View:
@@ -147,6 +168,8 @@ class View:
         opening = (number == 1 and role in ("system", "user")) or (number == 2 and role == "user" and seen.head > 0)
         plain = role == "assistant" and not message.get("tool_calls")
         begins = role == "assistant" or seen.answered
+        own = fields_of(self.counter, message) if role == "assistant" else {}
+        before: Mapping[str, int] = {} if opening or begins else seen.tail_fields
         return Seen(
             offset=behind,
             messages=number,
@@ -158,6 +181,8 @@ class View:
             last_role=role,
             users=seen.users + (role == "user"),
             calls=seen.calls + len(calls),
+            fields=added(seen.fields, own),
+            tail_fields={} if opening or plain else added(before, own),
             open_calls=self._open(seen, message, calls),
             problem=seen.problem or problem,
         )

@@ -278,6 +278,7 @@ def make_window(
         fence=lambda text: fence(text, marker, source="memory"),
         events=events,
         text_mode=getattr(client, "text_mode", None),
+        sends_back=getattr(client, "sends_back", None),
     )
     compressor = ContextCompressor(
         store,

@@ -113,7 +113,7 @@ def test_tokens_in_use_are_the_last_report_and_an_estimate_of_what_came_since(st
     store.add_message("system", "1234")
     store.add_message("user", "12345")
     assert store.tokens_in_use() == 9
-    store.add_message("assistant", "123", usage=Usage(1000, 20), tool_calls=[call("a", "f")])
+    store.add_message("assistant", "123", usage=Usage(1000, 5020, reasoning=5000), tool_calls=[call("a", "f")])
     assert store.tokens_in_use() == 1020
     store.add_message("tool", "1234567", tool_call_id="a")
     assert store.tokens_in_use() == 1020 + 7 + PER_MESSAGE

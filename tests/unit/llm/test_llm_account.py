@@ -127,8 +127,8 @@ def test_the_place_holder_of_message_start_is_not_the_count_of_a_long_answer(tmp
     ("usage", "place", "known"),
     [
         # thinking is in the total only: mozilla-ai/any-llm#1290, router-for-me/CLIProxyAPI#5733
-        ({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623}, "chunk", Usage(20, 603)),
-        ({"prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81}, "chunk", Usage(21, 60)),
+        ({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623}, "chunk", Usage(20, 603, 0, 405)),
+        ({"prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81}, "chunk", Usage(21, 60, 0, 60)),
         # in the choice: earendil-works/pi#2017
         ({"prompt_tokens": 20, "completion_tokens": 9, "cached_tokens": 12}, "choice", Usage(20, 9, 12)),
         ({"prompt_tokens": 20, "completion_tokens": 9}, "x_groq", Usage(20, 9)),
