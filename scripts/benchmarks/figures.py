@@ -18,6 +18,11 @@ def at_least(ours: float, other: float, limit: float, unit: str, what: str, **mo
     return _figure(other / ours, limit, other / ours >= limit, "at least", ours, other, unit, what, more)
 
 
+def share(ours: float, whole: float, limit: float, unit: str, what: str, **more: Any) -> Figure:
+    """`ours / whole` (how much of it we keep) must not be below `limit`."""
+    return _figure(ours / whole, limit, ours / whole >= limit, "at least", ours, whole, unit, what, more)
+
+
 def _figure(
     ratio: float,
     limit: float,
@@ -52,4 +57,4 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
-__all__ = ["Figure", "at_least", "at_most", "median", "percentile", "short"]
+__all__ = ["Figure", "at_least", "at_most", "median", "percentile", "share", "short"]

@@ -9,20 +9,26 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import texts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-def make(place: Path, issues: int = 1) -> dict[str, Any]:
-    """The `local` section of the settings.  `place` gets `repo/` (one commit, data.txt in it) and `tracker/`."""
+CODE = {"calc.py": "def total(prices):\n    return sum(round(p) for p in prices)\n"}
+BODY = "`total()` in part {number} rounds each price; it must round the sum.\n"
+
+
+def make(place: Path, issues: int = 1, *, files: Mapping[str, str] = CODE, body: str = BODY) -> dict[str, Any]:
+    """The `local` section of the settings.  `place` gets `repo/` (one commit: data.txt and `files`, path → content) and
+    `tracker/`."""
     repo, tracker = place / "repo", place / "tracker"
     (tracker / "issues").mkdir(parents=True)
     for number in range(1, issues + 1):
         head = "---\ntitle: Totals are off\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\n"
-        body = f"`total()` in part {number} rounds each price; it must round the sum.\n"
-        (tracker / "issues" / f"{number}.md").write_text(head + body, encoding="utf-8")
+        (tracker / "issues" / f"{number}.md").write_text(head + body.format(number=number), encoding="utf-8")
     repo.mkdir()
-    (repo / "data.txt").write_text(texts.source(), encoding="utf-8")
-    (repo / "calc.py").write_text("def total(prices):\n    return sum(round(p) for p in prices)\n", encoding="utf-8")
+    for path, content in {"data.txt": texts.source(), **files}.items():
+        (repo / path).parent.mkdir(parents=True, exist_ok=True)
+        (repo / path).write_text(content, encoding="utf-8")
     who = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
     for command in (("init", "-q", "-b", "main"), ("add", "."), (*who, "commit", "-q", "-m", "Start")):
         subprocess.run(["git", *command], cwd=repo, check=True, capture_output=True)
