@@ -40,6 +40,14 @@ class Talk:
         self.context.close()
         self.open()
 
+    def fill(self, groups, result):
+        """Turns of another model, or of a time before its server told anything: no report is of them."""
+        for number in range(groups):
+            call = {"id": f"old{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}
+            self.store.add_message("assistant", f"Step {number}.", tool_calls=[call])
+            self.store.add_message("tool", result, tool_call_id=call["id"])
+        return self
+
     def turn(self, result="ok"):
         """One answer; each of its calls gets `result`, an answer without calls a word of the person."""
         text, calls = self.loop.ask()

@@ -94,7 +94,7 @@ class Reports:
         usage = record["usage"]
         prompt = int(usage.get("prompt_tokens") or 0)
         if self._view == view and self._prompt:
-            self._compare(prompt - self._prompt)
+            self._compare(prompt)
         self._view, self._prompt = view, prompt
         self._fields += self._growth.fields
         self._growth = NOTHING
@@ -121,11 +121,16 @@ class Reports:
         """The answer that was reported is not in the view: it has neither text nor calls."""
         self.stored, self.since = 0, NOTHING
 
-    def _compare(self, growth: int) -> None:
-        """Learn from two prompts of one view; `growth` is how many tokens more the server has read."""
-        text, fields = self._growth.text, self._growth.fields
-        if text >= SLACK and growth + self._fields < text // FURTHEST:
-            self.is_partial = True
+    def lacks_growth(self, prompt: int) -> bool:
+        """Whether a later prompt of the view is reported as hardly longer, or shorter, though there is more in it.
+        Thinking of earlier turns may go from a prompt by itself, when a person's words end the turn."""
+        growth, text = prompt - self._prompt + self._fields, self._growth.text
+        return text > 0 and (growth <= 0 or (text >= SLACK and growth < text // FURTHEST))
+
+    def _compare(self, prompt: int) -> None:
+        """Learn from two prompts of one view."""
+        growth, text, fields = prompt - self._prompt, self._growth.text, self._growth.fields
+        self.is_partial |= self.lacks_growth(prompt)
         if fields >= LEAST_FIELDS and 4 * fields >= text and growth > 0:
             self.skips_fields = abs(log(growth / max(1, text))) < abs(log(growth / (text + fields)))
 

@@ -125,6 +125,7 @@ class ChatClient(Learner, ABC):
         self.most_output = 0  # learnt: what the model can write at most
         self._asked_output = 0  # the longest answer that the newest request allowed
         self._window: int | None = None  # what the server has loaded, once it was asked
+        self.allocated: int | None = None  # the window that it said to have when a prompt looked cut (`silent.py`)
         self.gate: Callable[[], Outcome | None] | None = None
         self._input_limit = 0  # of the newest plan: a window that an error taught shows here
         self._transport: Transport | None = None
@@ -216,6 +217,11 @@ class ChatClient(Learner, ABC):
         whose = {"wire": self.keys.wire, "model": self.model, "server": urls.host(self.base_url)}
         own = {"message": answer.fields, "calls": answer.call_fields, "kept": kept}
         return {"provider_fields": whose | own}
+
+    @property
+    def reports(self) -> Any:
+        """What was reported of the prompts of the conversation (`context.reports.Reports`), None where none is kept."""
+        return getattr(getattr(self.message_store, "survey", None), "reports", None)
 
     def sends_back(self, name: str) -> bool:
         """Whether the field `name` of an answer, or of its calls, goes out with its message."""

@@ -11,10 +11,10 @@ import orjson
 
 from agent.config.window import SMALLEST, window_cap
 from agent.errors import ModelError
-from agent.llm import urls, windows, wire_ollama, wire_openai
+from agent.llm import silent, urls, windows, wire_ollama, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
-from agent.llm.silent import SilentCuts
+from agent.llm.server import same_model
 from agent.llm.wording import NO_MEMORY
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class OllamaClient(ChatClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.cuts = SilentCuts()
         self.most_window = 0  # learnt: what the machine's memory has room for
 
     @property
@@ -123,7 +122,16 @@ class OllamaClient(ChatClient):
     def judge(self, answer: Answer, plan: Plan | None) -> None:
         window = self.loaded_window()
         why = f"Its window is smaller than num_ctx {window}; see OLLAMA_CONTEXT_LENGTH and `ollama ps`"
-        self.cuts.judge(answer, plan, window, self.who, why)
+        silent.judge(answer, plan, self.reports, window, self._allocated, self.who, why)
+
+    def _allocated(self) -> int | None:
+        """The window that the server has allocated, which may be less than `num_ctx`; None where it does not say."""
+        try:
+            answer = self.fetch("GET", self.at("/api/ps"))
+        except ModelError:
+            return None
+        self.allocated = silent.allocated_of(answer, self.model, same_model)
+        return self.allocated
 
     # --- server -----------------------------------------------------------------------------------------------
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 import orjson
 
 from agent.errors import HistoryRefused, ModelError, ModelNotFound, RequestRefused
-from agent.llm import urls, windows, wire_openai
+from agent.llm import silent, urls, windows, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS, by_headers, by_owner
 from agent.llm.server import same_model
-from agent.llm.silent import SilentCuts
 from agent.llm.spans import sized
 from agent.llm.tidy import tidied
 from agent.llm.windows import whole
@@ -53,7 +52,7 @@ class OpenAIClient(ChatClient):
         self._offered: tuple[set[str], bytes] | None = None
         self._written: wire_openai.Written | None = None
         self._asked_window = False
-        self.cuts: SilentCuts | None = None  # for a server that is known to cut prompts
+        self.cuts = False  # a server that is known to cut prompts
         self.no_null = False  # learnt: this server wants text beside calls too
         self._plainer = list(PLAINER)  # what is still to be tried without
         self._untried: tuple[set[str], bool] | None = None  # `dropped` and `swapped` as they were before
@@ -166,9 +165,10 @@ class OpenAIClient(ChatClient):
         return wire_openai.read_answer(stream, self.who)
 
     def judge(self, answer: Answer, plan: Plan | None) -> None:
-        if self.cuts is not None:
+        if self.cuts:
             why = "Ollama's /v1 takes no window: set OLLAMA_CONTEXT_LENGTH there, or llm.provider to ollama"
-            self.cuts.judge(answer, plan, self._window or self.configured, self.who, why)
+            window = self._window or self.configured
+            silent.judge(answer, plan, self.reports, window, self._allocated, self.who, why)
 
     # --- server -----------------------------------------------------------------------------------------------
 
@@ -240,11 +240,9 @@ class OpenAIClient(ChatClient):
         if not isinstance(running, list):
             return None
         self.recognise(DIALECTS["ollama"])
-        self.cuts = SilentCuts()
-        for entry in running:
-            if isinstance(entry, dict) and same_model(self.model, str(entry.get("model") or entry.get("name"))):
-                return whole(entry.get("context_length"))
-        return None
+        self.cuts = True
+        self.allocated = silent.allocated_of(answer, self.model, same_model)
+        return self.allocated
 
     def _routed(self) -> int | None:
         """LiteLLM's `/model/info`."""

@@ -164,13 +164,17 @@ class Window:
             # Their count of the same request was higher than ours: a limit in their tokens is fewer of ours.
             told = told * self.asked // overflow.requested
         found = told or int(min(self.asked or self.limits.window, self.limits.window) * BLIND)
+        self._narrow(found, "an error of the server")
+
+    def _narrow(self, found: int, source: str) -> None:
+        """The window is no more than `found` tokens, as `source` says; the task keeps it."""
         found = max(SMALLEST, min(found, self.limits.window))
         if found < self.limits.window:
             self.learnt = found
             if self.remember is not None:
                 self.remember(self.client.model, found)
             self.assembler.limits = self._limits(found)
-            self._emit("window_learnt", model=self.client.model, window=found, source="an error of the server")
+            self._emit("window_learnt", model=self.client.model, window=found, source=source)
 
     def _limits(self, found: int) -> Limits:
         """What follows when the window is no more than `found`."""
@@ -194,6 +198,8 @@ class Window:
             self._learn(ContextOverflow("a shorter request was answered"))
             self.asked = asked
         self._suspected = 0
+        if allocated := getattr(self.client, "allocated", None):
+            self._narrow(allocated, "the server")
         if last.usage is None or not last.usage.prompt or not self.planned:
             return
         estimated, reported = self.assembler.scaled(self.planned), last.usage.prompt

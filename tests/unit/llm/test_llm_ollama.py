@@ -9,9 +9,10 @@ import yaml
 from llm_servers import TOOL, Reply, Script, call, client_for, ollama_lines, says
 
 from agent import clock
+from agent.context.reports import Cost, Reports
 from agent.errors import AnswerUnreadable, ContextOverflow, ModelNotFound, ModelUnreachable
-from agent.llm.silent import was_cut, window_behind
-from agent.values import Plan, Span
+from agent.llm.silent import judge, window_behind
+from agent.values import Answer, Plan, Span, Usage
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "specs" / "ollama-openapi.yaml").read_text())
 REQUEST = {"$ref": "#/components/schemas/ChatRequest", "components": DOCUMENT["components"]}
@@ -107,11 +108,12 @@ def test_arguments_that_are_not_json_go_out_as_an_empty_object(talk):
 
 
 def test_a_prompt_that_was_cut_without_a_word_is_an_overflow_and_not_recorded(talk):
-    client, store, _ = talk(says("ollama", "I forgot your question", usage=(2050, 10)))
+    client, store, server = talk(says("ollama", "I forgot your question", usage=(2050, 10)))
+    server.routes["GET", "/api/ps"] = Reply({"models": [{"name": "m:latest", "context_length": 4096}]})
     store.add_message("user", "u")
     with pytest.raises(ContextOverflow) as overflow:
         client.get_response(plan_of(store, tokens=5000))
-    assert (overflow.value.limit, overflow.value.requested) == (4096, 5000)
+    assert overflow.value.limit == 4096
     assert store.count_messages() == 1
 
 
@@ -154,32 +156,64 @@ def test_a_summary_of_a_prompt_that_was_cut_is_not_used(talk, tmp_path):
     assert client.get_summary(path) == "All"
 
 
+def judged(reported, estimated, *, read=0, added=0, allocated=None, is_partial=False):
+    """The window that a cut has taught, None where the report is believed."""
+    reports = Reports(read=read, added=Cost(added), is_partial=is_partial, _prompt=read, _growth=Cost(added))
+    plan = Plan((Span(Path("current.jsonl")),), tokens=estimated)
+    try:
+        judge(Answer("x", usage=Usage(reported, 5)), plan, reports, 131_072, lambda: allocated, "it", "")
+    except ContextOverflow as overflow:
+        return overflow.limit
+    return None
+
+
 @pytest.mark.parametrize(
-    ("reported", "estimated", "window", "before", "cut"),
+    ("reported", "estimated", "more", "taught"),
     [
-        (2050, 5000, 4096, 0, True),
-        (2050, 20_000, 32_768, 0, True),
-        (4000, 5000, 8192, 0, False),
-        (2_050, 3_500, 4_096, 0, True),
-        (2_600, 3_900, 4_096, 0, True),
-        (1_900, 3_000, 32_768, 0, False),  # a template that writes the tools shorter than we count them
-        (3600, 5000, 8192, 0, False),
-        (16_386, 30_000, 32_768, 14_000, True),
-        (1_500, 12_000, 32_768, 9_000, False),  # an older server that reports only what was not cached
-        (40, 12_000, 32_768, 0, False),
-        (0, 12_000, 32_768, 0, False),
-        (2_050, 0, 4_096, 0, True),
-        (2_040, 0, 4_096, 0, False),
+        # an estimate alone, however far off
+        (2050, 20_000, {}, None),
+        (4000, 40_000, {}, None),
+        (1_386, 11_000, {"allocated": 131_072}, None),
+        # the mark of a cut for the window that the server has allocated
+        (2050, 5000, {"allocated": 4096}, 4096),
+        (2060, 5000, {"allocated": 4096}, 4096),  # num_keep 24
+        (2040, 5000, {"allocated": 4096}, None),
+        (3000, 5000, {"allocated": 4096}, None),
+        # a prompt that has grown, and a number that has not
+        (2050, 9000, {"read": 2050, "added": 20}, 4096),
+        (2051, 12_000, {"read": 3974, "added": 8000}, 4096),
+        (3950, 5000, {"read": 3960, "added": 450}, 4096),
+        (16_386, 30_000, {"read": 14_000, "added": 16_000}, None),  # it has grown: the next prompt tells
+        (16_386, 30_000, {"read": 16_386, "added": 500}, 32_768),
+        (2_100, 3_000, {"read": 2_000, "added": 700}, None),  # an estimate of seven times as much
+        (2_000, 3_000, {"read": 2_010, "added": 20}, None),  # a template that writes a newest message otherwise
+        # a server that tells only what it had not cached
+        (1_500, 12_000, {"read": 9_000, "added": 1_500}, None),
+        (3_000, 9_000, {"read": 5_000, "added": 3_000}, None),
+        (3_000, 9_000, {"read": 3_500, "added": 1_000, "is_partial": True}, None),
+        (40, 12_000, {"read": 60, "added": 500}, None),
+        (0, 12_000, {"allocated": 4096}, None),
     ],
 )
-def test_a_cut_is_told_from_a_bad_estimate_and_from_a_cache(reported, estimated, window, before, cut):
-    assert was_cut(reported, estimated, window, before) is cut
+def test_a_cut_is_told_from_a_bad_estimate_and_from_a_cache(reported, estimated, more, taught):
+    assert judged(reported, estimated, **more) == taught
 
 
-def test_the_window_behind_a_cut_is_taken_only_when_the_count_tells():
-    assert window_behind(2050) == 4096
-    assert window_behind(16_386) == 32_768
-    assert window_behind(3000) is None
+@pytest.mark.parametrize(("reported", "cut"), [(65_538, True), (65_530, False), (40_000, False)])
+def test_without_a_plan_only_the_mark_of_the_window_tells(reported, cut):
+    answer = Answer("x", usage=Usage(reported, 5))
+    if cut:
+        with pytest.raises(ContextOverflow):
+            judge(answer, None, None, 131_072, lambda: None, "it", "")
+    else:
+        judge(answer, None, None, 131_072, lambda: None, "it", "")
+
+
+def test_the_window_behind_a_cut_has_room_for_the_prompt_before():
+    assert window_behind(2050, 0) == 4096
+    assert window_behind(16_386, 16_386) == 32_768
+    assert window_behind(3000, 2000) == 3072
+    assert window_behind(2050, 5000) == 5120
 
 
 def test_an_error_line_under_200_is_an_error(talk):

@@ -280,13 +280,15 @@ def test_what_is_told_twice_is_met_by_the_reset(task_of):
 
 
 def test_case_34_a_prompt_that_ollama_cut_without_a_word_is_an_overflow(task_of):
-    """HTTP 200, half of the true window and a few tokens reported."""
+    """HTTP 200, half of the true window and a few tokens reported, and the server says which window it has."""
     task = task_of("ollama", None, 10**9)
+    running = {"models": [{"name": "m:latest", "model": "m:latest", "context_length": 4096}]}
+    task.server.routes["GET", "/api/ps"] = Reply(running)
     whole = [says("ollama", "What was the task?", usage=(2050, 5)), says("ollama", "Done.", usage=(1500, 3))]
     task.server.replies = [lambda request: whole.pop(0) if len(whole) > 1 else whole[0]]
     before = task.store.last_seq
     assert task.loop.ask()[0] == "Done."
-    assert task.heard.named("window_learnt")[0]["window"] <= 4096
+    assert task.heard.named("window_learnt")[0]["window"] == 4096
     assert task.store.last_seq == before + 1, "the answer to the cut prompt is not kept"
     assert task.context.learnt_window("m") == task.window.limits.window
 
