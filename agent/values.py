@@ -303,10 +303,15 @@ class Control(Protocol):
 
 
 class MemoryLayer(Protocol):
-    """Long-term memory as the assembler sees it; the null layer returns nothing."""
+    """One layer of long-term memory as the assembler sees it.
+
+    It is asked in another thread than the one that built it.  Whatever it raises, and an answer that takes longer than
+    10 seconds, leaves it out and does not end the task.
+    """
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """At most `limit` of `{"content", "source", "relevance"}`, most relevant first."""
+        """At most `limit` of `{"content", "source", "relevance"}`, most relevant first: two texts and a number, which
+        orders the memories of all layers.  `query` is the title and the text of the task, at most 10,000 characters."""
         ...
 
 

@@ -226,20 +226,34 @@ def entry_line(entry: Entry, *, year: bool = True) -> str:
 
 
 @app.command()
-def request(context: typer.Context, uuid: Uuid) -> int:
+def request(
+    context: typer.Context,
+    uuid: Uuid,
+    messages: Annotated[
+        int | None,
+        typer.Option(
+            "--messages", metavar="N", min=1, help="As it would be with assembler.working_memory_limit at this number."
+        ),
+    ] = None,
+    no_summary: Annotated[
+        bool, typer.Option("--no-summary", help="As it would be without the summary of what was left out.")
+    ] = False,
+) -> int:
     """Show what would be sent to the model next, and why: layers, tokens, limit, window; nothing is sent."""
     import tempfile
     from pathlib import Path
 
     from agent.run.preview import preview, request_of
     from agent.run.wiring import Wiring
+    from agent.window.layers import AssemblyOptions
 
     state: State = context.obj
     state.require_tasks(uuid)
     wiring = Wiring(state.settings)
+    options = AssemblyOptions(messages, not no_summary)
     with tempfile.TemporaryDirectory(prefix="makimono-request-") as place:
         try:
-            found = preview(wiring, uuid, Path(place))
+            found = preview(wiring, uuid, Path(place), options)
         finally:
             wiring.close()
         body = None if found.path is None else request_of(found.path)

@@ -92,7 +92,7 @@ class ContextStorage(Section):
 
 
 class Assembler(Section):
-    """How a request is put together (seed 000, ContextConfig)."""
+    """How a request is put together."""
 
     system_prompt: Text | None = Field(
         default=None, description="System prompt; empty: the one that comes with the program."
@@ -102,7 +102,14 @@ class Assembler(Section):
         ge=1,
         description="Most messages of the conversation in a request, newest first, whole groups; empty: all that fit.",
     )
-    semantic_memory_limit: Whole = Field(default=5, ge=1, le=20, description="Most long-term memories in a briefing.")
+    memory: tuple[Text, ...] = Field(
+        default=(),
+        description="Layers of long-term memory that are asked when a task begins, each a dotted path "
+        "package.module:Class; none: nothing is recalled.",
+    )
+    semantic_memory_limit: Whole = Field(
+        default=5, ge=1, le=20, description="Most memories of all layers together in a briefing."
+    )
     max_tokens: Whole | None = Field(
         default=None, ge=1000, description="Most tokens of one request, below the model's window; empty: the window."
     )

@@ -27,7 +27,7 @@ from agent.context.view import View
 from agent.errors import DiskError
 from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile, find
-from agent.store.text import fit
+from agent.store.text import fit, fit_json
 from agent.tokens import count_fields, counter_for, plain
 from agent.values import Usage
 
@@ -122,6 +122,7 @@ class MessageStore:
         provider_fields: Mapping[str, Any] | None = None,
         form: str | None = None,
         request: int | None = None,
+        memory: Mapping[str, Any] | None = None,
     ) -> int:
         """Append a message; returns its `seq`.
 
@@ -132,7 +133,8 @@ class MessageStore:
         is not named, `usage` counts.  `images` (`pictures.py`) belong to a user's message.  An empty tool result reads
         "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is recorded and stays
         out of the view.  `provider_fields` are what came with an answer for its server alone
-        (`provider_fields.to_keep`).  `form` says of calls that they came as text (`llm/text_mode.py`).
+        (`provider_fields.to_keep`).  `form` says of calls that they came as text (`llm/text_mode.py`).  `memory` says
+        what long-term memory gave for a briefing (`window/assembler.py`).
 
         ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
         is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
@@ -190,6 +192,8 @@ class MessageStore:
             record["tokens"] = tokens = tokens + pictures.tokens_of(record)
         if request is not None:
             record["request"] = request
+        if memory is not None:
+            record["memory"] = fit_json(memory)
         if role == "tool":
             self._place(record, output, tool_seq)
         self._write(record, tokens)

@@ -99,6 +99,7 @@ class Survey:
     head: int = 0  # reported tokens of a request with nothing but system message and briefing, 0 for unknown
     tool_seq: int = 0  # newest line of tools.jsonl that a result names
     origin: Origin | None = None  # the wire and model in force
+    memory: Json | None = None  # what long-term memory gave for the briefing of the view
     form: str = ""  # how the newest answer with calls wrote them, "" for a server's own tool calls
     forms: set[str] = field(default_factory=set)  # all of those that there were
     before: Survey | None = field(default=None, compare=False)  # as it was in front of `first`
@@ -149,6 +150,8 @@ class Survey:
             self.system, self.head = offset, 0
         elif kind == "task" and (self.task is None or seq <= self.cut.at_seq):
             self.task, self.head = offset, 0
+            memory = record.get("memory")
+            self.memory = memory if isinstance(memory, dict) else None
         elif kind == "summary" and seq <= self.cut.at_seq:
             self.copy = offset
         self._converse(record, seq, offset)

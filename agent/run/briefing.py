@@ -29,11 +29,6 @@ ISSUE_LIMIT = 1 << 20
 is told on the issue and not sent (seed 001, FR-5; design: section 5)."""
 
 
-def system_prompt(settings: Settings) -> str:
-    """Ours, or what `assembler.system_prompt` says."""
-    return settings.assembler.system_prompt or render("system")
-
-
 def briefing(
     settings: Settings,
     issue: IssueText,

@@ -27,6 +27,7 @@ from agent.tools import Toolbox
 from agent.values import CLOSED_STATUSES, Plan, Span
 from agent.window import make_window
 from agent.window.base import DoesNotFit, IllegalContext
+from agent.window.layers import FileMessages
 from agent.window.outline import Part, outline
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
     from agent.values import Json
+    from agent.window.layers import AssemblyOptions
     from agent.window.limits import Limits
     from agent.window.window import Window
 
@@ -110,8 +112,9 @@ class Preview:
         }
 
 
-def preview(wiring: Wiring, prefix: str, place: Path) -> Preview:
-    """The next request of the task whose uuid begins with `prefix`, built in the empty folder `place`.
+def preview(wiring: Wiring, prefix: str, place: Path, options: AssemblyOptions | None = None) -> Preview:
+    """The next request of the task whose uuid begins with `prefix`, built in the empty folder `place`; `options`: as it
+    would be with those.
 
     Asks the model's server which window is loaded, nothing else.  UsageError for an unknown uuid, ConfigError.
     """
@@ -130,7 +133,7 @@ def preview(wiring: Wiring, prefix: str, place: Path) -> Preview:
     (place / PICTURES).symlink_to((folder / PICTURES).absolute())
     store = MessageStore(place, settings, ratios=wiring.ratios, summaries=SummaryStore(place))
     try:
-        return _of(settings, wiring, row, store, place, is_live=is_live)
+        return _of(settings, wiring, row, store, place, options, is_live=is_live)
     finally:
         store.close()
 
@@ -170,7 +173,16 @@ class _Folder:
         return self.store.summaries
 
 
-def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place: Path, *, is_live: bool) -> Preview:
+def _of(
+    settings: Settings,
+    wiring: Wiring,
+    row: Row,
+    store: MessageStore,
+    place: Path,
+    options: AssemblyOptions | None,
+    *,
+    is_live: bool,
+) -> Preview:
     tools = Toolbox(
         root=place,
         context_dir=place,
@@ -185,21 +197,21 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
         window = make_window(settings, _Folder(store, _learnt(wiring, row)), client, tools, None, wiring.ratios)
         assembler = window.assembler
         notes = _state(row, store, is_live=is_live)
-        plan, problem = _plan(window)
+        plan, problem = _plan(window, options)
         layers = plan.metadata.get("layer_tokens") if plan.metadata else None
         found = Preview(
             row=row,
             notes=(),
             provider=client.provider,
             model=client.model,
-            messages=assembler.view.read().messages,
-            tokens=assembler.tokens_in_use(),
+            messages=assembler.view.read().messages if problem else len(FileMessages(plan)),
+            tokens=plan.tokens or assembler.tokens_in_use(),
             by_counter=assembler.estimate(),
             reported=bool(store.survey.reported),
             exact=assembler.counter.exact,
             counter=assembler.counter.name,
             layers=layers or _layers(window),
-            parts=tuple(outline(assembler, store)),
+            parts=tuple(outline(assembler, store, plan.spans)),
             limits=window.limits,
         )
         if row.model and row.model != client.model:
@@ -212,7 +224,7 @@ def _of(settings: Settings, wiring: Wiring, row: Row, store: MessageStore, place
             notes.append("it is past the mark: the view is compacted after the next answer")
         if not isinstance(client, ChatClient):
             notes.append(f"{client.provider} is a plug-in: its wire form is its own affair; the view is shown instead")
-            return replace(found, path=assembler.view.path, notes=tuple(notes))
+            return replace(found, path=_lines(plan, place), notes=tuple(notes))
         found = replace(
             found,
             dialect=client.dialect.title,
@@ -254,10 +266,10 @@ def _state(row: Row, store: MessageStore, *, is_live: bool) -> list[str]:
     return notes
 
 
-def _plan(window: Window) -> tuple[Plan, str]:
+def _plan(window: Window, options: AssemblyOptions | None) -> tuple[Plan, str]:
     """The plan as the loop would make it, without compacting; and why it would not be sent, "" when it would."""
     try:
-        return window.assembler.plan(), ""
+        return window.assembler.assemble(options).plan, ""
     except (DoesNotFit, IllegalContext) as error:
         path = window.assembler.view.path
         return Plan((Span(path),), output=window.limits.output), f"it is not sent: {error}"
@@ -276,6 +288,14 @@ def _encode(client: ChatClient, plan: Plan, place: Path) -> Path:
     path = place / "request.json"
     with disk.writing(path), path.open("wb") as out:
         client.encode(out, plan.spans, shape, client.output(plan.output))
+    return path
+
+
+def _lines(plan: Plan, place: Path) -> Path:
+    """The messages of a plan as a file, one a line."""
+    path = place / "request.jsonl"
+    with disk.writing(path), path.open("wb") as out:
+        out.writelines(orjson.dumps(message) + b"\n" for message in FileMessages(plan))
     return path
 
 

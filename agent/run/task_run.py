@@ -81,6 +81,12 @@ def spoken_calls(forms: Collection[str]) -> Iterator[str]:
         )
 
 
+def unrecalled(memory: Mapping[str, Any] | None) -> Iterator[str]:
+    """What a person should know of long-term memory; `memory` is what the briefing's record says of it."""
+    for layer, why in ((memory or {}).get("missing") or {}).items():
+        yield f"the task began without long-term memory {layer}, which could not be had: {why}"
+
+
 class TaskRun:
     """One run of one task.  `publishing` False: nothing leaves the task's folder (replay)."""
 
@@ -364,7 +370,15 @@ class TaskRun:
         self.limits = TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over)
         self.model.gate = self.limits
         self.held.callback(self.model.close)
-        self.window = make_window(self.settings, self.context, self.model, self.tools, self.events, self.wiring.ratios)
+        self.window = make_window(
+            self.settings,
+            self.context,
+            self.model,
+            self.tools,
+            self.events,
+            self.wiring.ratios,
+            memory=self.wiring.memory,
+        )
         self.tools.follow(
             lambda: self.window.limits.window,
             lambda: self.window.shares.results,
@@ -375,8 +389,6 @@ class TaskRun:
         self.pictures = Pictures(self.forge, self.key, self.context.context_dir, window, takes_any)
         row = self.context.row
         if store.last_seq < BRIEFED:
-            if store.last_seq == 0:
-                self.model.send_system_prompt(briefing.system_prompt(self.settings))
             comments = spoken(self.issue.comments, self.forge.names())
             new = self._since_the_parent()
             images, about_pictures = self.pictures.of(self.issue.body, *(one.body for one in comments))
@@ -393,12 +405,11 @@ class TaskRun:
                 commands=self.sandbox.kind != "refused",
                 pictures=about_pictures,
             )
-            store.add_message("user", self.redact(text), kind="task", images=images)
-            store.sync()
-            self.context.set_columns(comment_cursor=self.issue.cursor)
+            self.context.set_columns(comment_cursor=self.issue.cursor)  # an attempt without a briefing writes one anew
             self.hearing.begin(
                 self.issue.cursor, since(self.issue.comments, str(row["created_at"]), row.get("started_by"))
             )
+            self.window.open(self.redact(text), f"{self.issue.title}\n\n{self.issue.body}", images)
         else:
             self.repetition.restore(self.context.get_tool_store().recent())
             if self.point is not None and store.last_seq == self.point.seq:
@@ -493,8 +504,8 @@ class TaskRun:
 
     def _noted(self) -> list[str]:
         """What the files of the task know that a person should: of earlier processes too."""
-        forms = self.context.get_message_store().survey.forms
-        return [*spoken_calls(forms), *notes(self.context.context_dir)]
+        survey = self.context.get_message_store().survey
+        return [*spoken_calls(survey.forms), *unrecalled(survey.memory), *notes(self.context.context_dir)]
 
     def label(self, state: LabelState) -> None:
         """Move the issue's label, unless nothing may be published."""

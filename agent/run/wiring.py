@@ -19,12 +19,16 @@ from agent.store.learnt import LearntModels
 from agent.store.ratios import TokenRatios
 from agent.taskqueue import LEDGERS
 from agent.taskqueue.identity import owner
+from agent.window.base import MEMORIES
+from agent.window.recall import Unbuilt
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.config import Settings
     from agent.forge.base import Forge
     from agent.taskqueue.ledger import Ledger
-    from agent.values import TaskKey
+    from agent.values import MemoryLayer, TaskKey
 
 
 class Wiring:
@@ -64,6 +68,18 @@ class Wiring:
     def learnt(self) -> LearntModels:
         """What was learnt about models on their servers."""
         return LearntModels(self.db)
+
+    @cached_property
+    def memory(self) -> Mapping[str, MemoryLayer]:
+        """Layers of long-term memory by name.  One that cannot be built is reported when a task asks it, and the task
+        begins without it."""
+        layers: dict[str, MemoryLayer] = {}
+        for name in self.settings.assembler.memory:
+            try:
+                layers[name] = MEMORIES.load(name)(self.settings)
+            except Exception as error:  # noqa: BLE001 - a layer is foreign code, and never ends a task
+                layers[name] = Unbuilt(error)
+        return layers
 
     @cached_property
     def forges(self) -> tuple[Forge, ...]:

@@ -7,7 +7,7 @@ from agent.tokens import counter_for
 from agent.window.assembler import ContextAssembler
 from agent.window.base import CompactionStuck, DoesNotFit, IllegalContext
 from agent.window.compressor import ContextCompressor
-from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
+from agent.window.layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
 from agent.window.limits import Limits
 from agent.window.window import Window, make_window
 
@@ -17,7 +17,6 @@ __all__ = [
     "CompactionStuck",
     "ContextAssembler",
     "ContextCompressor",
-    "ContextConfig",
     "ContextMetadata",
     "DoesNotFit",
     "IllegalContext",

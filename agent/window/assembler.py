@@ -1,37 +1,36 @@
 """The planner: which bytes are sent, whether they are legal, and whether they fit.
 
 It never cuts conversation: it says what does not fit, the compressor acts and records it, and the view is planned
-again (design: section 5; seed 000).  A plan parses only the lines that are new since the last one.  The loop calls
-`plan` each turn; `assemble_context` is the seed's name for the same with the user's message added first.
+again (docs/window.md).  A plan parses only the lines that are new since the last one.  A task begins with
+`assemble_context`, which writes the first messages; the loop calls `plan` each turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
+from agent.config import sections
 from agent.context.reports import FURTHEST
+from agent.prompts import render
 from agent.tokens import PRIMING, count_tools, drift, plain, ratio_of
 from agent.tokens.ratios import DRIFT, PART
 from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
-from agent.window.layers import AssembledContext, AssemblyOptions, ContextConfig, ContextMetadata, MemoryLayer
+from agent.window.layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
 from agent.window.recall import recall
 from agent.window.selection import Selection, select
+from agent.window.shares import Shares
 from agent.window.view import Seen, View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.context.reports import Cost, Reports
     from agent.values import Counter, Json
     from agent.values import MemoryLayer as LongTermMemory
     from agent.window.limits import Limits
-
-MEMORY_SHARE = 8
-"""Memory takes at most one part in so many of the window, as repository rules do."""
 
 
 class Compacted(Protocol):
@@ -69,6 +68,7 @@ class Account(Protocol):
     reports: Reports  # of prompts; its estimates are without any ratio
     head: int  # reported tokens of tools, system message and briefing alone, 0 for unknown
     follows: str | None  # role of the first message of the conversation
+    memory: Json | None  # what was recalled for the briefing: count, tokens, missing layers
 
     @property
     def reported(self) -> int:
@@ -98,8 +98,20 @@ class Conversation(Protocol):
         """The view."""
         ...
 
-    def add_message(self, role: str, content: str | None, *, kind: str | None = None) -> int:
+    def add_message(
+        self,
+        role: str,
+        content: str | None,
+        *,
+        kind: str | None = None,
+        images: Sequence[Mapping[str, Any]] = (),
+        memory: Mapping[str, Any] | None = None,
+    ) -> int:
         """Append; returns `seq`."""
+        ...
+
+    def sync(self) -> None:
+        """Make what was appended durable."""
         ...
 
 
@@ -123,11 +135,12 @@ class ContextAssembler:
     """Plans the requests of one task.
 
     `limits` may be replaced when an error has taught a smaller window.  `tools` are the schemas that are sent with
-    every request.  `memory` gives long-term memories for the first briefing, one layer or several by name; `fence`
-    makes them data of the run (`security.fence` with its marker).  `summary_store` tells whether a summary is in the
-    view.  `text_mode` says what a model without tool calls is told of the tools, and the tokens that a call costs there
-    beside its contents.  `sends_back` says whether a provider field of an answer goes out with its message.
-    Sums are kept of what `counter` counts without its learnt ratio, and multiplied with what the ratio is now.
+    every request.  `config` is section `assembler` of the configuration.  `memory` gives long-term memories for the
+    briefing, layers by name; `fence` makes them data of the run (`security.fence` with its marker).  `summary_store`
+    tells whether a summary is in the view.  `text_mode` says what a model without tool calls is told of the tools, and
+    the tokens that a call costs there beside its contents.  `sends_back` says whether a provider field of an answer
+    goes out with its message.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with
+    what the ratio is now.
     """
 
     def __init__(
@@ -138,8 +151,8 @@ class ContextAssembler:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         summary_store: Summaries | None = None,
-        memory: LongTermMemory | Mapping[str, LongTermMemory] | None = None,
-        config: ContextConfig | None = None,
+        memory: Mapping[str, LongTermMemory] | None = None,
+        config: sections.Assembler | None = None,
         fence: Callable[[str], str] | None = None,
         events: Announce | None = None,
         text_mode: Callable[[], tuple[str, int]] | None = None,
@@ -149,10 +162,8 @@ class ContextAssembler:
         self.limits = limits
         self.counter = counter
         self.summary_store = summary_store
-        self.memory: Mapping[str, LongTermMemory] = (
-            {} if memory is None else memory if isinstance(memory, Mapping) else {MemoryLayer.SEMANTIC.value: memory}
-        )
-        self.config = config or ContextConfig()
+        self.memory: Mapping[str, LongTermMemory] = memory or {}
+        self.config = config or sections.Assembler()
         self.fence = fence or (lambda text: text)
         self.events = events
         self.text_mode = text_mode or (lambda: ("", 0))
@@ -161,8 +172,6 @@ class ContextAssembler:
         self.plain = plain(counter)
         self.view = View(message_store.get_current_context_file(), self.plain)
         self.tool_tokens = count_tools(self.plain, tools)
-        self.memories = 0
-        self.missing: tuple[str, ...] = ()
 
     # --- planning ---------------------------------------------------------------------------------------------
 
@@ -172,11 +181,25 @@ class ContextAssembler:
         `metadata` is `ContextMetadata.to_dict()`; with `needs_compaction` in it the plan is over the limit and a
         compaction can help.  DoesNotFit when nothing can (FR-4, FR-5), IllegalContext when the view is no legal list.
         """
-        return self.assemble().plan
+        planned = self.assemble()
+        if self.events:
+            metadata = planned.metadata
+            self.events.emit(
+                "context_assembled",
+                tokens=metadata.total_tokens,
+                limit=metadata.token_limit,
+                latency_ms=metadata.assembly_latency_ms,
+                layers=metadata.layer_tokens,
+                counts=metadata.layer_counts,
+                cut=metadata.cut,
+                dropped=list(metadata.missing),
+            )
+        return planned.plan
 
-    def assemble(self) -> AssembledContext:
-        """The plan with its metadata and its messages."""
-        return self._plan(AssemblyOptions())
+    def assemble(self, options: AssemblyOptions | None = None) -> AssembledContext:
+        """The plan with its metadata and its messages, and no word about it: nothing is sent for it.  Raises as `plan`
+        does."""
+        return self._plan(options or AssemblyOptions())
 
     def tokens_in_use(self) -> int:
         """What the next request costs: the prompt that the provider reported last, what was stored of its answer, and
@@ -269,9 +292,10 @@ class ContextAssembler:
         has_summary = has_summary and options.include_session_summary
         summary = self._summary_tokens() if has_summary else 0
         working = (seen.tokens if part is None else part.tokens) - seen.head - seen.briefing - summary
+        memories, memory_tokens, missing = self.recalled()
         metadata = ContextMetadata(
             working_memory_count=count if part is None else part.working,
-            semantic_memory_count=self.memories,
+            semantic_memory_count=memories,
             has_session_summary=has_summary,
             total_tokens=tokens,
             token_limit=limit,
@@ -281,18 +305,19 @@ class ContextAssembler:
             estimated=not (self.counter.exact or self.message_store.survey.reported),
             layer_tokens={
                 MemoryLayer.SYSTEM.value: self.scaled(seen.head + self.fixed()),
-                MemoryLayer.USER_MESSAGE.value: self.scaled(seen.briefing),
+                MemoryLayer.SEMANTIC.value: self.scaled(memory_tokens),
+                MemoryLayer.USER_MESSAGE.value: self.scaled(seen.briefing - memory_tokens),
                 MemoryLayer.SESSION_SUMMARY.value: self.scaled(summary),
                 MemoryLayer.WORKING.value: self.scaled(working),
             },
             layer_counts={
                 MemoryLayer.SYSTEM.value: int(bool(seen.head)),
-                MemoryLayer.SEMANTIC.value: self.memories,
+                MemoryLayer.SEMANTIC.value: memories,
                 MemoryLayer.USER_MESSAGE.value: int(bool(seen.briefing)),
                 MemoryLayer.SESSION_SUMMARY.value: int(has_summary),
                 MemoryLayer.WORKING.value: count if part is None else part.working,
             },
-            missing=self.missing,
+            missing=missing,
             cut={"by": cut.strategy, "left_out_to": cut.end_seq, "masked_to": cut.mask_end} if cut.count else None,
         )
         plan = Plan(
@@ -302,17 +327,6 @@ class ContextAssembler:
             output=self.limits.output,
             metadata=metadata.to_dict(),
         )
-        if self.events:
-            self.events.emit(
-                "context_assembled",
-                tokens=tokens,
-                limit=limit,
-                latency_ms=metadata.assembly_latency_ms,
-                layers=metadata.layer_tokens,
-                counts=metadata.layer_counts,
-                cut=metadata.cut,
-                dropped=list(self.missing),
-            )
         return AssembledContext(plan, metadata)
 
     def _part(self, seen: Seen, options: AssemblyOptions) -> Selection | None:
@@ -332,6 +346,11 @@ class ContextAssembler:
             bridged=has_summary and survey.follows != "user",
         )
 
+    def recalled(self) -> tuple[int, int, tuple[str, ...]]:
+        """(memories in the briefing, their tokens without any ratio, layers that could not be had), from its record."""
+        memory = self.message_store.survey.memory or {}
+        return int(memory.get("count") or 0), int(memory.get("tokens") or 0), tuple(memory.get("missing") or ())
+
     def _must_fit(self, seen: Seen) -> None:
         """FR-4 and FR-5: what no compaction can make smaller."""
         limit = self.limits.input_limit
@@ -349,44 +368,45 @@ class ContextAssembler:
         latest = self.summary_store.get_latest_summary() if self.summary_store else None
         return int(latest.get("summary_tokens") or 0) if latest else 0
 
-    # --- the seed's entrance ----------------------------------------------------------------------------------
+    # --- the start of a task ----------------------------------------------------------------------------------
 
     def assemble_context(
         self,
         user_message: str,
-        user_id: str = "",  # noqa: ARG002 - the seed's signature; a task's folder has one user
-        session_id: Any = None,  # noqa: ARG002 - and is one session
         options: AssemblyOptions | None = None,
+        *,
+        query: str = "",
+        images: Sequence[Mapping[str, Any]] = (),
     ) -> AssembledContext:
-        """Add `user_message` and plan (seed 000, 3.1.2).
+        """Begin the conversation with `user_message` as the task, or add it to one that has begun; then plan.
 
-        In an empty conversation the configured system prompt is written first, and what long-term memory recalls for
-        the message stands at the head of the briefing as data.
+        A new conversation gets the system prompt first (the configured one, else the program's), and what long-term
+        memory recalls for `query` at the head of the task's message, as data.  What was written is durable before it is
+        planned.  Raises as `plan` does; the messages are recorded then too.
         """
-        chosen = options or AssemblyOptions()
         store = self.message_store
         if store.last_seq == 0:
-            store.add_message("system", self.config.system_prompt or "You are a careful coding agent.", kind="system")
-            store.add_message("user", self.recall(user_message, chosen) + user_message, kind="task")
+            store.add_message("system", self.config.system_prompt or render("system"), kind="system")
+        if store.last_seq == 1:
+            memory, record = self._recall(query or user_message)
+            store.add_message("user", memory + user_message, kind="task", images=images, memory=record)
         else:
-            store.add_message("user", user_message, kind="comment")
-        return self._plan(chosen)
+            store.add_message("user", user_message, kind="comment", images=images)
+        store.sync()
+        return self._plan(options or AssemblyOptions())
 
-    def recall(self, query: str, options: AssemblyOptions | None = None) -> str:
-        """Long-term memory for a briefing: fenced lines with source and relevance, "" when there is none.
+    def _recall(self, query: str) -> tuple[str, Json | None]:
+        """(long-term memory for the briefing, fenced, "" for none; what its record says of it, None without a layer).
 
-        The least relevant are dropped first, to at most an eighth of the window.  A memory that cannot be had is
-        left out and reported; the task goes on.
+        The least relevant are left out first, to the budget of memory.  A layer that cannot be had is reported.
         """
-        chosen = options or AssemblyOptions()
-        if not self.memory or not chosen.include_semantic_memory:
-            return ""
-        most = chosen.semantic_memory_limit or self.config.semantic_memory_limit
-        found = recall(self.memory, query, most, self.limits.window // MEMORY_SHARE, self.counter.count)
-        failed = found.missing or {}
-        self.missing = tuple(failed)
-        for layer, why in failed.items():
+        if not self.memory:
+            return "", None
+        room = Shares.of(self.limits).memory
+        found = recall(self.memory, query, self.config.semantic_memory_limit, room, self.counter.count)
+        for layer, why in found.missing.items():
             if self.events:
                 self.events.emit("layer_failed", layer=layer, error=why)
-        self.memories = len(found.lines)
-        return self.fence("## Related memories\n\n" + "\n".join(found.lines)) + "\n\n" if found.lines else ""
+        text = f"{self.fence(found.text)}\n\n" if found.text else ""
+        tokens = self.plain.count(text) if text else 0
+        return text, {"count": found.count, "tokens": tokens, "missing": dict(found.missing)}

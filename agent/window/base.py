@@ -1,4 +1,4 @@
-"""What the parts of the window share: its errors, and the contract and table of compaction strategies.
+"""What the parts of the window share: its errors, and the contracts and tables of compaction strategies and memories.
 
     MakimonoError
     ├── DoesNotFit           even the least that must be sent is over the limit (seed 001, FR-4 and FR-5)
@@ -12,6 +12,10 @@ A strategy is a class with one method,
 
 and one line in STRATEGIES; it says which means are wanted, `compressor.py` does them.  "reset" is appended where a
 strategy leaves it out: it needs no model, and is what keeps a task alive when everything else has failed.
+
+A layer of long-term memory is a class that is built with the validated settings, with the one method of
+`values.MemoryLayer`, and one line in MEMORIES (or a dotted path in `assembler.memory`).  It is asked once, when a task
+begins, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +36,9 @@ STRATEGIES = Registry(
         "mask": "agent.window.strategies:Mask",
     },
 )
+
+
+MEMORIES = Registry("layer of long-term memory", {})
 
 
 class Strategy(Protocol):

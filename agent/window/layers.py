@@ -1,7 +1,7 @@
-"""The words of seed 000: what an assembled context is made of, and what is told about it.
+"""What an assembled context is made of, and what is told about it (docs/window.md, "What a request is made of").
 
-Values only; `assembler.py` makes them.  Fields are the seed's; `messages` is read from the files when it is asked for,
-since no message list lives in memory.
+Values only; `assembler.py` makes them.  `messages` is read from the files when it is asked for, since no message list
+lives in memory.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from agent.window.view import lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agent.config import Settings
     from agent.values import Json, Plan
 
 
 class MemoryLayer(StrEnum):
-    """The layers, in the order in which they stand (design: section 5)."""
+    """The layers, in the order in which they stand."""
 
     SYSTEM = "system"
     SEMANTIC = "semantic"
@@ -34,35 +33,14 @@ class MemoryLayer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ContextConfig:
-    """Section `assembler` of config.yaml.  `max_tokens` and `working_memory_limit` None: no limit of their own."""
-
-    system_prompt: str = ""
-    working_memory_limit: int | None = None
-    semantic_memory_limit: int = 5
-    max_tokens: int | None = None
-    token_safety_margin: float = 0.8
-
-    @classmethod
-    def of(cls, settings: Settings) -> ContextConfig:
-        """From the validated configuration."""
-        section = settings.assembler
-        return cls(
-            section.system_prompt or "",
-            section.working_memory_limit,
-            section.semantic_memory_limit,
-            section.max_tokens,
-            section.token_safety_margin,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class AssemblyOptions:
-    """What one call of `assemble_context` may change.  None: as configured."""
+    """What one plan may change (`request` has it as options).
+
+    `working_memory_limit`: messages of the conversation, None for what is configured.  Without
+    `include_session_summary` the summary of what was left out is not sent.
+    """
 
     working_memory_limit: int | None = None
-    semantic_memory_limit: int | None = None
-    include_semantic_memory: bool = True
     include_session_summary: bool = True
 
 
@@ -73,8 +51,8 @@ class ContextMetadata:
     `cut` says what compactions keep back: by which means, messages up to which seq are left out, tool results up to
     which are pointers; None for nothing.
 
-    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names layers that could
-    not be had; the task goes on without them.
+    `needs_compaction`: the plan is over `token_limit` and a compaction can help.  `missing` names layers of long-term
+    memory that could not be had when the task began.
     """
 
     working_memory_count: int

@@ -7,7 +7,7 @@ sent, messages.jsonl for what is not.  Tokens are those of the planner, so the k
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -20,20 +20,24 @@ from agent.window.layers import MemoryLayer
 from agent.window.view import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from agent.context import MessageStore
-    from agent.values import Json
+    from agent.values import Json, Span
     from agent.window.assembler import ContextAssembler
 
     Scaled = Callable[[int], int]
+
+NOT_SENT = "not sent"
+"""Lines of the view that the options of a plan leave out."""
 
 MEANS = {"summary": "a summary", "window": "the sliding window", "reset": "the reset"}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One row.  `span` says which lines of which file; `state` is kept, cut, masked or none; `messages` how many."""
+    """One row.  `span` says which lines of which file, `messages` how many; `state` is kept, cut, masked, left out or
+    none."""
 
     layer: str
     span: str
@@ -47,10 +51,12 @@ class Part:
         return asdict(self)
 
 
-def outline(assembler: ContextAssembler, store: MessageStore) -> list[Part]:
-    """The rows, in the order in which the layers stand."""
+def outline(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None = None) -> list[Part]:
+    """The rows, in the order in which the layers stand.  `spans`: the lines of the view that a plan sends, None for
+    all."""
     cut = store.survey.cut
-    sent = _sent(assembler, store)
+    sent = _sent(assembler, store, spans)
+    memories, memory_tokens, missing = assembler.recalled()
     left, masked = _kept_back(store)
     scaled = assembler.scaled
     rows = [
@@ -60,13 +66,17 @@ def outline(assembler: ContextAssembler, store: MessageStore) -> list[Part]:
         sent.row(MemoryLayer.SYSTEM, scaled, "never cut"),
         Part(
             MemoryLayer.SEMANTIC,
-            "the head of the briefing",
-            assembler.memories,
-            0,
-            "kept" if assembler.memories else "none",
-            "counted with the task" if assembler.memories else "nothing was recalled for this task",
+            "the head of the briefing" if memories else "",
+            memories,
+            scaled(memory_tokens),
+            "kept" if memories else "none",
+            f"{', '.join(missing)} could not be had"
+            if missing
+            else "never cut"
+            if memories
+            else "nothing was recalled for this task",
         ),
-        sent.row(MemoryLayer.USER_MESSAGE, scaled, "the briefing: never cut"),
+        sent.row(MemoryLayer.USER_MESSAGE, scaled, "the briefing: never cut", less=memory_tokens),
     ]
     if left.messages:
         by = MEANS.get(cut.strategy, cut.strategy)
@@ -79,6 +89,10 @@ def outline(assembler: ContextAssembler, store: MessageStore) -> list[Part]:
     if masked.messages:
         rows.append(
             masked.row("old tool results", scaled, "masked", f"up to message {cut.mask_end}; pointers stand for them")
+        )
+    if sent.has(NOT_SENT):
+        rows.append(
+            replace(sent.row(NOT_SENT, scaled, "by the options of the plan; the view has them"), state="left out")
         )
     rows.append(sent.row(MemoryLayer.WORKING, scaled, "all that came since"))
     return rows
@@ -101,11 +115,12 @@ class _Found:
     def has(self, layer: str) -> bool:
         return layer in self.spans
 
-    def row(self, layer: str, scaled: Scaled, why: str) -> Part:
+    def row(self, layer: str, scaled: Scaled, why: str, less: int = 0) -> Part:
+        """`less`: tokens that another row has."""
         if layer not in self.spans:
             return Part(layer, "", 0, 0, "none", "there is none")
         start, end = self.spans[layer]
-        tokens = scaled(self.tokens[layer])
+        tokens = scaled(self.tokens[layer] - less)
         return Part(layer, f"current.jsonl bytes {start:,} to {end:,}", self.counts[layer], tokens, "kept", why)
 
 
@@ -129,7 +144,7 @@ class _Kept:
         return Part(layer, span, self.messages, scaled(self.tokens), state, why)
 
 
-def _sent(assembler: ContextAssembler, store: MessageStore) -> _Found:
+def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span] | None) -> _Found:
     found = _Found()
     cut = store.survey.cut
     view = assembler.view
@@ -141,6 +156,8 @@ def _sent(assembler: ContextAssembler, store: MessageStore) -> _Found:
             layer = _layer(
                 found, message, number, summarised=cut.summary_id is not None, speaks=store.survey.follows == "user"
             )
+            if spans is not None and not any(span.start <= start and end <= (span.end or end) for span in spans):
+                layer = NOT_SENT
             found.add(layer, start, end, count_message(assembler.plain, message))
             start = end
     finally:

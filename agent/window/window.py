@@ -18,7 +18,6 @@ from agent.tokens.ratios import DRIFT
 from agent.window.assembler import Announce, ContextAssembler
 from agent.window.base import CompactionStuck, DoesNotFit
 from agent.window.compressor import ContextCompressor
-from agent.window.layers import ContextConfig
 from agent.window.limits import Limits
 from agent.window.shares import Shares
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from agent.context import MessageStore, SummaryStore
     from agent.errors import RequestRefused
     from agent.values import Answer, MemoryLayer, Plan, Ratios
+    from agent.window.layers import ContextMetadata
 
 BLIND = 0.75
 """Of what was planned: the window that is taken as true when a server says too long and names no number."""
@@ -153,9 +153,10 @@ class Window:
         """Limits and counting in lines for a person."""
         return self.limits.explain(self.assembler.counter)
 
-    def recall(self, query: str) -> str:
-        """Long-term memory for the briefing, fenced; "" when there is none."""
-        return self.assembler.recall(query)
+    def open(self, task: str, query: str, images: Sequence[Mapping[str, Any]] = ()) -> ContextMetadata:
+        """Write the first messages of a task: system prompt, what long-term memory recalls for `query`, and `task`.
+        DoesNotFit when no request with them can be sent; they are recorded then too."""
+        return self.assembler.assemble_context(task, query=query, images=images).metadata
 
     def _learn(self, overflow: ContextOverflow) -> None:
         """Set the window to what the error told, in tokens of our own counting."""
@@ -251,15 +252,16 @@ def make_window(
     ratios: Ratios | None = None,
     *,
     summariser: Any = None,
-    memory: MemoryLayer | None = None,
+    memory: Mapping[str, MemoryLayer] | None = None,
 ) -> Window:
     """The window of one task.
 
     `client` is the conversation's model client; it is asked for the window that its server has loaded, and for its
     tools where `tools` is None.  `summariser` writes the summaries: by default a client for
     `context_storage.summary_model`, or where that is not set the conversation's.  Tokens are counted by the store's
-    counter, so that all of a task are counted alike; `ratios` serve where the store has none.  A `context` with
-    `learnt_window(model)` and `learn_window(model, tokens)` keeps what errors teach.
+    counter, so that all of a task are counted alike; `ratios` serve where the store has none.  `memory` are the layers
+    of long-term memory, by name.  A `context` with `learnt_window(model)` and `learn_window(model, tokens)` keeps what
+    errors teach.
     """
     store = context.get_message_store()
     counter = store.counter or counter_for(client.model, ratios)
@@ -280,7 +282,7 @@ def make_window(
         tools=client.tools if tools is None else tools.schemas(),
         summary_store=context.get_summary_store(),
         memory=memory,
-        config=ContextConfig.of(settings),
+        config=settings.assembler,
         fence=lambda text: fence(text, marker, source="memory"),
         events=events,
         text_mode=getattr(client, "text_mode", None),

@@ -78,6 +78,8 @@ def part(place: Path) -> None:
     from agent.context import MessageStore
     from agent.window import ContextAssembler
     from agent.window.limits import Limits
+    from agent.window.recall import recall
+    from agent.window.shares import Shares
     from benchmarks import texts
     from benchmarks.settings import settings
 
@@ -96,12 +98,13 @@ def part(place: Path) -> None:
     times = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
-        planner = ContextAssembler(store, limits, store.counter, memory=memory)
-        assert planner.recall("each price is rounded before they are added to the sum of the order")
+        planner = ContextAssembler(store, limits, store.counter)
+        query = "each price is rounded before they are added to the sum of the order"
+        found = recall({"episodes": memory}, query, 5, Shares.of(limits).memory, store.counter.count)
         plan = planner.plan()
         times.append((time.perf_counter() - started) * 1000)
         assert plan.metadata["working_memory_count"] == WORKING
-        assert plan.metadata["semantic_memory_count"] > 0
+        assert found.count
     print(json.dumps(times))
 
 

@@ -170,7 +170,7 @@ def test_what_was_sent_once_stays_the_same_bytes_in_the_same_place(tmp_path):
         for one in planned:
             assert one["tokens"] <= one["limit"]
             assert one["latency_ms"] >= 0
-            assert set(one["layers"]) == {"system", "user_message", "session_summary", "working"}
+            assert set(one["layers"]) == {"system", "semantic", "user_message", "session_summary", "working"}
             assert one["counts"]["working"] >= 0
         for name in ("context_assembly_latency_ms_count", "context_token_count_count"):
             assert float(re.search(rf"^{name} (\S+)$", watch.metrics, re.MULTILINE)[1]) >= 1

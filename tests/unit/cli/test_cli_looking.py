@@ -188,6 +188,28 @@ def test_request_shows_the_plan_as_a_table(run):
         assert part in out
 
 
+def test_request_shows_a_plan_under_other_options_and_changes_nothing(home, run):
+    from agent.context import MessageStore
+
+    folder = home.settings.base_dir / "running" / OPEN
+    store = MessageStore(folder, home.settings)
+    for number in range(4):
+        store.add_message("user", f"Word {number}.", kind="comment")
+    store.compact(strategy="summary", end_seq=store.last_seq - 3, summary="What was done.")
+    store.close()
+    before = snapshot(folder)
+
+    def text(*options):
+        messages = json.loads(run("request", OPEN, "--json", *options)[1])["request"]["messages"]
+        return "\n".join(one["content"] for one in messages)
+
+    words = ("What was done.", "Word 1.", "Word 2.", "Word 3.")
+    assert [one in text() for one in words] == [True, True, True, True]
+    assert [one in text("--no-summary") for one in words] == [False, True, True, True]
+    assert [one in text("--messages", "2") for one in words] == [True, False, True, True]
+    assert snapshot(folder) == before
+
+
 def test_request_of_an_ended_conversation_says_that_nothing_is_sent(run):
     _, out = run("request", DONE)
     assert "the task has ended (completed)" in out
