@@ -202,7 +202,8 @@ class StrictServer:
             head = {"index": index, "id": f"call_{self.turns}_{index}", "type": "function"}
             deltas.append({"tool_calls": [{**head, "function": {"name": name, "arguments": said[:7]}}]})
             deltas.append({"tool_calls": [{"index": index, "function": {"arguments": said[7:]}}]})
-        said = tokens(text) + sum(tokens(name) + tokens(json.dumps(arguments)) for name, arguments in calls)
+        said = tokens(text)
+        said += sum(tokens(name) + tokens(json.dumps(one, ensure_ascii=False)) for name, one in calls)
         done = {"prompt_tokens": prompt, "completion_tokens": round(said * self.factor) + 3 + thought}
         details = {"completion_tokens_details": {"reasoning_tokens": thought}}
         chunks = [{**base, "choices": [{"index": 0, "delta": one, "finish_reason": None}]} for one in deltas]
