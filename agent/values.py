@@ -154,7 +154,8 @@ class Answer:
     `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
     `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.  `fields` are what only the server
     understands and may want back with the message (reasoning, signatures), `call_fields` the same for each of `calls`.
-    `request` is its line in requests.jsonl, None where none is kept.
+    `request` is its line in requests.jsonl, None where none is kept.  `refused`: its text stood in the field for a
+    refusal (OpenAI's wire).
     """
 
     text: str
@@ -166,6 +167,7 @@ class Answer:
     fields: Json = field(default_factory=dict)
     call_fields: tuple[Json, ...] = ()
     request: int | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

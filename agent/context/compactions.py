@@ -45,12 +45,14 @@ class CompactionStore:
         tokens_before: int = 0,
         tokens_after: int = 0,
         tools: int | None = None,
+        requests: int | None = None,
     ) -> int:
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
         `carried` is said to the model again behind the summary: text, or a mapping whose keys are its headings
         (`plan`, `read`, `changed`, `question`, …).  Tokens are those of the view; `tools` is how many
-        calls tools.jsonl had, from which what is carried goes on the next time.
+        calls tools.jsonl had, from which what is carried goes on the next time; `requests` the number of the newest
+        line of requests.jsonl, which says which summaries were asked for before it.
         """
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
@@ -72,6 +74,8 @@ class CompactionStore:
         }
         if tools is not None:
             record["tools"] = tools
+        if requests is not None:
+            record["requests"] = requests
         self.file.append(record)
         self.file.sync(force=True)
         if self.committed is not None:

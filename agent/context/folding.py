@@ -121,6 +121,7 @@ def compact(
         tokens_before=before,
         tokens_after=after,
         tools=_tool_calls(store),
+        requests=store.requests.newest(),
     )
 
 

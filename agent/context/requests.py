@@ -158,6 +158,13 @@ class RequestStore:
                 self._read()
             return self._sums
 
+    def newest(self) -> int:
+        """The number of the newest line, 0 before the first."""
+        with self._lock:
+            if self.file.refresh():
+                self._read()
+            return self.file.next_id() - 1
+
     def sync(self, *, force: bool = False) -> None:
         """Make them durable."""
         with self._lock:

@@ -262,6 +262,8 @@ class ChatClient(Learner, ABC):
             raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
         if answer.finish_reason not in ("stop", "tool_calls"):
             raise AnswerUnreadable(f"{self.who}: the summary ended for {answer.finish_reason}; it is not used")
+        if answer.refused:
+            raise AnswerUnreadable(f"{self.who}: the summary is a refusal; it is not used")
         is_call = bool(answer.calls) or whole_calls(answer.text, self.calling.names) is not None
         if is_call or not answer.text.strip():
             raise AnswerUnreadable(f"{self.who}: the summary is {'a call' if is_call else 'empty'}; it is not used")

@@ -77,6 +77,7 @@ class Draft:
     fields: Json = field(default_factory=dict)  # what the server wants back with the message
     began: float = 0.0
     is_early: bool = False
+    refused: bool = False  # text came in a field for refusals
 
     def report(self, usage: Usage | None, *, early: bool = False) -> None:
         """Take a server's counts in.  A later 0, or a part that is left out, never overwrites a number."""
@@ -111,8 +112,16 @@ class Draft:
             inner = part.get("thinking") or part.get("text")
             for piece in inner if isinstance(inner, list) else [inner]:  # Mistral: a list of text parts
                 self.think(piece.get("text") if isinstance(piece, dict) else piece)
+        elif isinstance(part.get("text"), str):
+            self.say(part["text"])
         else:
-            self.say(next((part[key] for key in ("text", "refusal") if isinstance(part.get(key), str)), None))
+            self.refuse(part.get("refusal"))
+
+    def refuse(self, text: Any) -> None:
+        """Take a refusal in: it is shown as the answer's text, and the answer is known as one."""
+        if isinstance(text, str) and text:
+            self.refused = True
+            self.say(text)
 
     def think(self, text: Any) -> None:
         """Take reasoning in; it is never stored as content."""
@@ -216,6 +225,7 @@ class Draft:
             fit("".join(self.reasoning) + thought),
             fields=sound(self.fields),
             call_fields=tuple(sound(draft.fields) for draft in drafts),
+            refused=self.refused,
         )
 
 

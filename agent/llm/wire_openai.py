@@ -177,7 +177,7 @@ def _take(draft: Draft, chunk: Mapping[str, Any]) -> None:
 def take_message(draft: Draft, message: Mapping[str, Any]) -> None:
     """A delta or a whole message."""
     draft.say(message.get("content"))
-    draft.say(message.get("refusal"))
+    draft.refuse(message.get("refusal"))
     draft.think(message.get("reasoning_content") or message.get("reasoning"))
     draft.keep({key: value for key, value in message.items() if key not in KNOWN})
     if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):

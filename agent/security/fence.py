@@ -25,8 +25,14 @@ def fence(text: str, marker: str, *, source: str, author: str | None = None) -> 
     line inside, with any marker, and the marker itself are made harmless, so that there is exactly one region.
     """
     harmless, _ = defuse(text, marker)
+    before, behind = edges(marker, source=source, author=author)
+    return f"{before}\n{harmless}\n{behind}"
+
+
+def edges(marker: str, *, source: str, author: str | None = None) -> tuple[str, str]:
+    """The two lines of a fence, for a text that is written in pieces; each piece goes through `defuse`."""
     by = f" author={_label(author)}" if author else ""
-    return f"<<<UNTRUSTED {marker} source={_label(source)}{by}>>>\n{harmless}\n<<<END UNTRUSTED {marker}>>>"
+    return f"<<<UNTRUSTED {marker} source={_label(source)}{by}>>>", f"<<<END UNTRUSTED {marker}>>>"
 
 
 def defuse(text: str, marker: str) -> tuple[str, int]:

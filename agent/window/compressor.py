@@ -1,30 +1,31 @@
 """The compressor: makes room in the view, by the cheapest means that helps, and records what it did.
 
 Means in the order of the strategy: mask old tool results, summarise the oldest groups, leave them out, and last the
-deterministic reset (design: section 6; seed 001, section 4; seed 002, 4.5 and 7).  Groups are never split and the
-newest turn is never touched.  What a summary says is used only if it is one and shrinks; each compaction must free a
-tenth or the next means is used, and two in a row that could not end in CompactionStuck.  Nothing in memory grows with
-the conversation but a few numbers a group.  `context.MessageStore.compact` keeps the order of the writes.
+deterministic reset.  Groups are never split and the newest turn is never touched.  Every means aims at the level of
+`room.py`; what a summary says is used only if `judge.py` takes it for one; each compaction must free a tenth or the
+next means is used, and two in a row that could not end in CompactionStuck.  Nothing in memory grows with the
+conversation but a few numbers a group.  `context.MessageStore.compact` keeps the order of the writes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
-from agent.errors import AccessRefused, ModelError, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
+from agent.errors import ModelError
 from agent.tokens import counter_for, ratio_of
 from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
+from agent.window.attempts import AWAY, Attempts
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
 from agent.window.carried import Carrying
-from agent.window.groups import Group, groups_of, kept_by_messages, kept_by_tokens
+from agent.window.groups import kept_by_messages, kept_by_tokens
+from agent.window.judge import TOLERANCE, BadSummary
 from agent.window.limits import Limits
+from agent.window.room import LOW_WATER, PROGRESS, WINDOW_WATER, Need, Room
 from agent.window.shares import Shares
-from agent.window.summary import BadSummary
-from agent.window.writer import SummaryWriter
+from agent.window.writer import SummaryWriter, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,16 +34,6 @@ if TYPE_CHECKING:
     from agent.context import MessageStore, SummaryStore
     from agent.values import Counter, Json
     from agent.window.assembler import Announce
-
-PROGRESS = 0.10
-"""Share of the view that a compaction must free."""
-
-LOW_WATER = 0.8
-"""Of the way to the mark: a mask that stays above it is followed by the next means, else it would soon come again."""
-
-WINDOW_WATER = 0.6
-"""Of the way to the mark: what a compaction aims at.  Each one makes the provider's prompt cache useless, so few large
-ones are better than many small ones."""
 
 WHOLE_RESULTS = 0.4
 """Of the mark: the newest results that a mask leaves whole where that is enough."""
@@ -53,32 +44,16 @@ REST = 20
 MOST_WEAK = 2
 """Compactions in a row that freed less; after them the task ends."""
 
-AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
-"""What says nothing about the text that was to be summarised."""
+LEAST_SUMMARY = 80
+"""Tokens: a summary that has to be shorter is not asked for."""
 
 
 class NothingToDo(Exception):
     """Too few messages for a summary, and the request still fits.  Never leaves this module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """One compaction's point of departure.
-
-    `used` is the tokens in use (as reported, where that is known), `estimate` the same by the counter; `scale` makes
-    one of the other.  `must`: the request does not fit, so something has to be done whatever it costs.
-    """
-
-    groups: list[Group]
-    used: int
-    estimate: int
-    view: int
-    must: bool
-
-    @property
-    def scale(self) -> float:
-        """Reported over estimated."""
-        return min(3.0, max(0.5, self.used / self.estimate)) if self.estimate else 1.0
+class NotAsked(BadSummary):
+    """No summary was asked for, since it would not be used.  Never leaves this module."""
 
 
 class ContextCompressor:
@@ -86,7 +61,7 @@ class ContextCompressor:
 
     `llm_client` writes the summaries (`get_summary`); it may be another, cheaper model than the conversation's, whose
     limits and counter are then `summary_limits` and `summary_counter`.  `config` is the seeds' mapping or Settings.
-    Without an `assembler` the compressor makes its own.
+    Without an `assembler` the compressor makes its own.  `marker` is the run's, by which data is fenced.
     """
 
     def __init__(
@@ -100,6 +75,7 @@ class ContextCompressor:
         summary_limits: Limits | None = None,
         summary_counter: Counter | None = None,
         events: Announce | None = None,
+        marker: str = "",
     ) -> None:
         settings = settings_of(config)
         storage = settings.context_storage
@@ -124,10 +100,13 @@ class ContextCompressor:
             storage.summary_prompt,
             summary_counter or self.assembler.counter,
             told=lambda why: self._failed("summary", why),
+            marker=marker,
         )
         self.writer.tidy()
         self.carrying = Carrying(message_store)
         self.unreachable = 0  # summaries in a row that the server did not give
+        self.attempts = Attempts.of(message_store)
+        self.room = Room(message_store, self.assembler, storage.keep_recent_messages)
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
         counter = getattr(self.message_store, "counter", None) or counter_for(settings.provider().model)
@@ -187,14 +166,18 @@ class ContextCompressor:
         wanted: tuple[str, ...] = self.strategy.means()
         if unknown := set(wanted) - set(MEANS):
             raise ValueError(f"strategy names unknown means {sorted(unknown)}; allowed are {', '.join(MEANS)}")
-        return wanted if "reset" in wanted else (*wanted, "reset")
+        # What a summary cannot do, leaving out the oldest does; the reset needs nothing and stands last.
+        behind = [
+            name for name in ("window", "reset") if name not in wanted and (name == "reset" or "summary" in wanted)
+        ]
+        return (*wanted, *behind)
 
     def _go(self, order: tuple[str, ...], *, force: bool) -> int | None:
         """Try the means in order until one has made enough room; the id of the summary, if one was made."""
         masked = False
         for name in order:
-            need = self._need(force=force)
-            if masked and need.estimate <= self._level(need, LOW_WATER):
+            need = self.room.need(force=force)
+            if masked and need.estimate <= self.room.level(need, LOW_WATER):
                 break
             try:
                 made = self._means()[name](need) if need.groups else None
@@ -202,6 +185,8 @@ class ContextCompressor:
                 return None
             except (BadSummary, ModelError) as why:
                 self._failed(name, str(why))
+                if not isinstance(why, (NotAsked, *AWAY)):
+                    self.attempts.waste()
                 if isinstance(why, AWAY) and self._wait_for_model(need):
                     self._rest()
                     return None
@@ -219,18 +204,6 @@ class ContextCompressor:
     def _means(self) -> Mapping[str, Callable[[Need], int | None]]:
         """Each answers with the id of the summary it made, 0 for none, or None when it did not help."""
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
-
-    def _need(self, *, force: bool) -> Need:
-        store = self.message_store
-        cut = store.survey.cut
-        used = self.assembler.tokens_in_use()
-        return Need(
-            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.plain.count, store.origin),
-            used=used,
-            estimate=self.assembler.estimate(),
-            view=store.get_current_token_count(),
-            must=force or used > self.limits.input_limit,
-        )
 
     def _without_progress(self, *, force: bool) -> None:
         """A request that fits is sent all the same; one that does not, twice in a row, is the end."""
@@ -266,14 +239,14 @@ class ContextCompressor:
 
     def _mask(self, need: Need) -> int | None:
         """Old tool results become pointers; calls and ids stay."""
-        groups = need.groups
-        least = kept_by_messages(groups, self.keep_recent_messages, self._room(need))
+        groups, room = need.groups, self.room
+        least = kept_by_messages(groups, self.keep_recent_messages, room.room(need, WINDOW_WATER))
         soft = kept_by_tokens(groups, int(self.limits.compress_at * WHOLE_RESULTS / need.scale))
         for kept in sorted({least, max(least, soft)}, reverse=True):
             old = groups[: len(groups) - kept]
             freed = sum(group.maskable for group in old)
-            enough = need.estimate - freed <= self._level(need, WINDOW_WATER)
-            if freed and (enough or kept == least) and self._frees(need, "mask", old[-1].end):
+            enough = need.estimate - freed <= room.level(need, WINDOW_WATER)
+            if freed and (enough or kept == least) and room.frees(need, "mask", old[-1].end):
                 self._commit("mask", need, old[-1].end)
                 return 0
         self._failed("mask", f"old tool results are less than {PROGRESS:.0%} of the conversation")
@@ -281,84 +254,83 @@ class ContextCompressor:
 
     def _summary(self, need: Need) -> int | None:
         """A summary in the place of the oldest groups and of the summary before."""
-        groups = need.groups
-        kept = kept_by_messages(groups, self.keep_recent_messages, self._room_beside(need))
-        old = groups[: len(groups) - kept]
-        if not need.must and sum(group.messages for group in old) < self.min_messages_to_summarize:
-            raise NothingToDo
-        if not old:
-            raise BadSummary("all messages belong to the newest turn")
-        end = old[-1].end
-        text = self.writer.write(end, self.summary_limits or self.limits, self.limits.compress_at)
+        if not self.attempts.due():
+            raise NotAsked(f"not asked for: the last {self.attempts.wasted} could not be used")
+        end, budget = self._worth(need)
+        text = marked(self.writer.write(end, self.summary_limits or self.limits, budget))
         self.unreachable = 0
         tokens = self.assembler.plain.count(text)
         brings: dict[str, Any] = {"summary": text, "summary_tokens": tokens, "carried": self._carried(end)}
-        if not self._frees(need, "summary", end, **brings):
+        if not self.room.frees(need, "summary", end, **brings):
             raise BadSummary(f"it has {tokens} tokens and frees less than {PROGRESS:.0%}")
         self._commit("summary", need, end, **brings, usage=self.writer.spent(), request=self.writer.request)
         latest = self.summary_store.get_latest_summary()
         return int(latest["id"]) if latest else 0
 
+    def _worth(self, need: Need) -> tuple[int, int]:
+        """(last message, budget in tokens) of a summary that would free a tenth even at the longest that is taken;
+        NotAsked where there is none, NothingToDo where it is for too few messages."""
+        groups, few, empty = need.groups, False, marked("-")
+        least = self.assembler.plain.count(empty)
+        most, ratio = self._shares().summary, ratio_of(self.assembler.counter)
+        if self.summary_limits is not None and self.summary_limits.output:
+            most = min(most, self.summary_limits.output)
+
+        def brings(end: int, tokens: int = int(most / ratio)) -> dict[str, Any]:
+            return {"summary": empty, "summary_tokens": tokens, "carried": self._carried(end)}
+
+        for kept in self.room.kept(need, "summary", brings):
+            old = groups[: len(groups) - kept]
+            if not need.must and sum(group.messages for group in old) < self.min_messages_to_summarize:
+                few = True
+                continue
+            end = old[-1].end
+            freed = self.room.freed(need, "summary", end, **brings(end, least))
+            budget = min(most, int((freed - PROGRESS * need.view) * ratio / TOLERANCE))
+            if budget >= LEAST_SUMMARY:
+                return end, budget
+            few = False
+        if few or (len(groups) < self.min_messages_to_summarize and not need.must):
+            raise NothingToDo
+        raise NotAsked("not asked for: even a short one would free less than a tenth")
+
     def _window(self, need: Need) -> int | None:
         """The oldest groups are left out; the newest that fit stay."""
-        return self._leave_out("window", need, kept_by_tokens(need.groups, self._room_beside(need)))
+        return self._leave_out("window", need)
 
     def _reset(self, need: Need) -> int | None:
-        """Briefing, what is carried, newest groups: as many as were asked for and fit."""
-        kept = kept_by_messages(need.groups, self.keep_recent_messages, self._room_beside(need))
-        return self._leave_out("reset", need, kept)
+        """Briefing, what is carried, the newest groups that fit."""
+        return self._leave_out("reset", need)
 
-    def _leave_out(self, strategy: str, need: Need, kept: int) -> int | None:
-        old = need.groups[: len(need.groups) - kept]
-        if not old:
-            self._failed(strategy, "all messages belong to the newest turn")
-            return None
-        end = old[-1].end
-        carried = self._carried(end)
+    def _leave_out(self, strategy: str, need: Need) -> int | None:
+        end = 0
         # A summary in force stays, unless it is what leaves no room.
         for keep_summary in (True, False):
-            if self._frees(need, strategy, end, carried=carried, keep_summary=keep_summary):
-                self._commit(strategy, need, end, carried=carried, keep_summary=keep_summary)
+
+            def brings(end: int, keep_summary: bool = keep_summary) -> dict[str, Any]:
+                return {"carried": self._carried(end), "keep_summary": keep_summary}
+
+            for kept in self.room.kept(need, strategy, brings):
+                end = need.groups[-kept - 1].end if kept else need.groups[-1].end
+                freed = self.room.freed(need, strategy, end, **brings(end))
+                if freed >= PROGRESS * need.view and (not need.must or self.room.fits(need, freed)):
+                    self._commit(strategy, need, end, **brings(end))
+                    return 0
+            if end and self.room.frees(need, strategy, end, **brings(end)):
+                self._commit(strategy, need, end, **brings(end))
                 return 0
+        if not end:
+            self._failed(strategy, "all messages belong to the newest turn")
+            return None
         # The last means, at most twice in a row: what it frees is little, but then the request can be sent.
         last = strategy == "reset" and need.must and self.failures < MOST_WEAK
-        if last and self._frees(need, strategy, end, least=0.0, carried=carried):
-            self._commit(strategy, need, end, carried=carried)
+        if last and self.room.frees(need, strategy, end, least=0.0, carried=self._carried(end)):
+            self._commit(strategy, need, end, carried=self._carried(end))
             return 0
         self._failed(strategy, f"it would free less than {PROGRESS:.0%}")
         return None
 
     # --- parts ------------------------------------------------------------------------------------------------
-
-    def _head(self) -> int:
-        """Tokens that no compaction takes away: tools, system prompt, briefing."""
-        seen = self.assembler.view.read()
-        return self.assembler.fixed() + seen.head + seen.briefing
-
-    def _level(self, need: Need, share: float) -> int:
-        """`share` of the way from an empty conversation to the mark, in tokens of the counter."""
-        head = self._head()
-        return head + int((self.limits.compress_at / need.scale - head) * share)
-
-    def _room(self, need: Need) -> int:
-        """Tokens (of the counter) that the kept groups may have."""
-        return self._level(need, WINDOW_WATER) - self._head()
-
-    def _room_beside(self, need: Need) -> int:
-        """The same where something is carried: what is left beside that."""
-        room = self._room(need)
-        old = need.groups[: len(need.groups) - kept_by_tokens(need.groups, room)]
-        if not old:
-            return room
-        carried = self.carrying.text(self._carried(old[-1].end), old[-1].end)
-        return max(0, room - self.assembler.plain.count(carried))
-
-    def _frees(self, need: Need, strategy: str, end_seq: int, *, least: float = PROGRESS, **more: Any) -> bool:
-        """Whether the view would be a tenth smaller.  With `least` 0: whether the request would fit that does not."""
-        freed = need.view - self.message_store.forecast(strategy=strategy, end_seq=end_seq, **more)
-        if least:
-            return freed >= least * need.view
-        return freed > 0 and need.used > self.limits.input_limit >= (need.estimate - freed) * need.scale
 
     def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
         """Record it; the view is derived again."""
@@ -366,6 +338,7 @@ class ContextCompressor:
         store.compact(strategy=strategy, end_seq=end_seq, **more)
         weak = need.view - store.get_current_token_count() < PROGRESS * need.view
         self.failures = self.failures + 1 if weak else 0
+        self.attempts.compacted(strategy)
         if self.events:
             self.events.emit(
                 "compaction",
@@ -388,5 +361,7 @@ class ContextCompressor:
 
     def _carried(self, end_seq: int) -> Json:
         """What is said again behind a cut at message `end_seq`."""
-        shares = Shares.of(self.limits, self.assembler.scaled(self._head()))
-        return self.carrying.look(shares, end_seq=end_seq, ratio=ratio_of(self.assembler.counter))
+        return self.carrying.look(self._shares(), end_seq=end_seq, ratio=ratio_of(self.assembler.counter))
+
+    def _shares(self) -> Shares:
+        return Shares.of(self.limits, self.assembler.scaled(self.room.head()))

@@ -299,6 +299,7 @@ def make_window(
         else None,
         summary_counter=counter_for(other.model, ratios) if other else None,
         events=events,
+        marker=marker,
     )
     _tell(assembler.limits, client, events)
     return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))

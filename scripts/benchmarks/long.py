@@ -29,7 +29,16 @@ EARLY, LATE = (100, 600), (TURNS - 510, TURNS - 10)
 WINDOW = 16_000
 MEMORY = 8.0  # MiB that the worker may grow from the first stretch to its end
 EVERY = 0.2  # seconds between two samples
-SUMMARY = "The data was read part by part; each part was looked at and nothing had to be changed. " * 5
+SUMMARY = """## 1. What the person asked for and forbade
+- look at every part of data.txt
+## 2. Code changes made
+- none: data.txt was read part by part with read_file, from its beginning, and nothing had to be changed in it
+## 3. State of the work
+- the parts up to the newest one were looked at, in their order, and each of them was as it has to be; no test failed,
+  no command was run and no error was seen so far, so that nothing stands in the way of what is left
+## 4. Next step
+- read the part of data.txt behind the newest one, then the others
+"""
 
 
 def measure() -> dict[str, Any]:

@@ -14,13 +14,13 @@ import traceback
 from flow_home import FlowHome, finish, write
 from forks import Forks
 from llm_servers import Script, call, says
+from summaries import honest
 
 from agent.context import projection
 
 TITLE = "Keep notes"
 WORDS = "The scroll is unrolled again whenever somebody needs it, from the right to the left.\n"
 COMMAND = 3
-SUMMARY = "The notes up to notes/step-{} are written. Remaining: the other notes, then finish."
 RAN = "ran.txt"
 
 
@@ -44,7 +44,8 @@ def author(request):
     said = json.dumps(messages)
     newest = max((int(found) for found in re.findall(r"step-(\d)", said)), default=0)
     if "tools" not in request.json:
-        return says("openai", SUMMARY.format(newest))
+        text = honest(messages[0]["content"])
+        return says("openai", f"{text}\n- the notes up to notes/step-{newest} are written")
     last = messages[-1]
     again = last["role"] == "tool" and "interrupted" in (last["content"] or "") and newest != COMMAND
     text, calls = STEPS.get(newest if again and newest else newest + 1) or finish(TITLE, "The notes are kept.")

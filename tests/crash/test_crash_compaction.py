@@ -15,13 +15,14 @@ from pathlib import Path
 import orjson
 import pytest
 from length import LONG
+from summaries import honest
 
 from agent.window.summary import FILES
+from agent.window.writer import HEADER
 
 KEY = {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "27"}
 TESTS = Path(__file__).resolve().parents[1]
 CALLS = ("write", "fdatasync", "fsync", "rename", "unlink")
-GOOD = "Read four files; total() rounds too early. Remaining: run the tests."
 
 
 class Summariser:
@@ -31,8 +32,9 @@ class Summariser:
         return None
 
     def get_summary(self, path):
-        assert "[ASSISTANT → read_file]" in path.read_text()
-        return GOOD
+        text = path.read_text()
+        assert '"name":"read_file"' in text
+        return honest(text)
 
 
 def open_task(base):
@@ -111,7 +113,7 @@ def known(tmp_path_factory):
 def test_a_compaction_has_the_steps_of_the_design_in_their_order(known):
     _, old, new, steps = known
     assert old != new
-    assert GOOD.encode() in new
+    assert HEADER.encode() in new
     names = [(call, name) for call, _, name in steps]
     wanted = [
         *(("write", name) for name in FILES),

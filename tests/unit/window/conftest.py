@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from summaries import honest
 
 from agent.config import settings_of
 from agent.context import MessageStore
@@ -16,9 +17,7 @@ class Writer:
     model = "phi4"
 
     def __init__(self, *answers, window=None, room=None):
-        self.answers = list(answers) or [
-            "Read several files, changed main.py to fix the bug; the tests remain to be run."
-        ]
+        self.answers = list(answers) or [honest]
         self.window = window
         self.room = room
         self.tools = ()
@@ -120,10 +119,14 @@ class Task:
 @pytest.fixture
 def new_task(tmp_path):
     made = itertools.count()
+    tasks = []
 
     def make(*answers, window=None, room=None, folder=None, **storage):
         """`folder`: of a task that was made before, which another process takes up."""
         folder = folder or tmp_path / f"task{next(made)}"
-        return Task(folder, Writer(*answers, window=window, room=room), **storage)
+        tasks.append(Task(folder, Writer(*answers, window=window, room=room), **storage))
+        return tasks[-1]
 
-    return make
+    yield make
+    for task in tasks:
+        task.store.close()

@@ -263,7 +263,7 @@ def test_the_carried_comments_keep_to_the_share_of_the_window(new_task):
         )
     compacted(task, 2)
     carried = task.store.compactions.last()["carried"]
-    shares = Shares.of(task.window.limits, task.window.assembler.scaled(task.compressor._head()))
+    shares = Shares.of(task.window.limits, task.window.assembler.scaled(task.compressor.room.head()))
     tokens = task.store.plain.count(task.compressor.carrying.text({"comments": carried["comments"]}, 10_000))
     assert 0.5 * shares.comments < tokens <= 1.15 * shares.comments
     assert carried["comments"][-1] == {"seq": 62}

@@ -6,6 +6,8 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from summaries import honest, words_asked
+from summaries import records as sent
 
 from agent.errors import (
     AnswerUnreadable,
@@ -18,8 +20,12 @@ from agent.llm import Interrupted
 from agent.values import End, Outcome, Usage
 from agent.window import CompactionStuck, DoesNotFit
 from agent.window.summary import FILES
+from agent.window.writer import marked
 
-GOOD = "Decided to keep the parser. Changed main.py. The test of the empty list fails. Remaining: run the tests."
+GOOD = honest
+FIXED = "## 1. Changes\n" + "\n".join(
+    f"- fcall_{number}.py was read from its beginning to its end" for number in range(12)
+)
 
 
 def legal(task):
@@ -43,7 +49,7 @@ def test_past_the_mark_a_summary_stands_for_the_oldest_groups(new_task):
     assert identifier == task.store.summaries.get_latest_summary()["id"] == 1
     view = legal(task)
     assert [message["role"] for message in view[:4]] == ["system", "user", "assistant", "user"]
-    assert view[2]["content"] == GOOD
+    assert view[2]["content"] == marked(honest(task.writer.requests[0]))
     assert not task.compressor.should_compress()
     assert not [name for name in FILES if (task.folder / name).exists()]
     [event] = task.events("compaction")
@@ -62,11 +68,14 @@ def test_the_five_files_of_the_seed_exist_while_the_summary_is_asked_for(new_tas
     kept = task.store.last_seq
     task.compressor.compress()
     lines = seen["unsummarized.jsonl"].splitlines()
-    assert 5 <= len(lines) <= 6
+    assert len(lines) >= 5
     assert orjson.loads(lines[-1])["tool_call_id"] == f"call_{task.calls}"
     assert seen["to_summarize.jsonl"].count(b"\n") + len(lines) + 2 == kept
-    assert b"[ASSISTANT]: Step 1." in seen["formatted_messages.txt"]
-    assert "[ASSISTANT → read_file]: {".encode() in seen["formatted_messages.txt"]
+    first, *records, last = seen["formatted_messages.txt"].splitlines()
+    assert first.startswith(b"<<<UNTRUSTED ")
+    assert last.startswith(b"<<<END UNTRUSTED ")
+    calls = [{"name": "read_file", "arguments": {"path": "fcall_1.py"}}]
+    assert orjson.loads(records[1]) == {"role": "assistant", "content": "Step 1.", "calls": calls}
     assert b"=== Messages to summarise ===" in seen["summary_request.txt"]
     assert b"{messages}" in seen["summary_prompt.txt"]
     assert b"{messages}" not in seen["summary_request.txt"]
@@ -121,25 +130,25 @@ def test_the_seeds_four_arguments_are_enough(new_task):
 
     class OnlySummaries:
         def get_summary(self, path):
-            return GOOD
+            return GOOD(path.read_text())
 
     compressor = ContextCompressor(task.store, task.store.summaries, OnlySummaries(), config)
     assert compressor.keep_recent_messages == 3
     assert compressor.should_compress()
     assert compressor.compress() == 1
-    assert len(legal(task)) == 4 + 4
+    assert len(legal(task)) >= 4 + 4
 
 
 def test_a_plain_conversation_without_a_system_prompt_is_compacted_as_in_the_seed(new_task):
     task = new_task(GOOD)
     for number in range(20):
-        task.store.add_message("user", f"Question {number}: " + "why is it so? " * 30)
-        task.store.add_message("assistant", f"Answer {number}: " + "because of this. " * 30)
+        task.store.add_message("user", f"Question {number}: part{number}.py?\n" + "why is it so? " * 60)
+        task.store.add_message("assistant", f"Answer {number}: test_{number}.\n" + "because of this. " * 60)
     assert task.compressor.should_compress()
     assert task.compressor.compress() == 1
     view = [orjson.loads(line) for line in task.current().splitlines()]
     assert view[0]["content"].startswith("Question 0")
-    assert view[1] == {"role": "assistant", "content": GOOD}
+    assert view[1] == {"role": "assistant", "content": marked(honest(task.writer.requests[-1]))}
     assert [message["content"].split(":")[0] for message in view[-5:]] == [
         "Answer 17", "Question 18", "Answer 18", "Question 19", "Answer 19"]  # fmt: skip
 
@@ -179,7 +188,9 @@ def test_case_2_a_loop_with_one_user_message_reaches_the_summariser_with_its_tex
         task.group(800, path=f"part{number}.py")
     task.compressor.compress(force=True)
     text = "".join(task.writer.requests)
-    assert all(f"part{number}.py" in text for number in range(26))
+    [compaction] = task.store.compactions.all()
+    assert compaction["end_seq"] >= 20
+    assert all(f"part{number}.py" in text for number in range((compaction["end_seq"] - 2) // 2))
 
 
 @pytest.mark.parametrize("error", [ModelStalled("the stream was cut"), ModelUnreachable("no route to host")])
@@ -199,7 +210,7 @@ def test_a_summariser_that_stays_away_is_done_without(new_task):
     assert task.events("compaction") == []
     assert not task.compressor.should_compress()
     assert task.compressor.compress() is None
-    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
     legal(task)
 
 
@@ -224,14 +235,14 @@ def test_what_is_no_summary_is_never_recorded_and_the_next_means_is_used(new_tas
     task = new_task(bad, strategy="summary").begin().fill(14)
     assert task.compressor.compress() is None
     assert task.store.summaries.count_summaries() == 0
-    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
     assert legal(task)[0]["role"] == "system"
 
 
 def test_thoughts_of_a_reasoning_model_are_not_part_of_the_summary(new_task):
-    task = new_task(f"<think>First I read.</think>\n\n{GOOD}", strategy="summary").begin().fill(14)
+    task = new_task(lambda text: f"<think>First I read.</think>\n\n{honest(text)}", strategy="summary").begin().fill(14)
     task.compressor.compress()
-    assert task.store.summaries.get_latest_summary()["summary"] == GOOD
+    assert task.store.summaries.get_latest_summary()["summary"] == marked(honest(task.writer.requests[0]))
 
 
 def test_case_5_every_call_is_answered_once_after_a_summary(new_task):
@@ -324,25 +335,25 @@ def test_case_15_the_plan_survives_word_for_word(new_task):
 
 @pytest.mark.parametrize("number", [16, 17])
 def test_case_16_and_17_a_summary_request_that_is_too_long_is_made_smaller(new_task, number):
-    limit = 3000 if number == 16 else 1800
+    limit = 1700 if number == 16 else 1450
 
     def room(text):
-        tokens = len(text) // 4
+        tokens = len(text) // 6
         if tokens > limit:
             raise ContextOverflow("prompt is too long", status=400, limit=limit, requested=tokens)
 
     task = new_task(GOOD, room=room, strategy="summary").begin().fill(14)
     assert task.compressor.compress() == 1
     assert len(task.writer.requests) > 1
-    assert any("[SUMMARY SO FAR]" in text for text in task.writer.requests[1:])
+    assert any("summary_so_far" in record for text in task.writer.requests[1:] for record in sent(text))
     legal(task)
 
 
-def test_case_17_a_summariser_that_takes_nothing_is_followed_by_the_reset(new_task):
+def test_case_17_a_summariser_that_takes_nothing_is_followed_by_leaving_the_oldest_out(new_task):
     task = new_task(RequestTooLarge("Limit 100, Requested 3000", status=429, limit=100), strategy="summary")
     task.begin().fill(14)
     assert task.compressor.compress() is None
-    assert [fields["strategy"] for fields in task.events("compaction")] == ["reset"]
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
     assert len(task.writer.requests) <= 5
     assert not task.compressor.should_compress()
 
@@ -441,12 +452,12 @@ def test_files_are_told_from_tools_that_succeeded(new_task):
 
 
 def test_the_last_summary_is_input_of_the_next(new_task):
-    task = new_task("The FIRST summary of the work.", "The SECOND summary of the work.", strategy="summary").begin()
+    task = new_task(GOOD, strategy="summary").begin()
     task.fill(14)
     assert task.compressor.compress() == 1
     task.fill(14)
     assert task.compressor.compress() == 2
-    assert "[SUMMARY SO FAR]: The FIRST summary of the work." in task.writer.requests[1]
+    assert {"summary_so_far": honest(task.writer.requests[0])} in sent(task.writer.requests[1])
     first, second = task.store.compactions.all()
     assert second["start_seq"] == first["end_seq"] + 1
 
@@ -455,7 +466,7 @@ def test_what_summarising_cost_is_recorded_with_the_summary(new_task):
     from agent.values import Answer
 
     task = new_task(GOOD, strategy="summary").begin().fill(14)
-    task.writer.summary = Answer(GOOD, usage=Usage(4000, 60))
+    task.writer.summary = Answer("as it was written", usage=Usage(4000, 60))
     task.compressor.compress()
     assert task.store.totals().usage == Usage(4000, 60)
 
@@ -468,7 +479,7 @@ def test_what_a_summary_cost_that_was_not_used_is_recorded_with_the_next(new_tas
     task.compressor.compress()
     assert task.store.totals().usage == Usage()
     task.fill(14)
-    task.writer.summary = Answer(GOOD, usage=Usage(4000, 60, 50))
+    task.writer.summary = Answer("as it was written", usage=Usage(4000, 60, 50))
     assert task.compressor.compress() == 1
     assert task.store.totals().usage == Usage(7000, 70, 50)
     task.fill(14)
@@ -483,12 +494,29 @@ def test_keep_recent_messages_is_rounded_down_when_they_do_not_fit(new_task):
     assert len(legal(task)) > 6
 
 
-def test_a_summary_that_grew_too_long_is_summarised_itself(new_task):
-    long = "The parser was changed and tested in many ways. " * 250
+def test_a_summary_over_its_budget_is_asked_for_once_more_and_shorter(new_task):
+    def long(text):
+        entries = "\n".join(
+            f"- part{number}.py: line {number * 7} was read and kept as it was" for number in range(300)
+        )
+        return f"{honest(text)}\n{entries}"
+
     task = new_task(long, GOOD, strategy="summary", context_length=16384).begin().fill(30)
     assert task.compressor.compress() == 1
-    assert task.store.summaries.get_latest_summary()["summary"] == GOOD
-    assert "The parser was changed" in task.writer.requests[1]
+    first, second = task.writer.requests
+    assert words_asked(second) < words_asked(first)
+    assert "too long" in second
+    assert task.store.summaries.get_latest_summary()["summary"] == marked(honest(second))
+
+
+def test_a_second_summary_over_its_budget_is_not_used(new_task):
+    def long(text):
+        return "\n".join([honest(text), *(f"- part{number}.py: {number * 7} was read" for number in range(500))])
+
+    task = new_task(long, strategy="summary", context_length=16384).begin().fill(30)
+    assert task.compressor.compress() is None
+    assert len(task.writer.requests) == 2
+    assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
 
 
 def test_a_stop_while_the_summary_is_written_records_nothing(new_task):
@@ -528,7 +556,7 @@ def test_compacting_a_long_conversation_keeps_memory_flat(new_task):
         task = new_task(GOOD, strategy="summary", context_length=500_000, durability="none").begin()
         for _ in range(groups):
             task.group(2500)
-        task.writer.get_summary = lambda path: GOOD
+        task.writer.get_summary = lambda path: FIXED
         task.window.assembler.view.read()
         tracemalloc.start()
         task.compressor.compress(force=True)

@@ -2,10 +2,11 @@
 
 import orjson
 import pytest
+from summaries import honest
 
 from agent.window.outline import outline
 
-GOOD = "Read the parser; the empty list fails. Remaining: run the tests."
+GOOD = honest
 
 
 def rows(task):

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from llm_servers import Reply, Script
+from summaries import honest
 
 from agent.config import settings_of
 from agent.context import MessageStore, projection
@@ -34,7 +35,7 @@ SYSTEM = "You are a careful coding agent. ルールを守る。"
 WIRES = ("openai", "ollama", "lmstudio", "anthropic")
 MODELS = {"exact": "gpt-4o", "estimate": "phi4"}
 ENDS = ("turn_too_large", "system_prompt_too_large", "compaction_stuck")
-SUMMARIES = ("Read the files; total() rounds too early. Remaining: run the tests.", "", "Error: 500", "again {text}")
+SUMMARIES = ("honest", "forgetful", "", "Error: 500", "again {text}")
 
 
 @functools.cache
@@ -89,6 +90,8 @@ class Summariser:
 
     def get_summary(self, path):
         text = path.read_text()
+        if self.said in ("honest", "forgetful"):
+            return honest(text, 1.0 if self.said == "honest" else 0.5)
         return self.said.replace("{text}", text * 2)
 
 

@@ -3,13 +3,14 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from summaries import honest
 
 from agent.errors import ContextOverflow, RequestTooLarge
 from agent.tokens import MemoryRatios, counter_for
 from agent.values import Answer, Usage
 from agent.window import CompactionStuck, DoesNotFit, make_window
 
-GOOD = "Changed main.py; the tests remain to be run."
+GOOD = honest
 
 
 def test_a_request_over_the_limit_is_compacted_before_it_is_planned(new_task):
@@ -20,7 +21,7 @@ def test_a_request_over_the_limit_is_compacted_before_it_is_planned(new_task):
     assert task.events("compaction")
 
 
-def test_a_plan_over_the_limit_without_a_summariser_is_reset(new_task):
+def test_a_plan_over_the_limit_without_a_summariser_leaves_the_oldest_out(new_task):
     task = new_task("", strategy="summary").begin().fill(30)
     assert task.window.plan().tokens <= task.window.limits.input_limit
 

@@ -1,0 +1,133 @@
+"""The conversation as a summariser reads it: one JSON object a line, between two lines that only this run can write.
+
+A message is `{"role", "name", "content", "calls"}`; what is no message has a key of its own, `{"task"}` for the
+briefing and `{"summary_so_far"}` for the summary in force.  Text inside a message is a JSON string: a line of a file
+that looks like a message, or like the fence, stays inside its string.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.security.fence import defuse, edges
+from agent.store.text import dumps
+from agent.window.capped import capped
+from agent.window.view import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.values import Json
+
+SOURCE = "the conversation, one JSON object a line"
+LEAST_RESULT = 40
+"""Tokens of a tool result that are shown at least."""
+OVERHEAD = 12
+"""Tokens of a tool result's record beside its text."""
+MOST_LEAST = 400
+"""Tokens of a tool result that are shown at least where the summariser has room."""
+
+
+@dataclass
+class Transcript:
+    """The lines of one JSONL file of messages in OpenAI's wire form.
+
+    `count` counts tokens.  A message has at most `most` tokens, a tool result at most `result`; the middle of a longer
+    one is left out.
+    """
+
+    source: Path
+    marker: str
+    count: Callable[[str], int]
+    most: int = 1 << 60
+    result: int = 1 << 60
+    names: dict[str, str] = field(default_factory=dict)
+    """The names of the newest calls by id, for their results."""
+
+    def limit(self, room: int) -> None:
+        """Set `most` and `result` so that everything fits in `room` tokens where that is possible: tool results share
+        what the other messages leave, each at least a small part of it.  Sizes are taken for four bytes a token."""
+        results: list[int] = []
+        rest = room * 9 // 10
+        with reading(self.source) as (descriptor, size):
+            for _, line in lines(descriptor, 0, size):
+                tokens = self.count(line.decode())
+                if line.startswith(b'{"role":"tool"'):
+                    results.append(tokens)
+                else:
+                    rest -= tokens
+        self.most = max(LEAST_RESULT, room // 3)
+        least = min(MOST_LEAST, max(LEAST_RESULT, room // LEAST_RESULT))
+        self.result = min(self.most, max(least, level(results, rest) - OVERHEAD))
+
+    def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
+        """(offset behind its line, record as it is shown) of every message from byte `start` on."""
+        with reading(self.source) as (descriptor, size):
+            for after, line in lines(descriptor, start, size):
+                yield after, self._shown(orjson.loads(line))
+
+    def line(self, record: Mapping[str, Any]) -> str:
+        """A record as its line, with what looks like a fence made harmless."""
+        return defuse(dumps(record).decode(), self.marker)[0] + "\n"
+
+    def edges(self) -> tuple[str, str]:
+        """The lines before and behind the records."""
+        before, behind = edges(self.marker, source=SOURCE)
+        return f"{before}\n", f"{behind}\n"
+
+    def _shown(self, message: Json) -> Json:
+        role = str(message.get("role") or "")
+        content = message.get("content") or ""
+        shown: Json = {"role": role}
+        if role == "tool":
+            name = message.get("name") or self.names.get(str(message.get("tool_call_id")))
+            shown |= {"name": name} if name else {}
+            shown["content"] = capped(content, min(self.most, self.result), self.count)
+            return shown
+        if content:
+            shown["content"] = capped(content, self.most, self.count)
+        if role == "assistant":
+            calls = message.get("tool_calls") or ()
+            self.names = {str(call.get("id")): str(call["function"].get("name")) for call in calls}
+            if calls:
+                shown["calls"] = [self._call(call["function"], len(calls)) for call in calls]
+        return shown
+
+    def _call(self, function: Mapping[str, Any], among: int) -> Json:
+        text = str(function.get("arguments") or "")
+        short = capped(text, max(LEAST_RESULT, self.most // among), self.count)
+        arguments: Any = short
+        if short == text:
+            try:
+                arguments = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                arguments = text
+        return {"name": function.get("name"), "arguments": arguments}
+
+
+def level(sizes: list[int], room: int) -> int:
+    """The largest limit under which the sum of `sizes`, each cut to it, is at most `room`; 0 where there is none."""
+    left = max(0, room)
+    ordered = sorted(sizes)
+    for number, size in enumerate(ordered):
+        share = left // (len(ordered) - number)
+        if size > share:
+            return share
+        left -= size
+    return 1 << 60
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[tuple[int, int]]:
+    """(descriptor, size) of a file, closed at the end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor, os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
