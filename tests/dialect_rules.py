@@ -80,9 +80,35 @@ def reasoning_models_of_openai(body, _server):
     return None
 
 
+def openai_parameters(body, _server):
+    """Parameters that the schema does not have; `prompt_cache_key` is in it (tests/specs/openai-chat.json)."""
+    for key in sorted(set(body) - COMMON - {"max_completion_tokens", "parallel_tool_calls", "prompt_cache_key"}):
+        words = f"Unrecognized request argument supplied: {key}"
+        return 400, openai_error(words, code="unrecognized_request_argument", param=key)
+    return None
+
+
+def azure_parameters(body, _server):
+    """vectorize-io/hindsight#3518: Azure's endpoint refuses the key of OpenAI's prompt cache for some models."""
+    if "prompt_cache_key" in body:
+        words = "Unrecognized request argument supplied: prompt_cache_key"
+        return 400, openai_error(words, code="unrecognized_request_argument")
+    return None
+
+
+def openrouter_marks(body, _server):
+    """openrouter.ai/docs/guides/best-practices/prompt-caching, microsoft/vscode#312939: for Claude `cache_control` may
+    stand at the root of a request."""
+    if body.get("cache_control") not in (None, {"type": "ephemeral"}):
+        return 400, openai_error("cache_control: Input should be an object of type ephemeral")
+    return None
+
+
 def mistral_schema(body, _server):
-    """charmbracelet/crush#1590, editor-code-assistant/eca#231, Gage-Technologies/mistral-go PR#2."""
+    """charmbracelet/crush#1590, editor-code-assistant/eca#231, Gage-Technologies/mistral-go PR#2; the key of the prompt
+    cache: docs.mistral.ai/studio-api/conversations/advanced/prompt-caching."""
     known = COMMON - {"stream_options"} | {"parallel_tool_calls", "response_format", "top_p", "random_seed"}
+    known |= {"prompt_cache_key"}
     found = [(["body", key], body[key]) for key in sorted(set(body) - known)]
     if bad := unknown_keys(body, PLAIN, ("prefix", "name")):
         number, role, key = bad
@@ -457,20 +483,22 @@ class Rules:
 
 V1 = "/v1/chat/completions"
 RULES = {
-    "openai": Rules(V1, openai_overflow, checks=(only_known_keys, reasoning_models_of_openai, pairs)),
+    "openai": Rules(
+        V1, openai_overflow, checks=(only_known_keys, reasoning_models_of_openai, openai_parameters, pairs)
+    ),
     "azure": Rules(
         "/openai/deployments/m/chat/completions",
         openai_overflow,
         address="/openai/deployments/m?api-version=2024-10-21",
         query="api-version=2024-10-21",
         key="api-key",
-        checks=(only_known_keys, reasoning_models_of_openai, pairs),
+        checks=(only_known_keys, reasoning_models_of_openai, azure_parameters, pairs),
     ),
     "github": Rules("/inference/chat/completions", github_overflow, address="/inference"),
     "openrouter": Rules(
         "/api/v1/chat/completions",
         openrouter_overflow,
-        checks=(openrouter_reasoning, pairs),
+        checks=(openrouter_reasoning, openrouter_marks, pairs),
         reasoning="reasoning_details",
         thought="inside",
         usage="always",

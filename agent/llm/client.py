@@ -108,6 +108,7 @@ class ChatClient(Learner, ABC):
         self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store
         self.context_dir = Path(context_dir)
+        self.conversation = self.context_dir.name  # the same in every process: the task's uuid
         self.tools: Sequence[Json] = tuple(tools)
         self.control = control
         self.events = events

@@ -6,6 +6,7 @@ The limit of the answer has two names; which one is right is known by host, and 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import orjson
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 OTHER_LIMIT = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 BAD = (400, 422)
+CACHE_CONTROL = "cache_control"
 LIMIT = "limit"  # of the answer, whatever it is called
 PLAINER = (("stream_options",), (LIMIT,), ("stream_options", LIMIT, LIMIT))
 """What a first request is tried without; the limit first loses its name, then all of it."""
@@ -68,13 +70,22 @@ class OpenAIClient(ChatClient):
         left_out = self.dropped | self.dialect.refused
         return {name: value for name, value in fields.items() if name not in left_out}
 
+    def caching(self) -> Json:
+        """What the prompt cache wants of a request of the conversation (docs/wire.md, "Prompt caches")."""
+        fields: Json = {}
+        if self.dialect.cache_key:
+            fields[self.dialect.cache_key] = f"makimono-{self.conversation}"
+        if any(fnmatchcase(self.model.lower(), pattern) for pattern in self.dialect.cache_marks):
+            fields[CACHE_CONTROL] = {"type": "ephemeral"}
+        return {name: value for name, value in fields.items() if name not in self.dropped}
+
     @property
     def limit_key(self) -> str:
         """What the limit of the answer is called here."""
         return OTHER_LIMIT[self.dialect.limit_key] if self.swapped else self.dialect.limit_key
 
     def optional(self) -> Collection[str]:
-        return (*super().optional(), "stream_options", self.limit_key)
+        return (*super().optional(), "stream_options", self.limit_key, *self.caching())
 
     def try_plainer(self, error: ModelError) -> bool:
         """A first request that is refused without a known reason is sent without what not every server takes; what is
@@ -112,13 +123,13 @@ class OpenAIClient(ChatClient):
         """A request that only goes on from the last one, which `out` still holds, is written from there."""
         if aside is None and (texts := self.in_text(spans)) is not None:
             self._written = None
-            out.write(wire_openai.header(self.parameters(output)))
+            out.write(wire_openai.header(self.parameters(output) | self.caching()))
             wire_openai.join(out, (orjson.dumps(message) for message in texts))
             out.write(b"]}")
             return
         if aside is None:
             wire_openai.check_tools(self.tools)
-            header = wire_openai.header(self.parameters(output), self.offered)
+            header = wire_openai.header(self.parameters(output) | self.caching(), self.offered)
             before, self._written = self._written, None  # until all of it is written
         else:
             header, before = self._header_aside(output, aside), None

@@ -193,6 +193,8 @@ def _of(
         settings=settings,
     )
     client = make_client(settings, store, place, tools=tools.schemas(), kept=wiring.learnt)
+    if isinstance(client, ChatClient):
+        client.conversation = row.uuid
     try:
         window = make_window(settings, _Folder(store, _learnt(wiring, row)), client, tools, None, wiring.ratios)
         assembler = window.assembler

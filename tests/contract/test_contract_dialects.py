@@ -75,3 +75,55 @@ def test_a_whole_conversation_is_taken_by_each_kind_of_server(name, server, tmp_
     assert len(server.refused) == before + 1
     client.close()
     store.close()
+
+
+def test_the_prompt_cache_of_a_server_is_told_which_conversation_it_is_and_of_no_other_server(name, server, tmp_path):
+    """The key is the same in each request of a conversation and in every process; requests outside it have none."""
+    folder = tmp_path / "11111111-2222-4333-8444-555555555555"
+    folder.mkdir()
+    client, store = connect(name, server, folder)
+    client.send_system_prompt("You are careful.")
+    client.send_user_message("Fix the bug in a.py")
+    answered(client, store)
+    client.ask_aside([{"role": "user", "content": "Sum it up."}], purpose="vote")
+    client.close()
+    store.close()
+    client, store = connect(name, server, folder)
+    answered(client, store)
+    client.close()
+    store.close()
+    assert not any("prompt_cache_key" in words for _, words in server.refused)
+    first, aside, second = [body.get("prompt_cache_key") for body in server.taken]
+    assert aside is None
+    assert first == second
+    assert (first is not None) == (name in ("openai", "mistral"))
+    assert first in (None, f"makimono-{folder.name}")
+
+
+@pytest.mark.parametrize(("model", "is_marked"), [("anthropic/claude-sonnet-5", True), ("openai/gpt-5.2", False)])
+def test_a_gateway_to_claude_gets_the_mark_that_its_cache_needs(model, is_marked, tmp_path):
+    with DialectServer("openrouter", play) as server:
+        client, store = connect("openrouter", server, tmp_path, model=model)
+        client.send_user_message("Fix the bug in a.py")
+        answered(client, store)
+        client.ask_aside([{"role": "user", "content": "Sum it up."}], purpose="vote")
+        client.close()
+        store.close()
+    conversation, aside = server.taken
+    assert conversation.get("cache_control") == ({"type": "ephemeral"} if is_marked else None)
+    assert "cache_control" not in aside
+
+
+def test_a_key_of_the_cache_that_is_refused_is_left_out_from_then_on(tmp_path):
+    """A deployment behind OpenAI's address form that does not know the parameter."""
+    with DialectServer("azure", play) as server:
+        client, store = client_for(
+            "openai", server.url, tmp_path, tools=[TOOL], dialect="openai", api_key=KEY, api_key_header="api-key"
+        )
+        client.send_user_message("Fix the bug in a.py")
+        answered(client, store)
+        answered(client, store)
+        client.close()
+        store.close()
+    assert len(server.refused) == 1
+    assert len(server.taken) == 2

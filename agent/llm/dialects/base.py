@@ -81,6 +81,8 @@ class Dialect:
     limit_key: str = "max_tokens"
     refused: frozenset[str] = frozenset()  # parameters that are never sent
     names_tool: bool = True  # `tool_choice` may name a tool; else one word, "required"
+    cache_key: str = ""  # the parameter that names the conversation to the prompt cache; "": there is none
+    cache_marks: tuple[str, ...] = ()  # patterns (fnmatch) of models that keep a prefix only where `cache_control` is
     usage: str = "stream_options"  # "always": comes without being asked for; "never": is not reported in a stream
 
     # --- messages ------------------------------------------------------------------------------------------

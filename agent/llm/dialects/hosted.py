@@ -14,6 +14,7 @@ OPENAI = Dialect(
     "OpenAI",
     hosts=("api.openai.com", "*.api.openai.com"),
     limit_key="max_completion_tokens",
+    cache_key="prompt_cache_key",
     tells_window=False,
 )
 AZURE = Dialect(
@@ -47,6 +48,7 @@ OPENROUTER = Dialect(
     roles=LOCAL_ROLES,
     hosts=("openrouter.ai", "*.openrouter.ai"),
     base_path="/api/v1",
+    cache_marks=("anthropic/*", "~anthropic/*"),
     send_back={"reasoning_details": When.ALWAYS, "reasoning": When.ASKED, "reasoning_content": When.ASKED},
 )
 DEEPSEEK = Dialect(
@@ -67,6 +69,7 @@ MISTRAL = Dialect(
     hosts=("api.mistral.ai", "*.mistral.ai"),
     owners=("mistralai",),
     refused=frozenset({"stream_options"}),
+    cache_key="prompt_cache_key",
     usage="always",
     id_form=NINE,
     roles=replace(LOCAL_ROLES, no_user_after_tool=True),
