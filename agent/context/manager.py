@@ -22,7 +22,8 @@ from agent.context.tools import ToolStore
 from agent.context.totals import Totals, cost_of
 from agent.security.redact import Redactor
 from agent.store.db import open_tasks
-from agent.store.ratios import TokenRatios
+from agent.store.ratios import RatioTable
+from agent.tokens import LearntRatios
 from agent.values import Outcome, Status, TaskKey
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class TaskContextManager:
             raise
         self.metadata, self.resumed = self._folder.metadata(self.task_key, settings, user=user, title=title)
         gone = self._folder.sweep()
-        self.ratios = TokenRatios(self.database)
+        self.ratios = LearntRatios(RatioTable(self.database))
         folder, durability = self._folder.path, settings.context_storage.durability
         self._redact = Redactor(settings.secrets())
         self._tools = ToolStore(folder, durability=durability, redact=self._redact)

@@ -16,9 +16,10 @@ from agent.observe.events import Events, to_log
 from agent.observe.items import Items
 from agent.run import solo
 from agent.store.learnt import LearntModels
-from agent.store.ratios import TokenRatios
+from agent.store.ratios import RatioTable
 from agent.taskqueue import LEDGERS
 from agent.taskqueue.identity import owner
+from agent.tokens import LearntRatios
 from agent.window.base import MEMORIES
 from agent.window.recall import Unbuilt
 
@@ -60,9 +61,9 @@ class Wiring:
         return ledger
 
     @cached_property
-    def ratios(self) -> TokenRatios:
+    def ratios(self) -> LearntRatios:
         """What was learnt about the estimates of each model."""
-        return TokenRatios(self.db)
+        return LearntRatios(RatioTable(self.db))
 
     @cached_property
     def learnt(self) -> LearntModels:

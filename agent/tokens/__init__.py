@@ -12,14 +12,14 @@ from agent.tokens.counters import (
     preload,
     ratio_of,
 )
-from agent.tokens.ratios import MemoryRatios, blend, drift
+from agent.tokens.ratios import LearntRatios, MemoryRatios, drift
 
 __all__ = [
     "PRIMING",
     "EstimatedCounter",
+    "LearntRatios",
     "MemoryRatios",
     "Prefer",
-    "blend",
     "count_fields",
     "count_message",
     "count_tools",

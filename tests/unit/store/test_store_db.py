@@ -12,7 +12,8 @@ import pytest
 from agent.errors import DiskError, LedgerError, SurroundingsError
 from agent.store import db, migrate
 from agent.store.queries import queries
-from agent.store.ratios import TokenRatios
+from agent.store.ratios import RatioTable
+from agent.tokens import LearntRatios
 
 sqlite = db.module()
 
@@ -239,36 +240,25 @@ def _parameters(statement):
     return set(re.findall(r":(\w+)", statement))
 
 
-def test_a_ratio_is_learnt_kept_and_bounded(tmp_path, tasks):
-    ratios = TokenRatios(tasks)
+def test_a_ratio_is_learnt_and_kept(tasks):
+    ratios = LearntRatios(RatioTable(tasks))
     assert ratios.get("m") == 1.0
     assert ratios.learn("m", 1000, 1500) == 1.5
     assert ratios.learn("m", 1000, 1100) == 1.3
     assert ratios.learn("m", 1000, 1300) == 1.3
     assert ratios.learn("m", 1000, 2300) == 1.6
-    assert TokenRatios(tasks).get("m") == ratios.get("m") == 1.6
-    for _ in range(40):
-        ratios.learn("other", 200, 1_000_000)
-    assert ratios.get("other") == pytest.approx(3.0, abs=0.001)
-    assert ratios.learn("third", 199, 400) == ratios.learn("third", 1000, 0) == 1.0
+    assert LearntRatios(RatioTable(tasks)).get("m") == ratios.get("m") == 1.6
+    assert RatioTable(tasks).read("m") == (1.6, 4)
 
 
 def test_a_settled_ratio_is_written_again_only_for_news(tasks):
-    ratios = TokenRatios(tasks)
+    ratios = LearntRatios(RatioTable(tasks))
     for _ in range(5):
         ratios.learn("m", 1000, 1500)
     assert ratios.learn("m", 1000, 1507) == 1.5
     assert tasks.run("ratio_get", model="m")[0]["samples"] == 3
     assert ratios.learn("m", 1000, 1600) == 1.53
     assert tasks.run("ratio_get", model="m")[0]["samples"] == 4
-
-
-def test_the_rule_of_learning_is_the_one_of_the_counters(tasks):
-    from agent.tokens.ratios import MemoryRatios
-
-    here, there = TokenRatios(tasks), MemoryRatios()
-    for estimated, reported in ((1000, 1300), (400, 100), (150, 900), (5000, 5100), (300, 4000)):
-        assert here.learn("m", estimated, reported) == there.learn("m", estimated, reported)
 
 
 def test_without_pysqlite3_pythons_own_is_taken_only_if_it_is_safe():

@@ -14,7 +14,8 @@ from agent import clock
 from agent.errors import ConfigError, LedgerError, SurroundingsError
 from agent.store import db, migrate, postgres
 from agent.store.queries import queries
-from agent.store.ratios import TokenRatios
+from agent.store.ratios import RatioTable
+from agent.tokens import LearntRatios
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_transactions_of_several_connections_follow_each_other(tasks, address):
     def learn(database):
         begin.wait()
         for reported in (1200, 2800, 1200, 2800, 1200):  # each is news to every connection
-            TokenRatios(database).learn("m", 1000, reported)
+            LearntRatios(RatioTable(database)).learn("m", 1000, reported)
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(learn, others))
