@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Summariser = Callable[[str, int], Said]
     """(text of the request, most tokens of the answer or 0) → the answer."""
 
-AROUND = 110
-"""Characters that are repeated before and behind a fact of a long line."""
+AROUND = (12, 110)
+"""Characters that are repeated before and behind a fact of a long line: from few to many, as there is room."""
 
 HEADING = re.compile(r"^\s*(?:\d{1,2}\.|#{1,4}|[-*] \*\*)\s*\S[^\n]{1,70}$")
 DATA = re.compile(r"^\s*(?:===|<<<|\[|\{)")
@@ -36,8 +36,18 @@ BREAK = re.compile(r"\n|\\n")
 REST = 0.3
 """Of the length that is asked for: how much of it goes to what is no fact."""
 
-TITLES = {"task": "decision", "plan": "remaining", "comment": "ask", "failure": "problem", "changed": "change"}
-"""Words of a heading under which facts of a kind stand, where one has them."""
+TITLES = {
+    "comment": ("asked", "constraint", "decision"),
+    "failure": ("failing", "error", "problem"),
+    "conclusion": ("decision",),
+    "number": ("state",),
+    "shell": ("changes", "files"),
+    "changed": ("changes", "files"),
+    "read": ("state",),
+    "plan": ("remaining", "next"),
+    "task": ("asked", "decision"),
+}
+"""Kinds of facts, what is not kept elsewhere first, and words of the heading under which each is to stand."""
 
 
 def honest(text: str, limit: int) -> Said:
@@ -114,26 +124,33 @@ def written(text: str, limit: int, facts: Iterable[Fact]) -> str:
             below[heading].append(line)
             left -= cost
 
-    for fact in facts:
+    ordered = sorted(facts, key=lambda fact: list(TITLES).index(fact.kind))
+    width = max(AROUND[0], min(AROUND[1], most // max(1, len(ordered)) - 10))
+    for fact in ordered:
         line = next((line for line in lines if fact.is_in(line)), fact.text)
-        title = TITLES.get(fact.kind, "")
-        say(next((one for one in headings if title and title in one.lower()), headings[0]), around(line, fact))
+        say(heading_of(fact, headings), around(line, fact, width))
     left = min(left, int(most * REST))
     # Of the rest every so many lines: what was done, in the words of the messages.  No fact, or it would slip in.
     rest = [line for line in lines if len(line) > 24 and not any(fact.is_in(line) for fact in FACTS)]
     for line in rest[:: max(1, len(rest) // 40)]:
-        say(headings[-1] if len(headings) < 3 else headings[1], line[:AROUND])
+        say(headings[-1] if len(headings) < 3 else headings[1], line[: AROUND[1]])
     return "\n\n".join(
         "\n".join([heading, *(f"- {line}" for line in below[heading] or ["nothing"])]) for heading in headings
     )
 
 
-def around(line: str, fact: Fact) -> str:
+def heading_of(fact: Fact, headings: list[str]) -> str:
+    """The heading under which a fact belongs, the first one where none says so."""
+    fitting = (one for word in TITLES[fact.kind] for one in headings if word in one.lower())
+    return next(fitting, headings[0])
+
+
+def around(line: str, fact: Fact, width: int) -> str:
     """The part of a line that holds the fact."""
     match = re.search(fact.pattern or re.escape(fact.text), line)
     if match is None:
         return fact.text
-    return line[max(0, match.start() - AROUND) : match.end() + AROUND]
+    return line[max(0, match.start() - width) : match.end() + width]
 
 
 def divided(text: str) -> tuple[str, str]:
