@@ -228,6 +228,36 @@ class Finished:
 # --- protocols -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file that differs from the base of the work.  `how` is "changed", "new", "deleted" or "renamed" (`source`
+    is then its old path); `added` and `removed` count lines, None for a binary file.  Paths are fit to be shown."""
+
+    path: str
+    how: str
+    added: int | None = 0
+    removed: int | None = 0
+    source: str = ""
+
+    def __str__(self) -> str:
+        lines = "binary" if self.added is None else f"+{self.added} -{self.removed}"
+        how = {"changed": lines, "deleted": "deleted", "renamed": f"renamed from {self.source}, {lines}"}
+        return f"{self.path} ({how.get(self.how, f'{self.how}, {lines}')})"
+
+
+class PresentWork(Protocol):
+    """The work tree as it is now, for what a compaction carries."""
+
+    def changes(self) -> Sequence[FileChange]:
+        """Files that differ from the base, the one that was written last at the end.  Any error may be raised; it is
+        taken for "not known"."""
+        ...
+
+    def text(self, path: str) -> str | None:
+        """The content of a file, masked; None for one that is none, binary, large, or may hold a secret."""
+        ...
+
+
 class Counter(Protocol):
     """Counts tokens.  `exact` is False for estimates; `name` tells which tokenizer ("o200k_base", "bytes:o200k")."""
 

@@ -21,13 +21,24 @@ COMMENTS = "comments"
 """The key of the references, by which the newer form is known."""
 
 _HEADINGS = {
-    "comments": "Comments of people since the task began, word for word, oldest first",
     "plan": "Plan",
     "read": "Files read",
     "changed": "Files changed",
     "question": "Open question",
     "words": "What the person said last, word for word",
 }
+_ORDER = {
+    "comments": "Comments of people since the task began, word for word, oldest first",
+    "plan": "Plan",
+    "question": "Open question",
+    "changed": "Files changed, the newest last",
+    "read": "Files read, the newest last",
+    "failures": "Commands and errors, the newest of each kind",
+    "notes": "Your own notes",
+    "files": "Present content of the files worked on last",
+}
+"""Headings of the newer form, in the order in which they stand."""
+
 _TEXT_KEYS = ("text", "step", "title", "content", "item", "task", "description")
 _STATE_KEYS = ("status", "state", "done")
 
@@ -37,6 +48,17 @@ def has_references(carried: Any) -> bool:
     return isinstance(carried, Mapping) and isinstance(carried.get(COMMENTS), list)
 
 
+def note_line(note: Mapping[str, Any]) -> str:
+    """A sentence of the model, `{"seq", "text"}`, with the message where it stood."""
+    return f"[message {note.get('seq')}] {fit(str(note.get('text') or ''))}"
+
+
+def notes_until(notes: Any, end_seq: int) -> list[str]:
+    """Those of `notes` that stood in messages up to `end_seq`; later ones are in the view themselves."""
+    found = [note for note in notes if isinstance(note, Mapping)] if isinstance(notes, Sequence) else []
+    return [note_line(note) for note in found if isinstance(note.get("seq"), int) and note["seq"] <= end_seq]
+
+
 def carried_text(carried: Any, words: str | None = None) -> str:
     """What a compaction carries, as Markdown; "" when it is nothing.
 
@@ -44,23 +66,26 @@ def carried_text(carried: Any, words: str | None = None) -> str:
     added under theirs unless the mapping has its own.
     """
     entries: dict[str, Any] = {}
+    headings = _HEADINGS
     parts: list[str] = []
     if isinstance(carried, Mapping):
-        known = [key for key in _HEADINGS if carried.get(key)]
-        entries = {key: carried[key] for key in [*known, *(key for key in carried if key not in _HEADINGS)]}
+        headings = _ORDER if COMMENTS in carried else _HEADINGS
+        known = [key for key in headings if carried.get(key)]
+        entries = {key: carried[key] for key in [*known, *(key for key in carried if key not in headings)]}
     elif carried:
         parts.append(fit(str(carried)).strip())
     if words and "words" not in entries:
         entries["words"] = words
     for key, value in entries.items():
-        lines = _lines(value)
+        lines = lines_of(value)
         if lines:
-            heading = _HEADINGS.get(key) or str(key).replace("_", " ").capitalize()
+            heading = headings.get(key) or str(key).replace("_", " ").capitalize()
             parts.append(f"{heading}:\n{lines}")
     return "\n\n".join(part for part in parts if part)
 
 
-def _lines(value: Any) -> str:
+def lines_of(value: Any) -> str:
+    """One entry as it stands under its heading."""
     if isinstance(value, str):
         return fit(value).strip()
     if isinstance(value, Mapping):

@@ -146,7 +146,8 @@ def _carried(messages: Path, cut: Cut, survey: Survey, *, speaks: bool) -> str:
 def carried_over(messages: Path, carried: Json, survey: Survey, end_seq: int) -> str:
     """The text of what a compaction up to `end_seq` carries, with the comments that it refers to; "" for nothing."""
     said = comments.show(carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: _at(messages, offset))
-    return carrying.carried_text({**carried, carrying.COMMENTS: said})
+    notes = carrying.notes_until(carried.get("notes"), end_seq)
+    return carrying.carried_text({**carried, carrying.COMMENTS: said, "notes": notes})
 
 
 def _conversation(

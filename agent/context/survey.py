@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CUTTING = frozenset(("summary", "window", "reset"))
 """Compactions that leave messages out; a "mask" only shortens tool results."""
 
+MOST_NOTES = 512
+"""Answers with text whose places are kept, the newest."""
+
 FIRST_ANSWER = 3
 """The `seq` of an answer to nothing but the system message and the briefing."""
 
@@ -83,6 +86,7 @@ class Survey:
     task: int | None = None  # offset of its briefing
     words: int | None = None  # offset of the newest words of a person that were cut away
     comments: tuple[Comment, ...] = ()  # all of them, on both sides of the cut
+    notes: tuple[tuple[int, int], ...] = ()  # number and offset of the newest answers with text
     asked: tuple[int, int] | None = None  # number and offset of the answer whose question no person has answered
     copy: int | None = None  # offset of the copy of the summary in force
     first: int | None = None  # offset of the first record behind the cut
@@ -168,13 +172,16 @@ class Survey:
             self._see(record, seq, role)
 
     def _converse(self, record: Json, seq: int, offset: int) -> None:
-        """Keep the place of a comment, with the question that it answers, and of an open question."""
+        """Keep the places of a comment, with the question that it answers, of an open question, and of answers."""
         if is_comment(record):
             tokens = int(record.get("tokens") or 0) - pictures.tokens_of(record)
             self.comments = (*self.comments, Comment(seq, offset, tokens, *(self.asked or ())))
             self.asked = None
-        elif record.get("tool_calls") and question_of(record):
-            self.asked = seq, offset
+        elif record["role"] == "assistant" and is_seen(record):
+            if record["content"]:
+                self.notes = (*self.notes[1 - MOST_NOTES :], (seq, offset))
+            if question_of(record):
+                self.asked = seq, offset
 
     def in_front(self, cut: Cut, origin: Origin | None) -> Survey:
         """As it is in front of the first record behind `cut`: nothing of the view was read yet."""

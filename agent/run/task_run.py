@@ -30,6 +30,7 @@ from agent.run.limits import TaskLimits, Used
 from agent.run.parent import read_parent
 from agent.run.past import read_point
 from agent.run.pictures import NONE_TAKEN, Pictures, note, notes
+from agent.run.present import Present
 from agent.run.progress import Progress, Waiting
 from agent.run.quota import FolderQuota
 from agent.run.start import start_of
@@ -378,6 +379,7 @@ class TaskRun:
             self.events,
             self.wiring.ratios,
             memory=self.wiring.memory,
+            work=Present(self.tools, self.workspace.changes_now),
         )
         self.tools.follow(
             lambda: self.window.limits.window,

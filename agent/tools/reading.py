@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from agent.tools.room import Meter
     from agent.tools.text import Form
+    from agent.tools.tree import Tree
     from agent.values import Json
 
 SAMPLE = 1 << 16
@@ -46,6 +47,18 @@ def look(descriptor: int, size: int) -> tuple[Form | None, str | None]:
         if kinds.binary_kind(sample) is not None:
             return None, "data"
     return text.detect(sample, partial=size > len(sample)), None
+
+
+def present(tree: Tree, path: str, most: int) -> str | None:
+    """The whole of a text file of at most `most` bytes, None for any other; ToolError as `Tree.open` has it."""
+    with tree.open(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            return None
+        form, kind = look(descriptor, size)
+        if kind is not None or form is None:
+            return None
+        return text.decode(b"".join(blocks(descriptor)), form)
 
 
 def page(found: Iterable[str], limit: int, room: int, meter: Meter) -> tuple[list[str], bool]:

@@ -18,6 +18,7 @@ from agent.tools.kinds import size_text
 from agent.tools.lines import decoded, shorten
 from agent.tools.outputs import Outputs, Whole, blocks, masked
 from agent.tools.planning import AFTER_THE_END, ending
+from agent.tools.reading import present
 from agent.tools.room import CAP, LEAST, PER_RESULT, SMALLEST, Room, room_of
 from agent.tools.running import overwritten
 from agent.tools.state import State
@@ -82,7 +83,7 @@ class Toolbox:
         self.budget = Room(cap_chars)
         self.outputs = Outputs(context_dir)
         self._redact, self._clean = redact, clean
-        tree = Tree(root, owner_uid)
+        self._tree = tree = Tree(root, owner_uid)
         self._state = State(tree)
         self._last: Mapping[str, Any] = {}
         place = Place(
@@ -161,6 +162,15 @@ class Toolbox:
     def written(self) -> list[str]:
         """Every path that `write_file` or `edit_file` wrote, restored calls included."""
         return list(self._state.written)
+
+    def present(self, path: str, most: int) -> str | None:
+        """The text of a file of the work tree as it is now, cleaned and masked; None for one that is not there, is no
+        regular text file, or has more than `most` bytes."""
+        try:
+            found = present(self._tree, path, most)
+        except ToolError:
+            return None
+        return self._mask(found) if found is not None else None
 
     @property
     def has_run(self) -> bool:

@@ -44,6 +44,9 @@ REST = 20
 MOST_WEAK = 2
 """Compactions in a row that freed less; after them the task ends."""
 
+ROUND_FILES = 20
+"""Tokens of the heading of files and the line ends around it."""
+
 LEAST_SUMMARY = 80
 """Tokens: a summary that has to be shorter is not asked for."""
 
@@ -76,6 +79,7 @@ class ContextCompressor:
         summary_counter: Counter | None = None,
         events: Announce | None = None,
         marker: str = "",
+        carrying: Carrying | None = None,
     ) -> None:
         settings = settings_of(config)
         storage = settings.context_storage
@@ -103,7 +107,7 @@ class ContextCompressor:
             marker=marker,
         )
         self.writer.tidy()
-        self.carrying = Carrying(message_store)
+        self.carrying = carrying or Carrying(message_store)
         self.unreachable = 0  # summaries in a row that the server did not give
         self.attempts = Attempts.of(message_store)
         self.room = Room(message_store, self.assembler, storage.keep_recent_messages)
@@ -335,6 +339,8 @@ class ContextCompressor:
     def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
         """Record it; the view is derived again."""
         store = self.message_store
+        if "carried" in more:
+            more["carried"] = self._with_files(need, strategy, end_seq, more)
         store.compact(strategy=strategy, end_seq=end_seq, **more)
         weak = need.view - store.get_current_token_count() < PROGRESS * need.view
         self.failures = self.failures + 1 if weak else 0
@@ -359,9 +365,20 @@ class ContextCompressor:
             number += 1
         return number
 
-    def _carried(self, end_seq: int) -> Json:
-        """What is said again behind a cut at message `end_seq`."""
-        return self.carrying.look(self._shares(), end_seq=end_seq, ratio=ratio_of(self.assembler.counter))
+    def _carried(self, end_seq: int, *, room: int = 0) -> Json:
+        """What is said again behind a cut at message `end_seq`; the content of files may have `room` tokens of the
+        counter."""
+        ratio = ratio_of(self.assembler.counter)
+        return self.carrying.look(self._shares(), end_seq=end_seq, ratio=ratio, room=room)
+
+    def _with_files(self, need: Need, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
+        """What is carried with the content of files, as far as the view stays at the level that a compaction aims at.
+        `more` is what the compaction brings without it."""
+        brought = {key: value for key, value in more.items() if key not in ("usage", "request")}
+        after = need.estimate - self.room.freed(need, strategy, end_seq, **brought)
+        room = self.room.level(need, WINDOW_WATER) - after - ROUND_FILES
+        carried: Json = more["carried"]
+        return self._carried(end_seq, room=room) if room > 0 else carried
 
     def _shares(self) -> Shares:
         return Shares.of(self.limits, self.assembler.scaled(self.room.head()))

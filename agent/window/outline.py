@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent.context.carried import LEFT_OUT
+from agent.context.carried import LEFT_OUT, has_references
 from agent.context.projection import shorter
 from agent.context.records import is_legible, is_seen
 from agent.tokens import count_message
@@ -31,6 +31,16 @@ if TYPE_CHECKING:
 NOT_SENT = "not sent"
 """Lines of the view that the options of a plan leave out."""
 
+PARTS = {
+    "comments": "comments of people",
+    "plan": "lines of the plan",
+    "question": "the open question",
+    "changed": "lines of files changed",
+    "read": "lines of files read",
+    "failures": "commands and errors",
+    "notes": "sentences of the model",
+    "files": "present content of files",
+}
 MEANS = {"summary": "a summary", "window": "the sliding window", "reset": "the reset"}
 
 
@@ -85,7 +95,7 @@ def outline(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Sp
         why = f"summary {cut.summary_id} stands for messages up to {cut.end_seq}"
         rows.append(sent.row(MemoryLayer.SESSION_SUMMARY, scaled, why))
     if sent.has("carried"):
-        rows.append(sent.row("carried", scaled, "plan, files, open question and a person's words, said again"))
+        rows.append(sent.row("carried", scaled, f"said again: {_said_again(cut.carried)}"))
     if masked.messages:
         rows.append(
             masked.row("old tool results", scaled, "masked", f"up to message {cut.mask_end}; pointers stand for them")
@@ -96,6 +106,18 @@ def outline(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Sp
         )
     rows.append(sent.row(MemoryLayer.WORKING, scaled, "all that came since"))
     return rows
+
+
+def _said_again(carried: object) -> str:
+    """The parts of what is carried, with how many items each has."""
+    if not has_references(carried) or not isinstance(carried, dict):
+        return "plan, files, open question and a person's newest words"
+    parts = [
+        f"{len(value)} {name}" if isinstance(value, list) else name
+        for key, name in PARTS.items()
+        if (value := carried.get(key))
+    ]
+    return ", ".join(parts) or "nothing"
 
 
 class _Found:

@@ -17,6 +17,7 @@ from agent.tokens import EstimatedCounter, counter_for, drift
 from agent.tokens.ratios import DRIFT
 from agent.window.assembler import Announce, ContextAssembler
 from agent.window.base import CompactionStuck, DoesNotFit
+from agent.window.carried import Carrying
 from agent.window.compressor import ContextCompressor
 from agent.window.limits import Limits
 from agent.window.shares import Shares
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
     from agent.errors import RequestRefused
-    from agent.values import Answer, MemoryLayer, Plan, Ratios
+    from agent.values import Answer, MemoryLayer, Plan, PresentWork, Ratios
     from agent.window.layers import ContextMetadata
 
 BLIND = 0.75
@@ -253,6 +254,7 @@ def make_window(
     *,
     summariser: Any = None,
     memory: Mapping[str, MemoryLayer] | None = None,
+    work: PresentWork | None = None,
 ) -> Window:
     """The window of one task.
 
@@ -261,7 +263,7 @@ def make_window(
     `context_storage.summary_model`, or where that is not set the conversation's.  Tokens are counted by the store's
     counter, so that all of a task are counted alike; `ratios` serve where the store has none.  `memory` are the layers
     of long-term memory, by name.  A `context` with `learnt_window(model)` and `learn_window(model, tokens)` keeps what
-    errors teach.
+    errors teach.  `work` is the work tree, for what a compaction carries.
     """
     store = context.get_message_store()
     counter = store.counter or counter_for(client.model, ratios)
@@ -300,6 +302,7 @@ def make_window(
         summary_counter=counter_for(other.model, ratios) if other else None,
         events=events,
         marker=marker,
+        carrying=Carrying(store, fence=lambda text, source: fence(text, marker, source=source), work=work),
     )
     _tell(assembler.limits, client, events)
     return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))

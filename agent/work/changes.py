@@ -6,12 +6,15 @@ No driver, no text conversion and no work tree is involved.  Called by `Workspac
 
 from __future__ import annotations
 
+import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.gitcmd import git
+from agent.values import FileChange
 from agent.work.tree import leaves_tree, shown
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ PLAIN = (
 )
 CHUNK = 1 << 18
 NAME, ATTRIBUTES_LINE, MOST = 255, 2048, 1 << 20
+HOW = {"A": "new", "C": "new", "D": "deleted", "R": "renamed"}
 SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
 
@@ -78,6 +82,49 @@ def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
         deletions += int(deleted)
         lines.append(f"{path} +{added} -{deleted}")
     return DiffStat(files, insertions, deletions, tuple(lines))
+
+
+def of_tree(
+    git_dir: Path, tree: Path, base: str, new: Iterable[str], *, env: Mapping[str, str], seconds: float
+) -> list[FileChange]:
+    """The difference between a commit or tree and the work tree, sorted by path, with `new` among the files: paths that
+    git does not track yet.  Renames count once.  The index stays as it is: a copy of it takes the new paths.  GitError
+    when it takes more than `seconds`."""
+    new = list(new)
+    with tempfile.TemporaryDirectory(prefix=".look.", dir=git_dir) as folder:
+        index = Path(folder) / "index"
+        if (git_dir / "index").exists():
+            shutil.copyfile(git_dir / "index", index)
+        options: dict[str, Any] = {"git_dir": git_dir, "work_tree": tree, "timeout": seconds}
+        options["env"] = {**env, "GIT_INDEX_FILE": str(index)}
+        if new:
+            listed = b"".join(os.fsencode(path) + b"\0" for path in new)
+            command = ("add", "--intent-to-add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul")
+            git(*command, stdin=listed, **options)
+        plain = [option for option in PLAIN if "submodules" not in option]
+        done = git("diff", "-z", "-M", "--raw", "--numstat", "--ignore-submodules=all", *plain, base, "--", **options)
+    return _of_raw(done.output)
+
+
+def _of_raw(output: bytes) -> list[FileChange]:
+    """From `--raw --numstat -z`: first a record for each file with its status, then one with its numbers."""
+    fields = iter(_split(output))
+    states: dict[str, tuple[str, str]] = {}
+    found = []
+    for head in fields:
+        if head.startswith(":"):
+            status, path = head.rpartition(" ")[2][:1], next(fields)
+            source = path if status in "RC" else ""
+            states[next(fields) if source else path] = status, source
+            continue
+        added, removed, path = head.split("\t", 2)
+        if not path:
+            next(fields)
+            path = next(fields)
+        status, source = states.get(path, ("M", ""))
+        plus, minus = (None, None) if added == "-" else (int(added), int(removed))
+        found.append(FileChange(path, HOW.get(status, "changed"), plus, minus, source))
+    return sorted(found, key=lambda one: one.path)
 
 
 def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:

@@ -13,6 +13,7 @@ Design: sections 4 and 10; field facts: rows 21 to 23.
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from agent.values import FileChange
     from agent.work.changes import DiffStat
     from agent.work.lfs import Pointer
     from agent.work.mirror import Mirror
@@ -371,6 +373,39 @@ class Workspace:
     def diff_stat(self, *, own: bool = False) -> DiffStat:
         """Files and lines that our branch changes against the base commit; with `own` what this task changes."""
         return changes.diff_stat(self.git_dir, *self._span(own=own))
+
+    def changes_now(self, seconds: float = 20) -> list[FileChange]:
+        """How the work tree differs from the base commit, committed or not, the file that was written last at the end.
+        What no commit will have (ignored files) is no part of it.  GitError when git takes more than `seconds`."""
+        base = self.base_commit or changes.empty_tree(self.git_dir)
+        loose = set(self.uncommitted())
+        known = loose | set(self.changed_paths())
+        listing = ("ls-files", "-z", "--others", "--exclude-standard")
+        new = [path for path in _names(self._git(*listing, timeout=seconds).output) if path in loose]
+        found = changes.of_tree(
+            self.git_dir,
+            self.tree,
+            base,
+            (path for path in new if self._is_plain(path)),
+            env=self._env,
+            seconds=seconds,
+        )
+        found = [one for one in found if one.path in known or one.source in known]
+        return sorted(found, key=self._written_at)
+
+    def _is_plain(self, path: str) -> bool:
+        """Whether a new file can be looked at: nothing waits on it, and it is no repository of its own."""
+        try:
+            mode = (self.tree / path).lstat().st_mode
+        except OSError:
+            return False
+        return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+    def _written_at(self, change: FileChange) -> int:
+        try:
+            return (self.tree / change.path).lstat().st_mtime_ns
+        except OSError:
+            return 0
 
     def diff(self) -> Iterator[bytes]:
         """What our branch changes against the base commit, as chunks of a diff."""

@@ -142,8 +142,8 @@ def test_the_seeds_four_arguments_are_enough(new_task):
 def test_a_plain_conversation_without_a_system_prompt_is_compacted_as_in_the_seed(new_task):
     task = new_task(GOOD)
     for number in range(20):
-        task.store.add_message("user", f"Question {number}: part{number}.py?\n" + "why is it so? " * 60)
-        task.store.add_message("assistant", f"Answer {number}: test_{number}.\n" + "because of this. " * 60)
+        task.store.add_message("user", f"Question {number}: part{number}.py?\n" + "why is it so? " * 40)
+        task.store.add_message("assistant", f"Answer {number}: test_{number}.\n" + "because of this. " * 40)
     assert task.compressor.should_compress()
     assert task.compressor.compress() == 1
     view = [orjson.loads(line) for line in task.current().splitlines()]
@@ -447,8 +447,8 @@ def test_files_are_told_from_tools_that_succeeded(new_task):
     (task.folder / "tools.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
     task.compressor.compress()
     carried = legal(task)[3]["content"]
-    assert "Files read:\n- a.py\n\nFiles changed:\n- b.py\n" in carried
-    assert "c.py" not in carried
+    assert "Files changed, the newest last:\n- b.py\n\nFiles read, the newest last:\n- a.py\n\n" in carried
+    assert "- edit_file c.py → " in carried
 
 
 def test_the_last_summary_is_input_of_the_next(new_task):

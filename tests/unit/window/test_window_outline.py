@@ -39,6 +39,9 @@ def test_after_a_compaction_it_says_what_is_left_out_or_masked_and_the_rest_adds
         assert found["left out"].span == f"messages.jsonl seq 3 to {cut.end_seq}"
         assert found["left out"].messages == cut.end_seq - 2
         assert found["carried"].messages >= 1
+        assert found["carried"].why.startswith("said again: ")
+        assert "lines of files read" in found["carried"].why
+        assert "1 sentences of the model" in found["carried"].why
     else:
         assert found["old tool results"].state == "masked"
         assert found["old tool results"].tokens > 500

@@ -1,0 +1,141 @@
+"""Plan, open question and lists of files, shortened to a budget of tokens that they share.
+
+What is open comes before what is done, the newest path before older ones; what has no room is counted.  Called by
+`carried.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.context.carried import lines_of
+from agent.store.text import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agent.values import Json
+
+    Count = Callable[[str], int]
+
+DONE = frozenset(("done", "completed", True))
+_WIDTHS = (400, 240, 160, 100, 60, 40)
+"""Characters of one item of a plan, tried in this order until all open ones have room."""
+
+HEADING = 6
+"""Tokens of a heading."""
+
+
+def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[str], room: int, count: Count) -> Json:
+    """`{"plan", "question", "changed", "read"}`, each shortened so that together they have at most about `room` tokens
+    of `count`.  Paths are given oldest first, and come out so."""
+    found: Json = {}
+    left = room
+    question = " ".join(question.split())  # one line each: no text can look like a heading
+    plan = [_on_one_line(item) for item in plan] if isinstance(plan, list) else plan
+    if question:
+        found["question"] = fit_text(question, max(left // 3, left - _cost(count, plan, changed, read)), count)
+        left -= _tokens(found["question"], count)
+    if plan:
+        most = left if not changed and not read else max(left * 6 // 10, left - _cost(count, changed, read))
+        found["plan"] = fit_plan(plan, most, count)
+        left -= _tokens(found["plan"], count)
+    if changed:
+        most = left if not read else max(left * 7 // 10, left - _cost(count, read))
+        found["changed"] = fit_paths(changed, most, count)
+        left -= _tokens(found["changed"], count)
+    if read:
+        found["read"] = fit_paths(read, left, count)
+    return {key: value for key, value in found.items() if value}
+
+
+def _cost(count: Count, *values: Any) -> int:
+    """Tokens of the values, each with its heading."""
+    return sum(_tokens(value, count) for value in values if value)
+
+
+def _tokens(value: Any, count: Count) -> int:
+    return count(lines_of(value)) + HEADING
+
+
+def fit_text(text: str, room: int, count: Count) -> str:
+    """Head and tail of a text in `room` tokens."""
+    text = fit(text).strip()
+    size = len(text)
+    shown = text
+    while size > 20 and count(shown) > room:
+        size = size * 3 // 4
+        shown = f"{text[: size * 2 // 3]} […] {text[len(text) - size // 3 :]}"
+    return shown
+
+
+def fit_plan(plan: Any, room: int, count: Count) -> Any:
+    """The plan as it is where it fits; else its open items, shortened alike, and counts of the rest."""
+    if not isinstance(plan, list):
+        return fit_text(str(plan), room, count)
+    if _tokens(plan, count) <= room:
+        return plan
+    opened = [item for item in plan if not _is_done(item)]
+    done = len(plan) - len(opened)
+    counted = [f"({done} done before)"] if done else []
+    for width in _WIDTHS:
+        shown = [_narrow(item, width) for item in opened]
+        if _tokens([*shown, *counted], count) <= room:
+            return [*shown, *counted]
+    kept = [_narrow(item, _WIDTHS[-1]) for item in opened]
+    while kept and _tokens([*kept, f"({len(opened) - len(kept)} more open)", *counted], count) > room:
+        kept.pop()
+    return [*kept, f"({len(opened) - len(kept)} more open)", *counted]
+
+
+def _is_done(item: Any) -> bool:
+    return isinstance(item, dict) and (item.get("status") in DONE or item.get("done") is True)
+
+
+def _on_one_line(item: Any) -> Any:
+    return _narrow(item, 1 << 30)
+
+
+def _narrow(item: Any, width: int) -> Any:
+    if isinstance(item, str):
+        return _short(item, width)
+    if not isinstance(item, dict):
+        return item
+    return {key: _short(value, width) if isinstance(value, str) else value for key, value in item.items()}
+
+
+def _short(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
+    """The paths as they are where they fit; else by folder, newest first until the room is used up, with a count of
+    the rest.  A path may have a remark behind it in parentheses."""
+    if _tokens(list(paths), count) <= room:
+        return list(paths)
+    for kept in _halves(len(paths)):
+        rest = len(paths) - kept
+        shown = [*([f"({rest} older ones)"] if rest else []), *folded(paths[rest:])]
+        if _tokens(shown, count) <= room or not kept:
+            break
+    return shown
+
+
+def _halves(number: int) -> Iterable[int]:
+    """From `number` down to 0 in steps that grow small."""
+    while number:
+        yield number
+        number = min(number - 1, number * 7 // 8)
+    yield 0
+
+
+def folded(paths: Sequence[str]) -> list[str]:
+    """One line a folder: `src/app/: a.py, b.py`, folders in the order of their newest path."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        name, bracket, remark = path.partition(" (")
+        folder, slash, base = name.rpartition("/")
+        names = folders.pop(folder + slash, [])
+        folders[folder + slash] = [*names, base + bracket + remark]
+    return [f"{folder}: {', '.join(names)}" if folder else ", ".join(names) for folder, names in folders.items()]

@@ -1,0 +1,165 @@
+"""Plan, lists, notes and files in their budgets, and a window that stays usable whatever they are."""
+
+import pytest
+
+from agent.context import ToolStore
+from agent.context.carried import lines_of, note_line
+from agent.window.files import Edit, contents
+from agent.window.notes import notes
+from agent.window.shares import Shares
+from agent.window.state import fit_paths, fit_plan, fit_state, folded
+
+GOOD = "Read the parser; the empty list fails. Remaining: run the tests."
+LONG = [f"packages/very-long-name-of-a-package-{n // 10}/src/main/java/org/example/Class{n:03}.java" for n in range(50)]
+
+
+def words(text):
+    return len(text.split())
+
+
+def plan(number, done=0, length=60):
+    return [
+        {"text": f"step {n} " + "word " * length, "status": "done" if n < done else "pending"} for n in range(number)
+    ]
+
+
+# --- budgets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["summary", "hybrid", "sliding_window", "mask"])
+def test_long_lists_and_a_long_plan_leave_an_8k_window_usable(new_task, strategy):
+    task = new_task(strategy=strategy).begin()
+    tools = ToolStore(task.folder)
+    for path in LONG:
+        tools.add_tool_call("read_file", {"path": f"read/{path}"}, "x", "success", 1)
+        tools.add_tool_call("write_file", {"path": path, "content": "x"}, "x", "success", 1)
+    tools.add_tool_call("update_plan", {"items": plan(30, done=12)}, "", "success", 1)
+    for number in range(150):
+        tools.add_tool_call(
+            "run_command", {"command": f"make check{number % 7}"}, "[exit code 2]\nx.c:1: bad", "success", 1
+        )
+        task.group(300)
+        task.window.plan()
+        if task.window.past_the_mark():
+            assert task.window.make_room()
+    made = [one["strategy"] for one in task.store.compactions.all()]
+    assert "reset" not in made
+    assert len(made) < 40
+    newest = [one for one in task.store.compactions.all() if one["strategy"] != "mask"][-1]
+    shares = Shares.of(task.window.limits, task.window.assembler.scaled(task.compressor.room.head()))
+    count = task.store.plain.count
+    state = {key: newest["carried"].get(key) for key in ("plan", "changed", "read")}
+    assert sum(count(lines_of(value)) for value in state.values()) <= shares.state
+    assert count(newest["carried"]["failures"]) <= shares.failures
+    assert sum(count(note_line(one)) for one in newest["carried"]["notes"]) <= shares.notes
+    text = lines_of(state["plan"])
+    assert "(12 done before)" in text
+    assert "step 12" in text
+    assert LONG[-1].rpartition("/")[2] in lines_of(state["changed"])
+
+
+def test_what_fits_is_left_as_it_is():
+    items = plan(3, done=1, length=2)
+    assert fit_plan(items, 500, words) is items
+    assert fit_paths(LONG, 500, words) == LONG
+
+
+@pytest.mark.parametrize("room", [0, 10, 30, 80, 200, 600, 3000])
+def test_plan_question_and_lists_share_one_budget(room):
+    changed = [f"{path} (+1 -1)" for path in LONG]
+    found = fit_state(plan(30, done=10), "Which? " * 50, changed, [f"r/{path}" for path in LONG], room, words)
+    assert sum(words(lines_of(value)) for value in found.values()) <= max(room, 24)  # the counts of what is left out
+    assert list(found) == [key for key in ("question", "plan", "changed", "read") if key in found]
+
+
+def test_open_items_come_before_done_ones_and_the_newest_paths_before_older_ones():
+    shown = fit_plan(plan(30, done=20), 130, words)
+    assert shown[0]["text"].startswith("step 20 ")
+    assert [item["text"].split()[1] for item in shown if isinstance(item, dict)] == [str(n) for n in range(20, 30)]
+    assert shown[-1] == "(20 done before)"
+    few = fit_paths(LONG, 30, words)
+    assert few[0].endswith("older ones)")
+    assert "Class049.java" in few[-1]
+
+
+def test_a_folder_is_named_once():
+    paths = ["src/a.py", "doc/x.md (new, +1 -0)", "src/b.py (+2 -1)", "top.py"]
+    assert folded(paths) == ["doc/: x.md (new, +1 -0)", "src/: a.py, b.py (+2 -1)", "top.py"]
+
+
+def test_no_item_of_a_plan_can_look_like_a_heading():
+    items = [{"text": "look\n\nComments of people:\n[message 3, a comment]\nDelete.", "status": "pending"}]
+    found = fit_state(items, "why?\n\nPlan:\n- x", [], [], 500, words)
+    assert "\n" not in found["plan"][0]["text"]
+    assert "\n" not in found["question"]
+
+
+# --- notes ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_notes_are_taken_and_repeated_ones_once():
+    texts = {n: f"Step {n}." for n in range(1, 40)} | {5: "The parser drops\n\nempty lists.", 38: "Tests pass."}
+    read = {n: {"content": text} for n, text in texts.items()}.__getitem__
+    found = notes([(n, n) for n in texts], 39, 400, words, read)
+    assert [one["seq"] for one in found] == [5, 38, 39]
+    assert found[0]["text"] == "The parser drops empty lists."
+    assert [one["seq"] for one in notes([(n, n) for n in texts], 38, 7, words, read)] == [38]
+    assert notes([(n, n) for n in texts], 39, 0, words, read) == []
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+FILES = {
+    "a.py": "a = 1\n",
+    "b.py": "\n".join(f"line {n} of the file" for n in range(1000)) + "\nthe edit\n" + "tail\n" * 500,
+    "c.py": "c = 3\n",
+    "d.py": "d = 4\n",
+    "empty.py": "",
+}
+
+
+def test_three_files_at_most_and_those_that_are_there():
+    text, paths = contents(map(Edit, ("gone.py", "empty.py", "a.py", "c.py", "d.py", "b.py")), 500, words, FILES.get)
+    assert paths == ["a.py", "c.py", "d.py"]
+    assert text == "[a.py: 1 lines]\na = 1\n\n[c.py: 1 lines]\nc = 3\n\n[d.py: 1 lines]\nd = 4"
+
+
+@pytest.mark.parametrize("room", [40, 100, 300])
+def test_a_file_without_room_is_shown_around_its_newest_edit(room):
+    edits = [Edit("b.py", ("not there any more", "the edit\n")), Edit("a.py")]
+    text, paths = contents(edits, room, words, FILES.get)
+    assert paths[0] == "b.py"
+    assert "the edit" in text
+    assert "of 1501]" in text
+    assert words(text) <= room
+    assert contents([Edit("b.py"), Edit("a.py")], room, words, FILES.get)[1] == ["a.py"]
+
+
+def test_there_is_nothing_without_room():
+    assert contents([Edit("a.py")], 0, words, FILES.get) == ("", [])
+
+
+# --- old folders ---------------------------------------------------------------------------------------------------
+
+
+def test_a_task_with_lines_of_an_earlier_version_goes_on(new_task):
+    task = new_task(GOOD, strategy="sliding_window").begin().fill(3)
+    tools = ToolStore(task.folder)
+    tools.add_tool_call("write_file", {"path": "a.py", "content": "x"}, "ok", "success", 1)
+    task.store.add_message("user", "Keep it.", kind="comment")
+    task.fill(3)
+    old = {"plan": ["go"], "read": ["r.py"], "changed": ["a.py"], "question": "why?"}
+    task.store.compact(strategy="window", end_seq=task.store.last_seq - 2, carried=old)
+    before = task.current()
+    again = new_task(GOOD, folder=task.folder, strategy="sliding_window")
+    assert again.current() == before
+    again.calls = 1000
+    while sum(1 for _ in again.store.compactions.all()) < 2:
+        again.group(400)
+        again.window.plan()
+        if again.window.past_the_mark():
+            again.window.make_room()
+    carried = again.store.compactions.last()["carried"]
+    assert carried["changed"] == ["a.py"]
+    assert carried["comments"] == [{"seq": 9}]
