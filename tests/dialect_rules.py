@@ -484,7 +484,10 @@ class Rules:
 V1 = "/v1/chat/completions"
 RULES = {
     "openai": Rules(
-        V1, openai_overflow, checks=(only_known_keys, reasoning_models_of_openai, openai_parameters, pairs)
+        V1,
+        openai_overflow,
+        checks=(only_known_keys, reasoning_models_of_openai, openai_parameters, pairs),
+        thought="inside",
     ),
     "azure": Rules(
         "/openai/deployments/m/chat/completions",
@@ -493,6 +496,7 @@ RULES = {
         query="api-version=2024-10-21",
         key="api-key",
         checks=(only_known_keys, reasoning_models_of_openai, azure_parameters, pairs),
+        thought="inside",
     ),
     "github": Rules("/inference/chat/completions", github_overflow, address="/inference"),
     "openrouter": Rules(

@@ -55,6 +55,8 @@ class Talk:
             self.store.add_message("tool", result, tool_call_id=one["id"])
         if not calls:
             self.store.add_message("user", result)
+        if self.window.past_the_mark():
+            self.window.make_room()
         return text, calls
 
     def close(self):

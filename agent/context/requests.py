@@ -15,11 +15,12 @@ import os
 import secrets
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import clock, disk
+from agent.errors import ContextOverflow
 from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile, parse
 from agent.store.text import fit
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 NAME = "requests.jsonl"
 BEGUN = ".requests.begun"
 INTERRUPTED = "interrupted"
+ANSWERED = "ok"
+TOO_LONG = ContextOverflow.code
 LONGEST_ERROR = 500  # characters of an error's text that are recorded
 
 _under_way: dict[str, Path] = {}
@@ -43,7 +46,11 @@ process's."""
 
 @dataclass(slots=True)
 class Sums:
-    """What all requests come to.  `estimated` is how many of the tokens no server has reported."""
+    """What all requests come to.  `estimated` is how many of the tokens no server has reported.
+
+    `taken` is the longest prompt, in tokens as reported, that the server of a model has answered since it last refused
+    one for its length; by name of the model.
+    """
 
     count: int = 0
     prompt: int = 0
@@ -51,6 +58,7 @@ class Sums:
     cached: int = 0
     estimated: int = 0
     cost: float = 0.0
+    taken: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: Json) -> None:
         """Take in one line."""
@@ -61,6 +69,14 @@ class Sums:
         self.cached += usage.cached
         self.estimated += int(record.get("estimated_tokens") or 0)
         self.cost += float(record.get("cost") or 0.0)
+        self._take(str(record.get("model") or ""), record, usage)
+
+    def _take(self, model: str, record: Json, usage: Usage) -> None:
+        """Keep what the server has shown that it takes."""
+        if str(record.get("error") or "").startswith(TOO_LONG):
+            self.taken.pop(model, None)
+        elif record.get("status") == ANSWERED and record.get("estimated_tokens") in (None, 0, usage.completion):
+            self.taken[model] = max(usage.prompt, self.taken.get(model, 0))
 
 
 class RequestStore:

@@ -139,8 +139,9 @@ class ContextAssembler:
     briefing, layers by name; `fence` makes them data of the run (`security.fence` with its marker).  `summary_store`
     tells whether a summary is in the view.  `text_mode` says what a model without tool calls is told of the tools, and
     the tokens that a call costs there beside its contents.  `sends_back` says whether a provider field of an answer
-    goes out with its message.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied with
-    what the ratio is now.
+    goes out with its message, `taken` the longest prompt, in reported tokens, that the server has answered since it
+    last refused one for its length.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied
+    with what the ratio is now.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class ContextAssembler:
         events: Announce | None = None,
         text_mode: Callable[[], tuple[str, int]] | None = None,
         sends_back: Callable[[str], bool] | None = None,
+        taken: Callable[[], int] | None = None,
     ) -> None:
         self.message_store = message_store
         self.limits = limits
@@ -168,6 +170,7 @@ class ContextAssembler:
         self.events = events
         self.text_mode = text_mode or (lambda: ("", 0))
         self.sends_back = sends_back or (lambda _name: True)
+        self.taken = taken or (lambda: 0)
         self.described = ("", 0)  # what a text mode says of the tools, and its tokens
         self.plain = plain(counter)
         self.view = View(message_store.get_current_context_file(), self.plain)
@@ -213,7 +216,7 @@ class ContextAssembler:
     def estimate(self) -> int:
         """The same by the counter alone, without any ratio."""
         seen = self.view.read()
-        return seen.tokens - self._uncounted(seen.fields) + self._blocks(seen) + self.fixed()
+        return seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed()
 
     def head(self) -> int:
         """What no compaction takes away: tools, system prompt and briefing."""
@@ -238,7 +241,7 @@ class ContextAssembler:
         """Tokens that the calls of a text mode cost beside their contents."""
         return self.text_mode()[1] * seen.calls
 
-    def _uncounted(self, fields: Mapping[str, int]) -> int:
+    def uncounted(self, fields: Mapping[str, int]) -> int:
         """Tokens of those provider fields (by name) that are not in a prompt: they are not sent, or the server does not
         count them."""
         skips = self.message_store.survey.reports.skips_fields
@@ -246,7 +249,7 @@ class ContextAssembler:
 
     def _sized(self, cost: Cost, seen: Seen) -> int:
         """Tokens of a part of the view in a prompt."""
-        counts = not seen.fields or self._uncounted(seen.fields) < sum(seen.fields.values())
+        counts = not seen.fields or self.uncounted(seen.fields) < sum(seen.fields.values())
         return cost.tokens if counts else cost.text
 
     def _in_use(self, seen: Seen) -> int:
@@ -265,7 +268,7 @@ class ContextAssembler:
         it is no measure (two servers behind one address, say), and a vocabulary knows better anyway.
         """
         account, reports = self.message_store.survey, self.message_store.survey.reports
-        everything, known = seen.tokens - self._uncounted(seen.fields) + self._blocks(seen) + self.fixed(), 0
+        everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed(), 0
         head, kept = seen.head + seen.briefing + self.fixed(), self._sized(reports.kept_cost, seen)
         if account.head >= PART * self.scaled(head):
             known, everything = known + account.head, everything - head
@@ -291,7 +294,8 @@ class ContextAssembler:
             self._must_fit(seen)
         has_summary = has_summary and options.include_session_summary
         summary = self._summary_tokens() if has_summary else 0
-        working = (seen.tokens if part is None else part.tokens) - seen.head - seen.briefing - summary
+        whole = seen.tokens - self.uncounted(seen.fields) if part is None else part.tokens
+        working = whole - seen.head - seen.briefing - summary
         memories, memory_tokens, missing = self.recalled()
         metadata = ContextMetadata(
             working_memory_count=count if part is None else part.working,
@@ -351,13 +355,21 @@ class ContextAssembler:
         memory = self.message_store.survey.memory or {}
         return int(memory.get("count") or 0), int(memory.get("tokens") or 0), tuple(memory.get("missing") or ())
 
+    @property
+    def is_disproved(self) -> bool:
+        """Whether the server has answered a longer prompt than the limit says that it takes.  Then the window that is
+        believed in is too small, and the true one is known when the server refuses a request for its length."""
+        return self.taken() > self.limits.input_limit
+
     def _must_fit(self, seen: Seen) -> None:
         """FR-4 and FR-5: what no compaction can make smaller."""
+        if self.is_disproved:
+            return
         limit = self.limits.input_limit
         system = self.scaled(seen.head + self.fixed())
         if system > limit:
             raise DoesNotFit("system prompt", system, limit)
-        least = system + self.scaled(seen.briefing + seen.tail - self._uncounted(seen.tail_fields))
+        least = system + self.scaled(seen.briefing + seen.tail - self.uncounted(seen.tail_fields))
         if least > limit:
             raise DoesNotFit("turn", least, limit)
 

@@ -17,7 +17,7 @@ from agent.context.projection import shorter
 from agent.context.records import is_legible, is_seen
 from agent.tokens import count_message
 from agent.window.layers import MemoryLayer
-from agent.window.view import lines
+from agent.window.view import fields_of, lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -180,7 +180,8 @@ def _sent(assembler: ContextAssembler, store: MessageStore, spans: Sequence[Span
             )
             if spans is not None and not any(span.start <= start and end <= (span.end or end) for span in spans):
                 layer = NOT_SENT
-            found.add(layer, start, end, count_message(assembler.plain, message))
+            own = fields_of(assembler.plain, message) if message.get("role") == "assistant" else {}
+            found.add(layer, start, end, count_message(assembler.plain, message) - assembler.uncounted(own))
             start = end
     finally:
         os.close(descriptor)

@@ -7,6 +7,7 @@ usage how good the estimates are (seed 001, NFR-1).  Nothing is decided here tha
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.config.window import UNKNOWN
@@ -64,7 +65,7 @@ class Window:
         self.learnt: int | None = None
         self.planned = 0  # what the newest plan has by the counter alone, without any ratio
         self.asked = 0  # tokens of the newest plan
-        self.taken = assembler.message_store.survey.reported  # the longest request that was answered
+        self.taken = max(assembler.message_store.survey.reported, assembler.taken())  # the longest that was answered
         self._suspected = 0  # tokens of a request that was refused perhaps for its length, until the next answer
         self._seen: Answer | None = None
         self._overflowed_at = -1
@@ -81,19 +82,29 @@ class Window:
 
     def plan(self) -> Plan:
         """The next request.  One that is over the limit is compacted and planned again, at last by the reset;
-        DoesNotFit when that does not help either (FR-4, FR-5)."""
+        DoesNotFit when that does not help either (FR-4, FR-5), unless the server has taken more than the limit."""
         self._observe()
         plan = self.assembler.plan()
         for attempt in (self.compressor.compress, self.compressor.reset):
             if not plan.metadata["needs_compaction"]:
                 break
-            attempt()
+            self._attempt(attempt)
             plan = self.assembler.plan()
         if plan.metadata["needs_compaction"]:
-            raise DoesNotFit("turn", plan.tokens, plan.limit)
+            if not self.assembler.is_disproved:
+                raise DoesNotFit("turn", plan.tokens, plan.limit)
+            plan = replace(plan, limit=plan.tokens)
         self.planned = self.assembler.estimate()
         self.asked = plan.tokens
         return plan
+
+    def _attempt(self, means: Callable[[], object]) -> None:
+        """Make room by `means`.  That nothing helps is no end where the server has taken more than the limit."""
+        try:
+            means()
+        except CompactionStuck:
+            if not self.assembler.is_disproved:
+                raise
 
     def past_the_mark(self) -> bool:
         """Whether it is time to compact."""
@@ -108,7 +119,7 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            self.compressor.compress()
+            self._attempt(self.compressor.compress)
             return self.assembler.estimate() < before
         self._learn(overflow)
         answers = self.compressor.message_store.totals().turns
@@ -289,6 +300,7 @@ def make_window(
         events=events,
         text_mode=getattr(client, "text_mode", None),
         sends_back=getattr(client, "sends_back", None),
+        taken=lambda: store.requests.sums().taken.get(client.model, 0),
     )
     compressor = ContextCompressor(
         store,

@@ -5,7 +5,7 @@ The servers refuse what the real ones refuse, by rules that know nothing of the 
 
 import pytest
 from dialect_rules import RULES
-from dialect_server import KEY, DialectServer, Say
+from dialect_server import KEY, THOUGHT, DialectServer, Say
 from llm_servers import TOOL, client_for
 
 from agent.errors import ContextOverflow
@@ -64,6 +64,8 @@ def test_a_whole_conversation_is_taken_by_each_kind_of_server(name, server, tmp_
     assert answered(client, store) == ("Now it is.", [])
     if name != "litellm":  # it was told not to ask for it
         assert client.last.usage is not None
+        thought = THOUGHT if server.thinks else 0
+        assert client.last.usage.reasoning == (thought if RULES[name].thought else None)
     assert len(server.taken) == len(TURNS)
     assert len(server.refused) == len(set(server.refused)) <= 2, "each thing is learnt once"
 

@@ -53,6 +53,25 @@ def test_a_line_is_written_when_the_request_is_over(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["requests.jsonl"]
 
 
+def test_the_longest_prompt_that_a_server_took_is_in_the_file(tmp_path):
+    store = RequestStore(tmp_path)
+
+    def ended(usage, status="ok", model="m", **more):
+        begun = store.begin(purpose="turn", provider="openai", model=model, tokens=900)
+        store.end(begun, status=status, usage=usage, **more)
+
+    ended(Usage(900, 20))
+    ended(Usage(500, 30), estimated_tokens=30)  # the answer alone was estimated
+    ended(Usage(5000, 30), estimated_tokens=5000)
+    ended(Usage(4000), status="stalled", estimated_tokens=4000, error="model_stalled (200)")
+    ended(Usage(7000, 1), model="other")
+    assert store.sums().taken == RequestStore(tmp_path).sums().taken == {"m": 900, "other": 7000}
+    ended(Usage(), status="refused", error="context_overflow (400)")
+    assert store.sums().taken == {"other": 7000}, "the server takes less now"
+    ended(Usage(400, 20))
+    assert store.sums().taken == RequestStore(tmp_path).sums().taken == {"m": 400, "other": 7000}
+
+
 def test_what_was_never_sent_has_no_line_and_two_may_be_under_way(tmp_path):
     store = RequestStore(tmp_path)
     one, two, three = (begin(store, "vote") for _ in range(3))

@@ -67,3 +67,14 @@ def test_the_spans_are_whole_lines_of_the_view_one_after_the_other(new_task):
         assert len([orjson.loads(line) for line in data[start:end].splitlines()]) == one.messages
         at = end
     assert at == len(data)
+
+
+def test_provider_fields_that_no_prompt_has_are_in_no_row(new_task):
+    task = new_task().begin().fill(2)
+    fields = {"wire": "ollama", "model": "phi4", "server": "x", "message": {"reasoning_content": "I think. " * 500}}
+    task.store.add_message("assistant", "Next.", provider_fields=fields)
+    task.store.add_message("user", "Go on.")
+    sent = kept(task)
+    assert sent == task.window.plan().tokens > 1000
+    task.window.assembler.sends_back = lambda _name: False
+    assert sent - 900 > kept(task) == task.window.plan().tokens

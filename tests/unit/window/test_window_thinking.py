@@ -3,6 +3,7 @@
 import pytest
 from strict_server import StrictServer
 from talking import Talk
+from template_server import TemplateServer
 
 READ = ("", [("read_file", {"path": "a.py"})])
 
@@ -34,3 +35,16 @@ def test_a_spike_of_thinking_on_openais_wire_compacts_nothing(talk):
     task.restart()
     assert task.window.assembler.tokens_in_use() < server.counts[-1] + 800
     assert task.store.totals().completion > 75_000, "what it costs is another matter"
+
+
+def test_a_model_without_tool_calls_that_thinks(talk):
+    """Ollama shows the thoughts beside the text, and counts them with it; the template writes none of them again."""
+    server = TemplateServer("ollama", [READ] * 5, window=32_768, thought=4000)
+    task = talk("ollama", server, context_length=32_768)
+    for _ in range(5):
+        task.turn("line of the file\n" * 40)
+    assert server.refusals == []
+    assert task.store.survey.form == "text"
+    assert task.store.totals().completion > 20_000
+    assert task.window.assembler.tokens_in_use() < server.counts[-1] + 1500
+    assert task.heard.named("compaction") == task.heard.named("window_learnt") == []

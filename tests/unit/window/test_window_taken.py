@@ -1,0 +1,56 @@
+"""A request that a server has answered is not refused by this program, over HTTP."""
+
+import pytest
+from strict_server import StrictServer
+from talking import Talk
+
+from agent.errors import ContextOverflow
+from agent.window import DoesNotFit
+
+READ = ("", [("read_file", {"path": "a.py"})])
+ISSUE = "one line of the issue that tells a lot\n" * 400  # about 3,600 tokens by our count
+
+
+@pytest.fixture
+def talk(tmp_path):
+    made = []
+
+    def start(window, **more):
+        server = StrictServer(window, lambda _messages, _number: READ, **more)
+        made.append(Talk(tmp_path / "contexts", "openai", server, issue=ISSUE, context_length=8192))
+        return made[-1], server
+
+    yield start
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("factor", [1.9, 2.8])
+def test_a_first_request_that_was_answered_is_followed_by_a_second(talk, factor):
+    """Its report is over the limit of the input, or over all of the window that was believed in."""
+    task, server = talk(65_536, factor=factor)
+    task.turn("ok")
+    assert server.counts[0] > task.window.limits.input_limit
+    for number in range(5):
+        task.turn("line of the file\n" * 20)
+        if number == 2:
+            task.restart()
+    assert len(server.counts) == 6
+    assert server.refused == []
+
+
+def test_what_was_taken_counts_no_more_once_the_server_takes_less(talk):
+    """A router that goes over to a smaller model: its refusal is the newest word, after a restart too."""
+    task, server = talk(65_536, factor=2.8)
+    for _ in range(3):
+        task.turn("ok")
+    server.window = 8192
+    with pytest.raises(ContextOverflow):
+        task.loop.ask()
+    asked = len(server.refused)
+    assert asked
+    for _ in range(2):
+        with pytest.raises(DoesNotFit):
+            task.loop.ask()
+        task.restart()
+    assert len(server.refused) == asked, "nothing is sent any more that was refused for its length"
