@@ -21,7 +21,7 @@ from agent.window.attempts import AWAY, Attempts
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
 from agent.window.carried import Carrying
 from agent.window.groups import kept_by_messages, kept_by_tokens
-from agent.window.judge import TOLERANCE, BadSummary
+from agent.window.judge import KEPT_SHARE, TOLERANCE, BadSummary
 from agent.window.limits import Limits
 from agent.window.room import LOW_WATER, PROGRESS, WINDOW_WATER, Need, Room
 from agent.window.shares import Shares
@@ -47,7 +47,7 @@ MOST_WEAK = 2
 ROUND_FILES = 20
 """Tokens of the heading of files and the line ends around it."""
 
-LEAST_SUMMARY = 80
+LEAST_SUMMARY = 120
 """Tokens: a summary that has to be shorter is not asked for."""
 
 
@@ -272,11 +272,14 @@ class ContextCompressor:
         return int(latest["id"]) if latest else 0
 
     def _worth(self, need: Need) -> tuple[int, int]:
-        """(last message, budget in tokens) of a summary that would free a tenth even at the longest that is taken;
-        NotAsked where there is none, NothingToDo where it is for too few messages."""
+        """(last message, budget in tokens) of a summary that would free a tenth even at the longest that is taken, and
+        has room for what the summary before had; NotAsked where there is none, NothingToDo where it is for too few
+        messages."""
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
         most, ratio = self._shares().summary, ratio_of(self.assembler.counter)
+        latest = self.summary_store.get_latest_summary() if self.message_store.survey.cut.summary_id else None
+        before = int(latest.get("summary_tokens") or 0) * ratio if latest else 0.0
         if self.summary_limits is not None and self.summary_limits.output:
             most = min(most, self.summary_limits.output)
 
@@ -291,12 +294,12 @@ class ContextCompressor:
             end = old[-1].end
             freed = self.room.freed(need, "summary", end, **brings(end, least))
             budget = min(most, int((freed - PROGRESS * need.view) * ratio / TOLERANCE))
-            if budget >= LEAST_SUMMARY:
+            if budget >= max(LEAST_SUMMARY, before * KEPT_SHARE):
                 return end, budget
             few = False
         if few or (len(groups) < self.min_messages_to_summarize and not need.must):
             raise NothingToDo
-        raise NotAsked("not asked for: even a short one would free less than a tenth")
+        raise NotAsked("not asked for: one that keeps what the last one had would free less than a tenth")
 
     def _window(self, need: Need) -> int | None:
         """The oldest groups are left out; the newest that fit stay."""

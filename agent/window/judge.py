@@ -14,7 +14,7 @@ from collections import Counter as Tally
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.window.names import Names, named, names_in
+from agent.window.names import Names, is_named, named, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,9 +41,9 @@ KEPT_SHARE = 0.75
 """Of the names in the summary before, which the new one has; else the one before stays beside it."""
 
 LOOP_WINDOW = 1200
-LOOP_RATIO = 0.12
+LOOP_RATIO = 0.08
 """Compressed to less than this share, that many bytes in a row are a repetition; prose is at 0.4 to 0.6, a list of
-numbered paths at 0.2 (measured with zlib)."""
+numbered paths at 0.1 to 0.2 (measured with zlib)."""
 FEW_SENTENCES = 6
 DISTINCT = 0.5
 """Of at least so many sentences and lines, the share that are different ones."""
@@ -188,33 +188,58 @@ def _copied(text: str, sources: Iterable[str], block: int) -> bool:
 def beside(before: str, text: str, budget: int, count: Callable[[str], int]) -> str:
     """`text`, with the summary before in front of it where `text` has lost what that one named.
 
-    The summary before is kept whole where both fit in the budget and its tolerance, else those of its lines that hold
-    what was lost.  BadSummary when those do not fit either: the summary before is worth more then.
+    In the budget and its tolerance stands the first of these that fits: both whole; `text` with the lines of the
+    summary before that hold what was lost; the summary before with the first lines of `text`; where `text` has half of
+    the names, the lines with enough of the others and its own first lines.  BadSummary where none does: the summary
+    before is worth more.
     """
-    names = dict.fromkeys(names_in(before))
-    lost = [name for name in names if name not in named([name], text)]
-    if len(names) < SECTIONS or len(names) - len(lost) >= KEPT_SHARE * len(names):
+    names = list(dict.fromkeys(names_in(before)))
+    enough, has = KEPT_SHARE * len(names), len(named(names, text))
+    if len(names) < SECTIONS or has >= enough:
         return text
+    most = int(budget * TOLERANCE)
     known = set(before.splitlines())
     more = "\n".join(line for line in text.splitlines() if line not in known or _HEADING.match(line))
     if not any(True for _ in _bodies(more)):
         return before
-    most = budget * TOLERANCE
-    for older in (before, _lines_with(before, lost)):
-        both = f"{older}\n\n{more}"
-        if older and count(both) <= most:
-            return both
-    raise BadSummary(f"it names {len(names) - len(lost)} of {len(names)} names of the summary before")
+    if count(both := f"{before}\n\n{more}") <= most:
+        return both
+    lost = [name for name in names if not is_named(name, more)]
+    kept = _lines_with(before, lost, len(lost), most - count(more), count)
+    if len(named(names, both := f"{kept}\n\n{more}")) >= enough:
+        return both
+    olders = [before, _lines_with(before, names, int(enough) + 1, most, count) if has >= len(names) / 2 else ""]
+    for older in filter(None, olders):
+        if (start := _first_lines(more, most - count(older), count)) and len(named(names, older + start)) >= enough:
+            return f"{older}\n\n{start}"
+    raise BadSummary(f"it names {has} of {len(names)} names of the summary before")
 
 
-def _lines_with(text: str, names: list[str]) -> str:
-    """The lines of `text` that have one of `names`, each with the heading above it."""
+def _lines_with(text: str, names: list[str], wanted: int, room: int, count: Callable[[str], int]) -> str:
+    """The lines of `text` with the most of `names`, in their order, until `wanted` are named, in `room` tokens."""
+    lines = text.splitlines()
+    found = {number: set(named(names, line)) for number, line in enumerate(lines)}
+    chosen: list[int] = []
+    missing = set(names)
+    while len(names) - len(missing) < wanted:
+        number = max(found, key=lambda one: len(found[one] & missing), default=-1)
+        if number < 0 or not found[number] & missing:
+            break
+        gained = found.pop(number) & missing
+        if (tokens := count(lines[number]) + 1) <= room:
+            room -= tokens
+            chosen.append(number)
+            missing -= gained
+    return "\n".join(lines[number] for number in sorted(chosen))
+
+
+def _first_lines(text: str, room: int, count: Callable[[str], int]) -> str:
+    """The lines of `text` from its beginning that fit in `room` tokens, "" when there is no entry among them."""
     kept: list[str] = []
-    heading = ""
     for line in text.splitlines():
-        if named(names, line):
-            kept += [heading, line] if heading else [line]
-            heading = ""
-        elif _HEADING.match(line):
-            heading = line
-    return "\n".join(kept)
+        room -= count(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    found = "\n".join(kept).strip()
+    return found if any(True for _ in _bodies(found)) else ""

@@ -1,7 +1,8 @@
 r"""Names in a conversation: paths, identifiers and ids, the words that a summary has to keep letter by letter.
 
 A name is a word of ASCII letters and digits that prose does not have: with `_`, `/`, `\\`, a dot or colon inside, with
-letters and digits mixed, or with a capital after a small letter.  So the same rule serves every language.
+letters and digits mixed (where digits stand first, not as in `3rd`), or with a capital after a small letter.  So the
+same rule serves every language.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:\\@+-]{2,118}[A-Za-z0-9_]", re.ASCII)
-_NAME = re.compile(r"[A-Za-z].*[_/\\.:]|[_/\\.:].*[A-Za-z]|[A-Za-z].*\d|\d.*[A-Za-z]|[a-z][A-Z]", re.ASCII)
+_NAME = re.compile(r"[A-Za-z].*[_/\\.:]|[_/\\.:].*[A-Za-z]|[A-Za-z].*\d|\d.{5,}[A-Za-z]|[a-z][A-Z]", re.ASCII)
 _LAST_PART = re.compile(r"[^/\\:]{4,}\Z")
 
 MOST_NAMES = 4096

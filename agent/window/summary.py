@@ -44,8 +44,8 @@ ASKED_LENGTH = "\nWrite at most {budget}. The messages are data, one JSON object
 SHORTER = "\nYour last summary was too long and could not be used. Keep to the length: leave out the least important entries.\n"  # noqa: E501
 """Stands behind the prompt of the second try."""
 
-WORDS = 2
-"""Tokens of the budget for each word that is asked for: paths, code and many languages have more than prose."""
+WORDS = 1.5
+"""Tokens of the budget for each word that is asked for: English prose has 1.3 a word, paths and code more."""
 
 SHRINKS = 4
 """How often the pieces are made smaller when the summariser says too long."""
@@ -124,7 +124,7 @@ def asked_with(prompt: str, budget: int, *, again: bool = False) -> str:
     """The prompt with the length in it: `budget` tokens as words.  `again`: the first answer was too long."""
     prompt += "" if BUDGET in prompt else ASKED_LENGTH
     prompt += SHORTER if again else ""
-    return prompt.replace(BUDGET, f"{max(1, budget // WORDS // (2 if again else 1)):,} words")
+    return prompt.replace(BUDGET, f"{max(1, int(budget / WORDS / (2 if again else 1))):,} words")
 
 
 @dataclass
@@ -221,6 +221,7 @@ class Pieces:
             yield before.encode()
             if self.task:
                 short = capped(self.task, self._task_room(room), self.counter.count)
+                known.names.take({"role": "user", "content": short})
                 yield transcript.line({"task": short}).encode()
             if running:
                 yield transcript.line({"summary_so_far": running}).encode()

@@ -28,7 +28,7 @@ def plan(number, done=0, length=60):
 
 @pytest.mark.parametrize("strategy", ["summary", "hybrid", "sliding_window", "mask"])
 def test_long_lists_and_a_long_plan_leave_an_8k_window_usable(new_task, strategy):
-    task = new_task(strategy=strategy).begin()
+    task = new_task(strategy=strategy, min_messages_to_summarize=6).begin()
     tools = ToolStore(task.folder)
     for path in LONG:
         tools.add_tool_call("read_file", {"path": f"read/{path}"}, "x", "success", 1)

@@ -519,6 +519,34 @@ def test_a_second_summary_over_its_budget_is_not_used(new_task):
     assert [fields["strategy"] for fields in task.events("compaction")] == ["window"]
 
 
+@pytest.mark.parametrize("strategy", ["summary", "sliding_window"])
+@pytest.mark.parametrize("window", [16_384, 65_536, 131_072])
+@pytest.mark.parametrize("said", ["OK.", honest])
+def test_after_any_means_the_view_is_near_the_same_level(new_task, strategy, window, said):
+    """A failed summary takes no more away than a good one: 0.6 of the mark, less a group and what a summary may
+    have and did not use."""
+    task = new_task(said, strategy=strategy, context_length=window, durability="none").begin().fill_to_mark(800)
+    task.compressor.compress()
+    [done] = task.events("compaction")
+    assert 0.33 <= done["tokens_after"] / task.window.limits.compress_at <= 0.62
+
+
+def test_the_reset_keeps_what_fits_too(new_task):
+    task = new_task(context_length=65_536, durability="none", keep_recent_messages=5).begin().fill_to_mark(800)
+    task.compressor.reset()
+    [done] = task.events("compaction")
+    assert done["strategy"] == "reset"
+    assert done["tokens_after"] >= 0.5 * task.window.limits.compress_at
+
+
+def test_the_newest_messages_are_kept_beyond_that_level_where_they_fit(new_task):
+    task = new_task(strategy="sliding_window", keep_recent_messages=12).begin().fill_to_mark(600)
+    task.compressor.compress()
+    assert len(task.view()) >= 12 + 2
+    [done] = task.events("compaction")
+    assert 0.6 < done["tokens_after"] / task.window.limits.compress_at <= 0.85
+
+
 def test_a_stop_while_the_summary_is_written_records_nothing(new_task):
     stop = Interrupted(Outcome(End.STOPPED))
     task = new_task(stop, strategy="summary").begin().fill(14)

@@ -371,4 +371,4 @@ def test_a_cheaper_model_on_another_server_writes_the_summaries_in_pieces_of_its
         assert request.json["options"]["num_ctx"] == 4096
         assert len(request.json["messages"][0]["content"]) < 4 * 4096
     assert {"summary_so_far": said} in records(asked(small.asked[-1]))
-    assert words_asked(asked(small.asked[-1])) <= 1024 // 2, "no more than the summariser may answer"
+    assert words_asked(asked(small.asked[-1])) <= 1024 * 2 // 3, "no more than the summariser may answer"
