@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import orjson
 
@@ -27,6 +28,10 @@ KINDS = (None, "comment")
 MOST_NAMED = 20
 """Comments that are named, when there was no room for their text; more of them are counted."""
 
+FORM = 600
+"""Characters of a text that tell it from others."""
+
+_DIGITS = re.compile(r"\d+")
 _OPENING = re.compile(r"<<<UNTRUSTED [^\n]*>>>\n")
 _CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
 
@@ -42,6 +47,19 @@ class Comment(NamedTuple):
     tokens: int
     question: int = 0
     asked_at: int = 0
+
+
+class Note(NamedTuple):
+    """An answer with text: its number, the byte offset of its line, and `form_of` its text."""
+
+    seq: int
+    at: int
+    form: int
+
+
+def form_of(text: str) -> int:
+    """A check sum of the beginning of a text without its numbers: alike for `Step 3.` and `Step 41.`"""
+    return crc32(_DIGITS.sub("0", " ".join(text[:FORM].split())).encode("utf-8", "replace"))
 
 
 def is_comment(record: Json) -> bool:
@@ -74,22 +92,43 @@ def show(
     Those that are not named are listed by number, the newest first.  `read(offset)` gives a record.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
-    parts: list[str] = []
+    parts: list[_Part] = []
     missing: list[int] = []
     for comment in comments:
         if 0 < comment.question <= end_seq and comment.seq in wanted:
-            parts.append(_question(comment, read(comment.asked_at), seen=comment.seq > end_seq))
+            question = _question(comment, read(comment.asked_at), seen=comment.seq > end_seq)
+            parts.append(_Part("", question, ""))
         if comment.seq > end_seq:
             continue
         if comment.seq not in wanted:
             missing.append(comment.seq)
             continue
-        text = str(read(comment.at).get("content") or "")
+        text = shortened(str(read(comment.at).get("content") or ""), comment.seq, wanted[comment.seq])
         what = "the answer" if comment.question else "a comment"
-        parts.append(f"[message {comment.seq}, {what}]\n{shortened(text, comment.seq, wanted[comment.seq])}")
-    if missing:
-        parts.append(_left_out(missing))
-    return "\n\n".join(parts)
+        part = _part_of(text, f"[message {comment.seq}, {what}]\n")
+        if parts and part.opening and (parts[-1].opening, parts[-1].closing) == (part.opening, part.closing):
+            part = part._replace(text=f"{parts.pop().text}\n\n{part.text}")
+        parts.append(part)
+    shown = [part.opening + part.text + part.closing for part in parts]
+    return "\n\n".join([*shown, _left_out(missing)] if missing else shown)
+
+
+class _Part(NamedTuple):
+    """A text with the lines that fence it, "" for none."""
+
+    opening: str
+    text: str
+    closing: str
+
+
+def _part_of(text: str, label: str) -> _Part:
+    """A comment with its label.  The label stands inside the fence, so that comments of one person that follow each
+    other can share one; the marker and the author are those that were recorded."""
+    opening = _OPENING.match(text)
+    closing = [found for found in _CLOSING.finditer(text) if found.end() == len(text)]
+    if opening is None or not closing:
+        return _Part("", label + text, "")
+    return _Part(opening[0], label + text[opening.end() : closing[-1].start()], closing[-1][0])
 
 
 def _question(comment: Comment, record: Mapping[str, Any], *, seen: bool) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.context import pictures
-from agent.context.comments import Comment, is_comment, question_of
+from agent.context.comments import Comment, Note, form_of, is_comment, question_of
 from agent.context.hashes import HashSet
 from agent.context.records import is_legible, is_seen, open_calls_of
 from agent.context.reports import Cost, Reports
@@ -86,7 +86,7 @@ class Survey:
     task: int | None = None  # offset of its briefing
     words: int | None = None  # offset of the newest words of a person that were cut away
     comments: tuple[Comment, ...] = ()  # all of them, on both sides of the cut
-    notes: tuple[tuple[int, int], ...] = ()  # number and offset of the newest answers with text
+    notes: tuple[Note, ...] = ()  # the newest answers with text, of those alike only the newest
     asked: tuple[int, int] | None = None  # number and offset of the answer whose question no person has answered
     copy: int | None = None  # offset of the copy of the summary in force
     first: int | None = None  # offset of the first record behind the cut
@@ -179,7 +179,9 @@ class Survey:
             self.asked = None
         elif record["role"] == "assistant" and is_seen(record):
             if record["content"]:
-                self.notes = (*self.notes[1 - MOST_NOTES :], (seq, offset))
+                note = Note(seq, offset, form_of(record["content"]))
+                others = (one for one in self.notes[1 - MOST_NOTES :] if one.form != note.form)
+                self.notes = (*others, note)
             if question_of(record):
                 self.asked = seq, offset
 

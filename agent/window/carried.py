@@ -41,6 +41,9 @@ MOST_EDITS = 3
 INSIDE = "/work/"
 """Commands see the work tree there, so a path may begin with it."""
 
+ROUNDS = 5
+"""How often more comments are asked for at most."""
+
 READERS = frozenset(("read_file",))
 WRITERS = frozenset(("edit_file", "write_file"))
 
@@ -102,14 +105,7 @@ class Carrying:
             question = question_of(store.at(survey.asked[1]))
         changed, read = self._paths()
         carried: Json = {
-            "comments": chosen(
-                survey.comments,
-                end_seq,
-                budget(shares.comments),
-                count,
-                store.at,
-                newest=budget(shares.comments_now),
-            ),
+            "comments": self._comments(end_seq, budget(shares.comments), budget(shares.comments_now)),
             **fit_state(self.plan, question, changed, read, budget(shares.state), count),
             "failures": self._fenced(self._failures, budget(shares.failures), "commands and tools"),
             "notes": notes(survey.notes, end_seq, budget(shares.notes), count, store.at),
@@ -130,6 +126,25 @@ class Carrying:
         return tuple(name for name in (*reversed(self.changed.paths), *reversed(failing)) if name in text)
 
     # --- parts ------------------------------------------------------------------------------------------------
+
+    def _comments(self, end_seq: int, room: int, newest: int) -> list[Json]:
+        """The references.  Comments of one person share a fence, so they need less than each alone: while there is
+        room, more are asked for."""
+        store, comments = self.store, self.store.survey.comments
+        total = sum(one.seq <= end_seq for one in comments)
+        found: list[Json] = []
+        asked = room
+        for _ in range(ROUNDS):
+            more = chosen(comments, end_seq, asked, store.plain.count, store.at, newest=newest)
+            used = store.plain.count(self.text({"comments": more}, end_seq))
+            if found and used > room:
+                break
+            found = more
+            whole = sum("head" not in one for one in more)
+            if whole >= total or used >= room:
+                break
+            asked += room - used
+        return found
 
     def _paths(self) -> tuple[list[str], list[str]]:
         """(files that changed, files that were only read), as lines, the newest last.

@@ -22,11 +22,17 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 COMMAND = "run_command"
+NOTHING = "(no output)"
+"""The result of a command that printed nothing."""
+
 MOST = 40
 """Kinds of commands, and errors of other tools, that are known at most; the oldest go."""
 
 LINE = 200
 """Characters of a command or an error in its line."""
+
+ONE = 40
+"""Tokens that what one command printed may have in any case, as far as they are left: about one long line."""
 
 JOINED = 3
 """Programs of one command that its kind names."""
@@ -134,7 +140,7 @@ class Run:
     """What the newest command of a kind came to, or an error of another tool.
 
     `seq` and `at` are its number and offset in tools.jsonl; `code` the exit code, None where there was none.  `waiting`
-    are the kinds that must succeed before a failure is over.
+    are the kinds that must succeed before a failure is over; `suspect` says that the kind failed when it ran before.
     """
 
     seq: int
@@ -144,11 +150,17 @@ class Run:
     code: int | None = None
     sure: bool = True
     waiting: set[str] = field(default_factory=set)
+    suspect: bool = False
 
     @property
     def good(self) -> bool:
         """Whether it succeeded for certain."""
         return self.code == 0 and self.sure
+
+    @property
+    def bad(self) -> bool:
+        """Whether what it printed matters: it failed, or failed before and may not have succeeded since."""
+        return self.code != 0 or (self.suspect and not self.sure)
 
 
 class Commands:
@@ -186,7 +198,9 @@ class Commands:
                 failed.waiting -= run.waiting
                 if not failed.waiting and not failed.good:
                     del self.runs[key]
-        _newest(self.runs, " && ".join(kinds) or "shell", run)
+        key = " && ".join(kinds) or "shell"
+        run.suspect = key in self.runs and self.runs[key].bad
+        _newest(self.runs, key, run)
 
     def _take_other(self, record: Json, at: int, arguments: Json) -> None:
         tool = str(record.get("tool"))
@@ -202,32 +216,40 @@ class Commands:
     def show(self, room: int, count: Callable[[str], int], read: Callable[[int], Mapping[str, Any]]) -> str:
         """Failures with what they printed, newest first, then what succeeded, in `room` tokens of `count`; "" for
         nothing.  `read(offset)` gives a record of tools.jsonl."""
-        bad = sorted((run for run in self.runs.values() if not run.good), key=lambda run: -run.seq)
-        good = sorted((run for run in self.runs.values() if run.good), key=lambda run: -run.seq)
+        order = sorted(self.runs.values(), key=lambda run: -run.seq)
+        bad = [run for run in order if run.bad]
         errors = sorted(self.errors.values(), key=lambda run: -run.seq)
-        heads = [(run, _head(run)) for run in (*bad, *errors, *good)]
-        kept: list[tuple[Run, str]] = []
+        rest = [*(run for run in order if not run.bad and not run.good), *(run for run in order if run.good)]
+        heads: dict[int, str] = {}
         left = room
-        for run, head in heads:
-            cost = count(head) + 1
-            # What failed may have half of the room for its lines, so that some is left for what it printed.
-            if cost > left - (room // 2 if bad and run is not bad[0] else 0):
-                continue
-            kept.append((run, head))
-            left -= cost
-        shown: list[str] = []
-        failed = {run.seq for run in bad}
-        for run, head in kept:
-            text = head
-            if run.seq in failed and left > 0:
-                printed = _ENDING.sub("", str(read(run.at).get("result") or ""), count=1).strip("\n")
-                others = sum(one.seq in failed for one, _ in kept) > 1
-                part = excerpt(printed, left // 2 if others else left, count)
-                left -= count(part) + 1 if part else 0
-                text = f"{head}\n{part}" if part else head
-                failed.discard(run.seq)
-            shown.append(text)
-        return "\n".join(shown)
+        for number, run in enumerate((*bad, *errors, *rest)):
+            head = _head(run)
+            # The lines of what failed may have two thirds, so that some is left for what it printed.
+            keep = room // 3 if number > 0 and bad else 0
+            if (cost := count(head) + 1) <= left - keep:
+                heads[run.seq] = head
+                left -= cost
+        printed = {run.seq: _printed(read(run.at)) for run in bad if run.seq in heads}
+        parts = _shared({seq: text for seq, text in printed.items() if text}, left, count)
+        return "\n".join(f"{head}\n{parts[seq]}" if parts.get(seq) else head for seq, head in heads.items())
+
+
+def _printed(record: Mapping[str, Any]) -> str:
+    """What a command printed, "" for nothing."""
+    text = _ENDING.sub("", str(record.get("result") or ""), count=1).strip("\n")
+    return "" if text == NOTHING else text
+
+
+def _shared(texts: Mapping[int, str], room: int, count: Callable[[str], int]) -> dict[int, str]:
+    """An excerpt of each text, in `room` tokens together: short ones are whole, long ones share alike."""
+    found: dict[int, str] = {}
+    sizes = sorted(texts, key=lambda seq: (len(texts[seq]), -seq))
+    for number, seq in enumerate(sizes):
+        part = excerpt(texts[seq], min(room, max(ONE, room // (len(sizes) - number))) - 1, count)
+        if part:
+            found[seq] = part
+            room -= count(part) + 1
+    return found
 
 
 def _head(run: Run) -> str:

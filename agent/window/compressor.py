@@ -331,8 +331,8 @@ class ContextCompressor:
             return None
         # The last means, at most twice in a row: what it frees is little, but then the request can be sent.
         last = strategy == "reset" and need.must and self.failures < MOST_WEAK
-        if last and self.room.frees(need, strategy, end, least=0.0, carried=self._carried(end)):
-            self._commit(strategy, need, end, carried=self._carried(end))
+        if last and self.room.frees(need, strategy, end, least=0.0, carried=self._carried(end, lean=True)):
+            self._commit(strategy, need, end, carried=self._carried(end, lean=True))
             return 0
         self._failed(strategy, f"it would free less than {PROGRESS:.0%}")
         return None
@@ -368,11 +368,12 @@ class ContextCompressor:
             number += 1
         return number
 
-    def _carried(self, end_seq: int, *, room: int = 0) -> Json:
+    def _carried(self, end_seq: int, *, room: int = 0, lean: bool = False) -> Json:
         """What is said again behind a cut at message `end_seq`; the content of files may have `room` tokens of the
-        counter."""
+        counter.  `lean`: the least, where the request does not fit otherwise."""
         ratio = ratio_of(self.assembler.counter)
-        return self.carrying.look(self._shares(), end_seq=end_seq, ratio=ratio, room=room)
+        shares = self._shares().lean() if lean else self._shares()
+        return self.carrying.look(shares, end_seq=end_seq, ratio=ratio, room=room)
 
     def _with_files(self, need: Need, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
         """What is carried with the content of files, as far as the view stays at the level that a compaction aims at.

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 WIDTH = 240
 """Characters of one line."""
 
-END = 0.4
-"""Share of the room that the last lines get before any other."""
+END = 0.3
+"""Share of the room up to which the last lines come before those in the middle."""
 
 GAP = "…"
 
@@ -36,7 +36,7 @@ _TELLING = re.compile(
 def excerpt(text: str, room: int, count: Callable[[str], int]) -> str:
     """`text` in at most about `room` tokens of `count`: its last lines, and lines that name a place, a test or a fault,
     from both ends; "" when there is no room for a line."""
-    lines = [_short(fit(line)) for line in text.split("\n") if line.strip()]
+    lines = [_short(fit(line)) for line in text.split("\n") if any(map(str.isalnum, line))]
     whole = "\n".join(lines)
     if not lines or count(whole) <= room:
         return whole
@@ -61,9 +61,11 @@ def excerpt(text: str, room: int, count: Callable[[str], int]) -> str:
 def _order(lines: list[str], room: int) -> Iterator[tuple[int, int]]:
     """(line, tokens that may be used up with it), the most telling first."""
     last = range(len(lines) - 1, -1, -1)
+    telling = [number for number, line in enumerate(lines) if _TELLING.search(line)]
+    if telling:
+        yield telling.pop(0), room  # the first fault is most often the cause of the others
     for number in last:
         yield number, int(room * END)
-    telling = [number for number, line in enumerate(lines) if _TELLING.search(line)]
     while telling:
         yield telling.pop(), room
         if telling:

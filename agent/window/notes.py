@@ -5,7 +5,6 @@ Text beside calls and plain answers; one line each, so that none can look like a
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from agent.context.carried import note_line
@@ -14,6 +13,7 @@ from agent.store.text import fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agent.context.comments import Note
     from agent.values import Json
 
 WIDTH = 600
@@ -23,11 +23,9 @@ LEAST_READ, TOKENS_READ = 16, 8
 """So many answers are looked at, and one more for each so many tokens of the budget: what that costs does not grow with
 the conversation."""
 
-_NUMBERS = re.compile(r"\d+")
-
 
 def notes(
-    places: Sequence[tuple[int, int]],
+    places: Sequence[Note],
     end_seq: int,
     room: int,
     count: Callable[[str], int],
@@ -35,20 +33,17 @@ def notes(
 ) -> list[Json]:
     """The newest notes up to message `end_seq` that fit into `room` tokens of `count`, oldest first: `{"seq", "text"}`.
 
-    `places` are (seq, offset) of answers with text.  Of notes that differ in numbers alone only the newest is taken.
+    `places` are those of answers with text, where of answers that differ in numbers alone only the newest is.
     """
     found: list[Json] = []
-    known: set[str] = set()
-    old = [(seq, at) for seq, at in places if seq <= end_seq]
-    for seq, at in reversed(old[-max(LEAST_READ, room // TOKENS_READ) :]):
+    old = [note for note in places if note.seq <= end_seq]
+    for seq, at, _ in reversed(old[-max(LEAST_READ, room // TOKENS_READ) :]):
         text = " ".join(fit(str(read(at).get("content") or ""))[: 4 * WIDTH].split())
-        form = _NUMBERS.sub("0", text)
-        if not text or form in known:
+        if not text:
             continue
         note = {"seq": seq, "text": text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"}
         room -= count(note_line(note)) + 2
         if room < 0:
             break
-        known.add(form)
         found.append(note)
     return found[::-1]

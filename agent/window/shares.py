@@ -8,7 +8,7 @@ its items together.  `Shares.of` is the only place that divides; who fills a par
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -62,9 +62,14 @@ class Shares:
             results=max(LEAST, int(room * 0.5)),
             comments_now=max(LEAST, int(room * 0.4)),
             comments=share(8, 0.20, MOST_COMMENTS),
-            state=share(16, 0.10),
-            failures=share(16, 0.10),
+            state=share(16, 0.11),
+            failures=share(16, 0.12),
             notes=share(24, 0.06),
-            files=share(10, 0.10),
+            files=share(10, 0.07),
             summary=max(LEAST, min(limits.output, int(mark * 0.35), int(room * 0.25))),
         )
+
+    def lean(self) -> Shares:
+        """With a third of each budget of what is carried, for a compaction after which the request must fit."""
+        names = ("comments_now", "comments", "state", "failures", "notes", "files")
+        return replace(self, **{name: max(LEAST, getattr(self, name) // 3) for name in names})

@@ -6,6 +6,7 @@ What is open comes before what is done, the newest path before older ones; what 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from agent.context.carried import lines_of
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 DONE = frozenset(("done", "completed", True))
 _WIDTHS = (400, 240, 160, 100, 60, 40)
 """Characters of one item of a plan, tried in this order until all open ones have room."""
+
+_NUMBERS = re.compile(r" \(\+\d+ -\d+\)$|, \+\d+ -\d+(?=\)$)|, binary(?=\)$)")
 
 HEADING = 6
 """Tokens of a heading."""
@@ -41,7 +44,7 @@ def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[s
         found["plan"] = fit_plan(plan, most, count)
         left -= _tokens(found["plan"], count)
     if changed:
-        most = left if not read else max(left * 7 // 10, left - _cost(count, read))
+        most = left if not read else max(left * 8 // 10, left - _cost(count, read))
         found["changed"] = fit_paths(changed, most, count)
         left -= _tokens(found["changed"], count)
     if read:
@@ -110,13 +113,16 @@ def _short(text: str, width: int) -> str:
 
 
 def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
-    """The paths as they are where they fit; else by folder, newest first until the room is used up, with a count of
-    the rest.  A path may have a remark behind it in parentheses."""
+    """The paths as they are where they fit; else without numbers, then by folder, then the newest with a count of the
+    rest.  A path may have a remark behind it in parentheses."""
     if _tokens(list(paths), count) <= room:
         return list(paths)
-    for kept in _halves(len(paths)):
-        rest = len(paths) - kept
-        shown = [*([f"({rest} older ones)"] if rest else []), *folded(paths[rest:])]
+    plain = [_NUMBERS.sub("", path) for path in paths]
+    if _tokens(plain, count) <= room:
+        return plain
+    for kept in _halves(len(plain)):
+        rest = len(plain) - kept
+        shown = [*([f"({rest} older ones)"] if rest else []), *folded(plain[rest:])]
         if _tokens(shown, count) <= room or not kept:
             break
     return shown

@@ -378,20 +378,12 @@ class Workspace:
         """How the work tree differs from the base commit, committed or not, the file that was written last at the end.
         What no commit will have (ignored files) is no part of it.  GitError when git takes more than `seconds`."""
         base = self.base_commit or changes.empty_tree(self.git_dir)
-        loose = set(self.uncommitted())
-        known = loose | set(self.changed_paths())
         listing = ("ls-files", "-z", "--others", "--exclude-standard")
-        new = [path for path in _names(self._git(*listing, timeout=seconds).output) if path in loose]
-        found = changes.of_tree(
-            self.git_dir,
-            self.tree,
-            base,
-            (path for path in new if self._is_plain(path)),
-            env=self._env,
-            seconds=seconds,
-        )
-        found = [one for one in found if one.path in known or one.source in known]
-        return sorted(found, key=self._written_at)
+        new = [path for path in _names(self._git(*listing, timeout=seconds).output) if self._is_plain(path)]
+        found = changes.of_tree(self.git_dir, self.tree, base, new, env=self._env, seconds=seconds)
+        content = LfsTree(self.git_dir, self.tree, self._env)
+        same = content.unchanged([one.path for one in found if one.how != "deleted"]) - set(self.changed_paths())
+        return sorted((one for one in found if one.path not in same), key=self._written_at)
 
     def _is_plain(self, path: str) -> bool:
         """Whether a new file can be looked at: nothing waits on it, and it is no repository of its own."""

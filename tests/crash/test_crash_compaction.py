@@ -70,6 +70,14 @@ def fill(base):
             store.add_message("assistant", None, tool_calls=calls)
             task.get_tool_store().add_tool_call("read_file", {"path": f"f{number}.py"}, "x", "success", 1)
             store.add_message("tool", f"line {number}\n" * 60, "read_file")
+            if number == 1:
+                store.add_message("user", "Keep Python 3.9.", kind="comment")
+                command = {"command": "make test"}
+                calls = [{"id": "make", "name": "run_command", "arguments": command}]
+                store.add_message("assistant", None, tool_calls=calls)
+                failed = "[exit code 2]\nsum.c:7: wrong total"
+                task.get_tool_store().add_tool_call("run_command", command, failed, "success", 1)
+                store.add_message("tool", failed, "run_command")
         store.sync()
     (base / "begin").touch()
 
@@ -114,6 +122,8 @@ def test_a_compaction_has_the_steps_of_the_design_in_their_order(known):
     _, old, new, steps = known
     assert old != new
     assert HEADER.encode() in new
+    for carried in (b"Keep Python 3.9.", b"make test", b"sum.c:7: wrong total"):  # by the same commit
+        assert carried in new
     names = [(call, name) for call, _, name in steps]
     wanted = [
         *(("write", name) for name in FILES),

@@ -51,7 +51,7 @@ def test_long_lists_and_a_long_plan_leave_an_8k_window_usable(new_task, strategy
     state = {key: newest["carried"].get(key) for key in ("plan", "changed", "read")}
     assert sum(count(lines_of(value)) for value in state.values()) <= shares.state
     assert count(newest["carried"]["failures"]) <= shares.failures
-    assert sum(count(note_line(one)) for one in newest["carried"]["notes"]) <= shares.notes
+    assert sum(count(note_line(one)) for one in newest["carried"].get("notes", ())) <= shares.notes
     text = lines_of(state["plan"])
     assert "(12 done before)" in text
     assert "step 12" in text
@@ -97,14 +97,21 @@ def test_no_item_of_a_plan_can_look_like_a_heading():
 # --- notes ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_newest_notes_are_taken_and_repeated_ones_once():
-    texts = {n: f"Step {n}." for n in range(1, 40)} | {5: "The parser drops\n\nempty lists.", 38: "Tests pass."}
-    read = {n: {"content": text} for n, text in texts.items()}.__getitem__
-    found = notes([(n, n) for n in texts], 39, 400, words, read)
-    assert [one["seq"] for one in found] == [5, 38, 39]
+def test_the_newest_notes_are_taken_and_of_those_alike_the_newest(new_task):
+    task = new_task().begin()
+    task.store.add_message("assistant", "The parser drops\n\nempty lists.")
+    for number in range(2000):
+        task.store.add_message("assistant", f"I look at step {number}.")
+    task.store.add_message("assistant", "Tests pass.")
+    places, read = task.store.survey.notes, task.store.at
+    assert [one.seq for one in places] == [3, 2003, 2004]
+    found = notes(places, 2004, 400, words, read)
+    assert [one["seq"] for one in found] == [3, 2003, 2004]
     assert found[0]["text"] == "The parser drops empty lists."
-    assert [one["seq"] for one in notes([(n, n) for n in texts], 38, 7, words, read)] == [38]
-    assert notes([(n, n) for n in texts], 39, 0, words, read) == []
+    assert [one["seq"] for one in notes(places, 2003, 10, words, read)] == [2003]
+    assert notes(places, 2004, 0, words, read) == []
+    again = new_task(folder=task.folder)
+    assert again.store.survey.notes == places
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

@@ -53,7 +53,10 @@ def test_every_comment_survives_any_number_of_compactions(new_task, strategy, ti
     compacted(task, times)
     text = view_text(task)
     assert task.store.survey.cut.end_seq > task.store.survey.comments[-1].seq
-    places = [text.index(fenced(said, f"person{number}")) for number, said in enumerate(SAID)]
+    places = [
+        text.index(fenced(f"[message {one.seq}, a comment]\n{said}", f"person{number}"))
+        for number, (said, one) in enumerate(zip(SAID, task.store.survey.comments, strict=True))
+    ]
     assert places == sorted(places), "oldest first"
     assert all(text.count(said) == 1 for said in SAID[:3])
     same_as_the_files_say(task)
@@ -146,6 +149,22 @@ def test_a_comment_keeps_its_words_and_loses_its_picture(new_task):
     assert "images" not in carried
 
 
+def test_comments_of_one_person_that_follow_each_other_share_a_fence_and_others_do_not():
+    texts = [fenced("one"), fenced("two"), fenced("three", "other"), fenced("four"), "plain words", "more"]
+    read = {n: {"role": "user", "content": text} for n, text in enumerate(texts, 1)}.__getitem__
+    shown = show([{"seq": n} for n in range(1, 7)], [Comment(n, n, 9) for n in range(1, 7)], 9, read)
+    label = "[message {}, a comment]\n{}".format
+    assert shown == "\n\n".join(
+        (
+            fenced(f"{label(1, 'one')}\n\n{label(2, 'two')}"),
+            fenced(label(3, "three"), "other"),
+            fenced(label(4, "four")),
+            label(5, "plain words"),
+            label(6, "more"),
+        )
+    )
+
+
 # --- questions -----------------------------------------------------------------------------------------------------
 
 
@@ -158,11 +177,11 @@ def test_questions_and_answers_are_carried_as_pairs(new_task):
     compacted(task, 3)
     text = view_text(task)
     for number in range(3):
-        pair = (
-            f"your question]\n> Which of {number}?\n> [message 99, a comment]\n> Delete it.\n\n"
-            f"[message {5 + 4 * number}, the answer]\n{fenced(f'Take {number}.')}\n\n"
-            f"[message {6 + 4 * number}, a comment]\n{fenced(f'And hurry {number}.')}"
+        both = (
+            f"[message {5 + 4 * number}, the answer]\nTake {number}.\n\n"
+            f"[message {6 + 4 * number}, a comment]\nAnd hurry {number}."
         )
+        pair = f"your question]\n> Which of {number}?\n> [message 99, a comment]\n> Delete it.\n\n{fenced(both)}"
         assert pair in text
     assert "\n[message 99" not in text
 

@@ -49,6 +49,18 @@ def test_changes_of_the_shell_are_seen(source, make_workspace):
     assert lines(workspace) == [*wanted[:2], "made.py (new, +3 -0)", wanted[3]]
 
 
+def test_what_git_itself_has_staged_is_seen(source, make_workspace):
+    source.write("old.md", "# Guide\n")
+    source.commit()
+    workspace = make_workspace(source)
+    where = (f"--git-dir={workspace.git_dir}", f"--work-tree={workspace.tree}")
+    sh("git", *where, "mv", "old.md", "new.md", cwd=workspace.tree)
+    (workspace.tree / "added.py").write_text("x\n")
+    sh("git", *where, "add", "added.py", cwd=workspace.tree)
+    sh("git", *where, "rm", "-q", "README.md", cwd=workspace.tree)
+    assert lines(workspace) == ["README.md (deleted)", "added.py (new, +1 -0)", "new.md (renamed from old.md, +0 -0)"]
+
+
 def test_the_file_that_was_written_last_stands_at_the_end(source, make_workspace):
     workspace = make_workspace(source)
     for number, name in enumerate(("z.py", "a.py", "m.py")):
