@@ -47,7 +47,7 @@ TITLES = {
     "plan": ("remaining", "next"),
     "task": ("asked", "decision"),
 }
-"""Kinds of facts, what is not kept elsewhere first, and words of the heading under which each is to stand."""
+"""Kinds of facts, and words of the heading under which each is to stand."""
 
 
 def honest(text: str, limit: int) -> Said:
@@ -124,7 +124,7 @@ def written(text: str, limit: int, facts: Iterable[Fact]) -> str:
             below[heading].append(line)
             left -= cost
 
-    ordered = sorted(facts, key=lambda fact: list(TITLES).index(fact.kind))
+    ordered = in_turn(facts)
     width = max(AROUND[0], min(AROUND[1], most // max(1, len(ordered)) - 10))
     for fact in ordered:
         line = next((line for line in lines if fact.is_in(line)), fact.text)
@@ -137,6 +137,16 @@ def written(text: str, limit: int, facts: Iterable[Fact]) -> str:
     return "\n\n".join(
         "\n".join([heading, *(f"- {line}" for line in below[heading] or ["nothing"])]) for heading in headings
     )
+
+
+def in_turn(facts: Iterable[Fact]) -> list[Fact]:
+    """One of each kind, then the second of each, and so on: a short summary has something in every section."""
+    numbers: dict[str, int] = {}
+    places = []
+    for fact in facts:
+        numbers[fact.kind] = numbers.get(fact.kind, 0) + 1
+        places.append((numbers[fact.kind], list(TITLES).index(fact.kind), fact))
+    return [fact for _, _, fact in sorted(places, key=lambda place: place[:2])]
 
 
 def heading_of(fact: Fact, headings: list[str]) -> str:
