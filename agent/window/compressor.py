@@ -326,15 +326,18 @@ class ContextCompressor:
             if end and self.room.frees(need, strategy, end, **brings(end)):
                 self._commit(strategy, need, end, **brings(end))
                 return 0
-        if not end:
-            self._failed(strategy, "all messages belong to the newest turn")
-            return None
-        # The last means, at most twice in a row: what it frees is little, but then the request can be sent.
-        last = strategy == "reset" and need.must and self.failures < MOST_WEAK
-        if last and self.room.frees(need, strategy, end, least=0.0, carried=self._carried(end, lean=True)):
-            self._commit(strategy, need, end, carried=self._carried(end, lean=True))
-            return 0
-        self._failed(strategy, f"it would free less than {PROGRESS:.0%}")
+        # The last means, at most twice in a row: what it frees is little, but then the request can be sent.  Where all
+        # messages belong to the newest turn it is what is carried, and the summary, that give way.
+        end = end or self.message_store.survey.cut.end_seq
+        last = end and strategy == "reset" and need.must and self.failures < MOST_WEAK
+        for keep_summary in (True, False) if last else ():
+            lean = {"carried": self._carried(end, lean=True), "keep_summary": keep_summary}
+            if self.room.frees(need, strategy, end, least=0.0, **lean):
+                self._commit(strategy, need, end, **lean)
+                return 0
+        old = end > self.message_store.survey.cut.end_seq
+        why = f"it would free less than {PROGRESS:.0%}" if old else "all messages belong to the newest turn"
+        self._failed(strategy, why)
         return None
 
     # --- parts ------------------------------------------------------------------------------------------------
@@ -381,8 +384,9 @@ class ContextCompressor:
         brought = {key: value for key, value in more.items() if key not in ("usage", "request")}
         after = need.estimate - self.room.freed(need, strategy, end_seq, **brought)
         room = self.room.level(need, WINDOW_WATER) - after - ROUND_FILES
+        files = self._carried(end_seq, room=room).get("files") if room > 0 else None
         carried: Json = more["carried"]
-        return self._carried(end_seq, room=room) if room > 0 else carried
+        return carried | {"files": files} if files else carried
 
     def _shares(self) -> Shares:
         return Shares.of(self.limits, self.assembler.scaled(self.room.head()))

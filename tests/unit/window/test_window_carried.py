@@ -58,6 +58,30 @@ def test_long_lists_and_a_long_plan_leave_an_8k_window_usable(new_task, strategy
     assert LONG[-1].rpartition("/")[2] in lines_of(state["changed"])
 
 
+@pytest.mark.parametrize("strategy", ["summary", "sliding_window"])
+def test_what_is_carried_gives_way_where_the_newest_turn_is_all_that_is_left(new_task, strategy):
+    task = new_task("", strategy=strategy).begin()
+    for number in range(12):
+        task.store.add_message("user", f"Remark {number}: " + "please mind this too. " * 10, kind="comment")
+    while sum(1 for _ in task.store.compactions.all()) < 2:
+        task.group(300)
+        if task.window.past_the_mark():
+            task.window.make_room()
+    before = len(task.store.compactions.last()["carried"]["comments"])
+    end = task.store.last_seq
+    task.store.compact(strategy="window", end_seq=end, carried=task.compressor._carried(end))
+    room = task.window.limits.input_limit - task.window.assembler.tokens_in_use()
+    line = task.store.plain.count("line 0 of the file\n" * 100) / 100
+    task.group(int((room + 60) / line) * 6)  # does not fit beside what is carried, and nothing else can go
+    assert task.window.assembler.tokens_in_use() > task.window.limits.input_limit
+    assert task.window.plan().tokens <= task.window.limits.input_limit
+    newest = task.store.compactions.last()
+    assert newest["strategy"] == "reset"
+    assert newest["end_seq"] == end
+    assert 0 < len(newest["carried"]["comments"]) < before
+    assert newest["carried"]["comments"][-1]["seq"] == 14
+
+
 def test_what_fits_is_left_as_it_is():
     items = plan(3, done=1, length=2)
     assert fit_plan(items, 500, words) is items
