@@ -109,9 +109,12 @@ def fault(body):
 
 class StrictServer:
     """`url` ends with /v1.  `refused` lists what was answered with 400; `counts` what each accepted prompt had;
-    `on_request(body, raw)` is called before each answer to the conversation."""
+    `on_request(body, raw)` is called before each answer to the conversation.  With `tells` the window can be asked for,
+    as llama.cpp's server tells it (`/props`, tools/server/README.md there)."""
 
-    def __init__(self, window, play, *, factor=1.0, summary=None, on_request=None, thinks=lambda _number: 0):
+    def __init__(
+        self, window, play, *, factor=1.0, summary=None, on_request=None, thinks=lambda _number: 0, tells=False
+    ):
         self.window = window
         self.play = play
         self.factor = factor
@@ -133,6 +136,9 @@ class StrictServer:
                 pass
 
             def do_GET(self):
+                if tells and self.path.split("?")[0] == "/props":
+                    self.reply(200, {"default_generation_settings": {"n_ctx": server.window}, "total_slots": 1})
+                    return
                 self.reply(404, {"error": {"message": "no such path", "type": "invalid_request_error"}})
 
             def do_POST(self):

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-STRATEGIES = ("mask", "summary", "window", "reset")
+STRATEGIES = ("mask", "summary", "window", "reset", "trim")
 """mask: tool results up to end_seq become pointers.  summary: messages up to end_seq are left out, a summary stands
-for them.  window, reset: they are left out (with the summary that `summary_id` names, if any)."""
+for them.  window, reset: they are left out (with the summary that `summary_id` names, if any).  trim: tool results
+and user messages from start_seq to end_seq are shown with at most `largest` bytes."""
 
 
 class CompactionStore:
@@ -46,18 +47,22 @@ class CompactionStore:
         tokens_after: int = 0,
         tools: int | None = None,
         requests: int | None = None,
+        largest: int | None = None,
     ) -> int:
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
         `carried` is said to the model again behind the summary: text, or a mapping whose keys are its headings
         (`plan`, `read`, `changed`, `question`, …).  Tokens are those of the view; `tools` is how many
         calls tools.jsonl had, from which what is carried goes on the next time; `requests` the number of the newest
-        line of requests.jsonl, which says which summaries were asked for before it.
+        line of requests.jsonl, which says which summaries were asked for before it.  `largest` belongs to a trim: the
+        bytes (UTF-8) that one message may have.
         """
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
         if strategy == "summary" and summary_id is None:
             raise ValueError("a compaction by summary names its summary_id")
+        if (strategy == "trim") != (largest is not None):
+            raise ValueError("a trim, and only that, names the largest size of a message")
         self.file.refresh()
         newest = last_record(self.context_dir / "messages.jsonl")
         record: Json = {
@@ -76,6 +81,8 @@ class CompactionStore:
             record["tools"] = tools
         if requests is not None:
             record["requests"] = requests
+        if largest is not None:
+            record["largest"] = largest
         self.file.append(record)
         self.file.sync(force=True)
         if self.committed is not None:

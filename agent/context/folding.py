@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, disk
+from agent.context import trims
 from agent.context.compactions import STRATEGIES
 from agent.context.projection import lines, shorter
 from agent.context.provider_fields import tokens_of
@@ -55,8 +56,9 @@ def plan(
     keep_summary: bool,
 ) -> Fold:
     """Check and round; ValueError when there cannot be such a compaction."""
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
+    if strategy not in STRATEGIES or strategy == "trim":
+        allowed = ", ".join(one for one in STRATEGIES if one != "trim")
+        raise ValueError(f"strategy is {strategy!r}; allowed are {allowed}")
     if (strategy == "summary") != (summary is not None):
         raise ValueError("a compaction by summary, and only that, brings the text of a summary")
     before = store.survey.cut
@@ -122,6 +124,28 @@ def compact(
         tokens_after=after,
         tools=_tool_calls(store),
         requests=store.requests.newest(),
+    )
+
+
+def trimmed(store: MessageStore, start_seq: int, end_seq: int, largest: int) -> Fold:
+    """A trim of the messages from `start_seq` to `end_seq`, worked out."""
+    before = store.survey.cut
+    line = {"strategy": "trim", "start_seq": start_seq, "end_seq": end_seq, "largest": largest}
+    cut = before.after({**line, "at_seq": store.last_seq})
+    return Fold("trim", start_seq, end_seq, None, None, None, cut)
+
+
+def trim(store: MessageStore, start_seq: int, end_seq: int, largest: int) -> int:
+    """Record and commit; returns the compaction's id."""
+    before, after = store.get_current_token_count(), tokens_after(store, trimmed(store, start_seq, end_seq, largest))
+    store.sync(force=True)  # the messages that it shortens are durable before it
+    return store.compactions.add(
+        strategy="trim",
+        start_seq=start_seq,
+        end_seq=end_seq,
+        tokens_before=before,
+        tokens_after=after,
+        largest=largest,
     )
 
 
@@ -195,7 +219,7 @@ def end_before(store: MessageStore, path: Path) -> int:
         if wanted.get("role") == "tool" and wanted.get("content") == LOST:
             continue  # stands for a damaged record
         for offset, record in candidates:
-            if _matches(wanted, record):
+            if _matches(wanted, record, survey.cut):
                 oldest = min(oldest, record["seq"])
                 break
             if offset not in heads:
@@ -239,19 +263,21 @@ def _lines_backwards(path: Path) -> Iterator[tuple[int, Json]]:
         os.close(descriptor)
 
 
-def _matches(wanted: Json, record: Json) -> bool:
-    """Whether a line of the view is this record: as it is, masked, or with what is carried in front."""
+def _matches(wanted: Json, record: Json, cut: Cut) -> bool:
+    """Whether a line of the view is this record: as it is, masked, trimmed, or with what is carried in front."""
     if wanted.get("role") != record["role"]:
         return False
     if "tool_call_id" in wanted and wanted["tool_call_id"] != record.get("tool_call_id"):
         return False
     said, content = wanted.get("content"), record["content"]
+    short = trims.trimmed(record, cut.largest_of(record["seq"]))
+    content = content if short is None else short
     if said == content:
         return [call.get("id") for call in wanted.get("tool_calls") or ()] == [
             call["id"] for call in record.get("tool_calls") or ()
         ]
     if record["role"] == "tool":
-        return bool(said == shorter(record))
+        return bool(said in (shorter(record), record["content"]))
     return record["role"] == "user" and isinstance(said, str) and said.endswith(f"\n\n{content}")
 
 

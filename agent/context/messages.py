@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
-from agent.context import folding, pictures, plain_form, projection
-from agent.context.comments import is_comment
+from agent.context import folding, pictures, plain_form, projection, trims
 from agent.context.compactions import CompactionStore
 from agent.context.places import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
-from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, wire
+from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, is_seen, wire
 from agent.context.requests import RequestStore
 from agent.context.summaries import SummaryStore
 from agent.context.survey import Survey
@@ -222,6 +221,17 @@ class MessageStore:
         self._catch_up()
         return folding.compact(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage, request)
 
+    def trim(self, *, start_seq: int, end_seq: int, largest: int) -> int:
+        """Commit a compaction that shows tool results and user messages from `start_seq` to `end_seq` with at most
+        `largest` bytes (UTF-8), and derive the view; returns the compaction's id (`trims.py`)."""
+        self._catch_up()
+        return folding.trim(self, start_seq, end_seq, largest)
+
+    def forecast_trim(self, start_seq: int, end_seq: int, largest: int) -> int:
+        """The tokens of the view after such a trim; nothing is written."""
+        self._catch_up()
+        return folding.tokens_after(self, folding.trimmed(self, start_seq, end_seq, largest))
+
     def recreate_current_context(
         self,
         summary_text: str,
@@ -295,14 +305,15 @@ class MessageStore:
         """The record whose line begins at byte `offset`, a place that `survey` knows; {} when it is gone."""
         return self._file.at(offset) or {}
 
-    def comment(self, seq: int) -> str | None:
-        """The text of message `seq` where a person wrote it to the running task, else None."""
-        record = find(self.messages_path, seq)
-        return str(record["content"]) if record and is_legible(record) and is_comment(record) else None
-
     def backwards(self) -> Iterator[Json]:
         """The records, newest first, one in memory at a time."""
         return self._file.backwards()
+
+    def text_of(self, seq: int) -> str | None:
+        """The whole text of message `seq`, a tool result or a user's; None for any other."""
+        record = find(self.messages_path, seq)
+        shown = record is not None and is_legible(record) and is_seen(record) and record["role"] in trims.ROLES
+        return str(record["content"]) if record is not None and shown else None
 
     def open_calls(self) -> list[Json]:
         """`{"id", "name"}` of the calls that have no result yet, oldest first."""

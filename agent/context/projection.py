@@ -14,7 +14,8 @@ A start, a compaction and a resume all come here (design: section 4).  The view 
 4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
    file may lack one half of a group: a result without its call is left out, a call without its result is answered.
 5. Tool results up to the newest mask become pointers, where a pointer is shorter, and pictures a line of text; the
-   pictures of the head go with the first compaction of any kind that reaches it (`pictures.py`).
+   pictures of the head go with the first compaction of any kind that reaches it (`pictures.py`).  Results that are no
+   pointers, and user messages, have at most the bytes of the smallest trim that reaches them (`trims.py`).
 6. What only a server understands (`provider_fields.py`) stands in the answers of the wire and model in force, and in no
    others: with another model in the configuration the next start derives another view.
 
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.context import carried as carrying
-from agent.context import comments, pictures
+from agent.context import comments, pictures, trims
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.survey import Cut, Survey
@@ -164,7 +165,10 @@ def _conversation(
                 continue
             if record["seq"] <= cut.mask_end and (text := shorter(record)) is not None:
                 record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the same, masked
+            else:
+                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the same, shorter
         else:
+            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the same, shorter
             if record.get(pictures.NAME) and record["seq"] <= cut.mask_end:
                 record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - the same, masked
             for identifier in calls:
@@ -175,6 +179,13 @@ def _conversation(
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens
+
+
+def _trimmed(record: Json, tokens: int, cut: Cut, count: Callable[[str], int]) -> tuple[Json, int]:
+    text = trims.trimmed(record, cut.largest_of(record["seq"])) if cut.trims else None
+    if text is None:
+        return record, tokens
+    return {**record, "content": text}, count(text) + pictures.tokens_of(record)
 
 
 def _without_pictures(record: Json, tokens: int, count: Callable[[str], int]) -> tuple[Json, int]:

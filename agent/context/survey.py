@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
-"""Compactions that leave messages out; a "mask" only shortens tool results."""
+"""Compactions that leave messages out; a "mask" and a "trim" only shorten some."""
 
 MOST_NOTES = 512
 """Answers with text whose places are kept, the newest."""
@@ -38,8 +38,9 @@ class Cut:
     """What the compactions of a task come to.
 
     Messages up to `end_seq` are left out by `strategy`, `summary_id` (if any) stands for them, `carried` is said again;
-    tool results up to `mask_end` are pointers.  `at_seq` is the last message when that was decided, `changed_at` when
-    the newest compaction of any kind was, `changed_before` when the one before it.
+    tool results up to `mask_end` are pointers.  `trims` are (first message, last, bytes that one may have).  `at_seq`
+    is the last message when that was decided, `changed_at` when the newest compaction of any kind was, `changed_before`
+    when the one before it.
     """
 
     strategy: str = ""
@@ -52,6 +53,7 @@ class Cut:
     changed_before: int = 0
     count: int = 0
     summaries: int = 0  # the highest summary id that was ever named
+    trims: tuple[tuple[int, int, int], ...] = ()
 
     def after(self, record: Json) -> Cut:
         """With one more line of compactions.jsonl."""
@@ -62,10 +64,18 @@ class Cut:
             more |= {"strategy": record["strategy"], "end_seq": end, "at_seq": at}
             more |= {"summary_id": record.get("summary_id"), "carried": record.get("carried")}
             more["summaries"] = max(self.summaries, int(record.get("summary_id") or 0))
+            more["trims"] = tuple(trim for trim in self.trims if trim[1] > end)
+        elif record.get("strategy") == "trim":
+            trim = int(record.get("start_seq") or 0), end, int(record.get("largest") or 0)
+            more["trims"] = (*(one for one in self.trims if not _covers(trim, one)), trim)
         else:
             more["mask_end"] = end
         kept = {name: getattr(self, name) for name in self.__slots__}
         return Cut(**(kept | more))
+
+    def largest_of(self, seq: int) -> int | None:
+        """The bytes that message `seq` may have, None for no limit: the smallest of the trims that reach it."""
+        return min((size for start, end, size in self.trims if start <= seq <= end), default=None)
 
     @classmethod
     def of(cls, path: Path, damage: Damage | None = None) -> Cut:
@@ -74,6 +84,11 @@ class Cut:
         for _, record in records(path, id_key="id", damage=damage):
             cut = cut.after(record)
         return cut
+
+
+def _covers(trim: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether `other` changes nothing beside `trim`."""
+    return trim[0] <= other[0] and other[1] <= trim[1] and trim[2] <= other[2]
 
 
 @dataclass(slots=True)

@@ -344,7 +344,7 @@ class TaskRun:
             redact=self.redact,
             clean=output,
             lookup=self.context.get_tool_store().result,
-            comment=self.context.get_message_store().comment,
+            message=self.context.get_message_store().text_of,
             owner_uid=self.sandbox.uid,
             settings=self.settings,
             why_left_out=self.workspace.why_left_out,

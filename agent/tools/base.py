@@ -73,9 +73,8 @@ class Place:
     """Where a tool works.
 
     `room` is how large the next result may be.  `run` is None when commands cannot be run at all.
-    `lookup(seq)` gives the recorded result of a tool call, `comment(seq)` the text of a message that a person wrote,
-    None when there is none.  Times are seconds.  `why_left_out(path)` says why no commit will have a path, "" when one
-    will.
+    `lookup(seq)` gives the recorded result of a tool call, `message(seq)` the text of a message, None when there is
+    none.  Times are seconds.  `why_left_out(path)` says why no commit will have a path, "" when one will.
     """
 
     tree: Tree
@@ -86,7 +85,7 @@ class Place:
     timeout: float
     max_timeout: float
     why_left_out: Callable[[str], str] = lambda _path: ""
-    comment: Callable[[int], str | None] = lambda _seq: None
+    message: Callable[[int], str | None] = lambda _seq: None
 
     @property
     def page(self) -> int:

@@ -125,7 +125,7 @@ class ReadFile:
 
 
 class ReadOutput:
-    """Lines of a stored output or of a recorded result."""
+    """Lines of a stored output, of a recorded result, or of a message that is shown shortened."""
 
     name = "read_output"
     description = "Read a stored tool output, or a person's comment, by lines."
@@ -144,11 +144,10 @@ class ReadOutput:
         limit = arguments.get("limit", LINES)
         call = _CALL.fullmatch(name)
         if call is not None:
-            seq = int(call.group(2))
-            recorded = self.place.lookup(seq) if call.group(1) == "tools" else self.place.comment(seq)
+            of_tool = call[1] == "tools"
+            recorded = (self.place.lookup if of_tool else self.place.message)(int(call[2]))
             if recorded is None:
-                what = "tool call" if call.group(1) == "tools" else "comment of a person"
-                raise ToolError(f"{name}: no such {what} is recorded")
+                raise ToolError(f"{name}: no such {'tool call' if of_tool else 'message'} is recorded")
             taken, more = self._page([recorded], offset, limit)
         else:
             with self.place.outputs.open(name) as descriptor:

@@ -52,8 +52,8 @@ class Toolbox:
 
     `root` is the work tree, `context_dir` the task's folder.  `run` executes a command isolated (None: commands are
     refused), `clean` takes escape sequences and invisible characters out of a text and must leave everything that
-    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call, `comment(seq)` the text of a
-    message that a person wrote.  As root, new files get `owner_uid`.
+    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call, `message(seq)` the text of a
+    message.  As root, new files get `owner_uid`.
     `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
     than another; None: `room_of` the configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.
     `why_left_out(path)` says why no commit will have a path, "" when one will.
@@ -71,8 +71,8 @@ class Toolbox:
         owner_uid: int | None = None,
         settings: Settings | None = None,
         why_left_out: Callable[[str], str] = lambda _path: "",
-        comment: Callable[[int], str | None] = lambda _seq: None,
         extra_tools: Sequence[Tool] = (),
+        message: Callable[[int], str | None] = lambda _seq: None,
         cap_chars: int | None = None,
         timeout: float = TIMEOUT,
         max_timeout: float = MAX_TIMEOUT,
@@ -95,7 +95,7 @@ class Toolbox:
             timeout=min(timeout, max_timeout),
             max_timeout=max_timeout,
             why_left_out=why_left_out,
-            comment=comment,
+            message=message,
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}

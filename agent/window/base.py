@@ -20,10 +20,13 @@ begins, in a thread of its own.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import ContextError, MakimonoError
 from agent.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 MEANS = ("mask", "summary", "window", "reset")
 
@@ -49,32 +52,54 @@ class Strategy(Protocol):
         ...
 
 
+_NOT_FITTING = {
+    "system prompt": (
+        "system_prompt_too_large",
+        "The system prompt and the tools alone need",
+        "Use a model with a larger window, raise its limit, or shorten assembler.system_prompt.",
+    ),
+    "turn": (
+        "turn_too_large",
+        "The system prompt, the task and the newest turn together need",
+        "Use a model with a larger window, raise its limit, or shorten the task.",
+    ),
+    "window": (
+        "window_too_small",
+        "The tools, the system prompt and the shortest task and conversation need",
+        "Use a model with a larger window, or raise its limit.",
+    ),
+}
+"""What does not fit → code, what needs the tokens, what to do."""
+
+
 class DoesNotFit(MakimonoError):
     """Even the least that must be sent is over the limit; nothing was sent.
 
-    `what` is "system prompt" (code system_prompt_too_large) or "turn" (code turn_too_large); `tokens` and `limit` are
-    tokens.
+    `what` is "system prompt" (code system_prompt_too_large), "turn" (code turn_too_large), or "window" (code
+    window_too_small: it takes no task at all); `tokens` and `limit` are tokens of input.  `parts` are the tokens of
+    each part by its name, `window` the window in force, `needed` the least one that would do.
     """
 
-    def __init__(self, what: str, tokens: int, limit: int) -> None:
+    def __init__(
+        self,
+        what: str,
+        tokens: int,
+        limit: int,
+        *,
+        parts: Mapping[str, int] | None = None,
+        window: int = 0,
+        needed: int = 0,
+    ) -> None:
         self.what = what
         self.tokens = tokens
         self.limit = limit
-        self.code = "system_prompt_too_large" if what == "system prompt" else "turn_too_large"
-        subject, advice = (
-            (
-                "The system prompt and the tools alone need",
-                "Use a model with a larger window, raise its limit, or shorten assembler.system_prompt.",
-            )
-            if what == "system prompt"
-            else (
-                "The system prompt, the task and the newest turn together need",
-                "Use a model with a larger window, raise its limit, or shorten the task.",
-            )
-        )
+        self.needed = needed
+        self.code, subject, advice = _NOT_FITTING[what]
+        each = "; ".join(f"{name} {size:,}" for name, size in (parts or {}).items())
+        enough = f"A window of {needed:,} tokens would do; the one in force has {window:,}. " if needed else ""
         super().__init__(
             f"{subject} {tokens:,} tokens; the model takes {limit:,} of input, so {tokens - limit:,} are too many. "
-            f"Nothing was sent. {advice}"
+            f"{f'They are: {each}. ' if each else ''}{enough}Nothing was sent. {advice}"
         )
 
 

@@ -20,7 +20,7 @@ from agent.window.assembler import ContextAssembler
 from agent.window.attempts import AWAY, Attempts
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
 from agent.window.carried import Carrying
-from agent.window.groups import kept_by_messages, kept_by_tokens
+from agent.window.groups import kept_by_messages, kept_by_tokens, open_groups
 from agent.window.judge import KEPT_SHARE, TOLERANCE, BadSummary
 from agent.window.limits import Limits
 from agent.window.room import LOW_WATER, PROGRESS, WINDOW_WATER, Need, Room
@@ -150,6 +150,21 @@ class ContextCompressor:
     def reset(self) -> None:
         """The deterministic reset alone: briefing, what is carried, newest groups.  No model is asked."""
         self._go(("reset",), force=True)
+
+    def reset_to_newest(self) -> None:
+        """Leave out all that stands before the newest turn, however little that frees: the last means before a task
+        ends.  Nothing is carried where the request cannot be sent otherwise."""
+        need = self.room.need(force=True)
+        kept = open_groups(need.groups)
+        if kept >= len(need.groups):
+            return
+        end = need.groups[len(need.groups) - kept - 1].end
+        nothing: Json = {"comments": []}
+        for carried in (self._carried(end), nothing):
+            freed = self.room.freed(need, "reset", end, carried=carried)
+            if freed > 0 and (need.estimate - freed) * need.scale <= self.limits.most:
+                self._commit("reset", need, end, carried=carried)
+                return
 
     def create_summary_request_file(
         self,
@@ -365,6 +380,8 @@ class ContextCompressor:
         """How many of the newest compactions on disk freed less than a tenth: a restart forgets none."""
         number = 0
         for record in self.message_store.compactions.newest():
+            if record.get("strategy") == "trim":
+                continue  # it makes the newest turn fit, whatever the older messages have
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
             if before - after >= PROGRESS * before:
                 break

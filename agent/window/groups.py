@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from agent.context.projection import shorter
 from agent.context.provider_fields import tokens_of
 from agent.context.records import is_legible, is_seen
+from agent.context.trims import trimmed
 from agent.tokens.counters import PER_CALL, PER_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from agent.context.provider_fields import Origin
+    from agent.context.survey import Cut
     from agent.values import Json
 
 
@@ -37,19 +39,21 @@ class Group:
 
 
 def groups_of(
-    records: Iterable[Json], masked: int, count: Callable[[str], int], origin: Origin | None = None
+    records: Iterable[Json], cut: Cut, count: Callable[[str], int], origin: Origin | None = None
 ) -> list[Group]:
-    """The groups of `records` (messages.jsonl, in order); results up to seq `masked` are pointers already.  `origin` is
-    the wire and model in force."""
+    """The groups of `records` (messages.jsonl, in order), as they are shown under `cut`.  `origin` is the wire and
+    model in force."""
     found: list[Group] = []
     for record in records:
         if not is_legible(record) or not is_seen(record):
             continue
         tokens = tokens_of(record, origin)
+        if (text := trimmed(record, cut.largest_of(record["seq"]))) is not None:
+            tokens += count(text) - count(record["content"])
         freed = 0
         if record["role"] == "tool" and (pointer := shorter(record)) is not None:
             pointed = count(pointer)
-            if record["seq"] <= masked:
+            if record["seq"] <= cut.mask_end:
                 tokens = pointed
             else:
                 freed = max(0, tokens - pointed)

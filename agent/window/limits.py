@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.values import Counter
 
+LEARNT = "learnt from an error"
+
 UNKNOWN_OUTPUT = 8192
 """Room for an answer when nobody said how long one may be; a quarter of the window where that is less."""
 
@@ -24,6 +26,14 @@ MARGIN_EXACT = 50
 
 MARGIN_ESTIMATE = 16
 """The same for estimates: -7 to +4 % on a conversation (tokens.md section 7)."""
+
+LEAST_ANSWER = 256
+"""Tokens that an answer needs to hold one call; one part in LEAST_PART of a larger window, at most the reserve."""
+
+LEAST_PART = 16
+
+STEP = 256
+"""Tokens to which a window that is named to a person is rounded up."""
 
 COMPRESS_SHARE = 0.9
 """Of the room for input (design: compress mark)."""
@@ -34,7 +44,8 @@ class Limits:
     """What one request may be, in tokens.
 
     `reserve` is kept free for the answer, `margin` for errors of counting; `input_limit` is the most that is sent,
-    tools included; past `compress_at` it is time to compact.  `output` is what the request asks as its longest answer:
+    tools included; past `compress_at` it is time to compact.  `most` is the hard limit: what is sent, with a smaller
+    answer, before a task ends; `least` is that answer.  `output` is what the request asks as its longest answer:
     what is configured, else the reserve, so that an answer without an end is cut where its room ends.  `sources` are
     the candidates of `window`, the deciding one first.
     """
@@ -45,6 +56,8 @@ class Limits:
     input_limit: int
     compress_at: int
     output: int = 0
+    most: int = 0
+    least: int = 0
     sources: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -71,7 +84,7 @@ class Limits:
         candidates = [
             (CAP, window_cap(settings)) if told and assumed else (said, tokens),
             ("loaded by the server", client_window),
-            ("learnt from an error", learnt),
+            (LEARNT, learnt),
             ("assembler.max_tokens", assembler.max_tokens),
         ]
         named = settings.provider_of(provider)
@@ -101,6 +114,8 @@ class Limits:
         room = window - reserve
         margin = room // (MARGIN_EXACT if exact else MARGIN_ESTIMATE)
         input_limit = max(1, min(room - margin, int(window * share)))
+        least = min(reserve, max(LEAST_ANSWER, window // LEAST_PART))
+        doubt = (window - least) // (MARGIN_EXACT if exact else MARGIN_ESTIMATE)
         return cls(
             window=window,
             reserve=reserve,
@@ -108,8 +123,34 @@ class Limits:
             input_limit=input_limit,
             compress_at=max(1, min(int(window * threshold), int(input_limit * COMPRESS_SHARE))),
             output=min(max_output_tokens or reserve, reserve),
+            most=max(input_limit, window - least - doubt),
+            least=least,
             sources=ordered,
         )
+
+    def output_for(self, tokens: int) -> int:
+        """The longest answer to a request of `tokens`: what is asked for as long as the request keeps to `input_limit`,
+        beyond it what is left of the window."""
+        if tokens <= self.input_limit:
+            return self.output
+        return min(self.output, max(self.least, self.most + self.least - tokens))
+
+    def needed_for(self, tokens: int, *, exact: bool) -> int:
+        """The least window, rounded up to STEP, whose hard limit takes a request of `tokens`."""
+
+        def most(steps: int) -> int:
+            return Limits.from_window([("", steps * STEP)], exact=exact).most
+
+        low, high = 1, 2
+        while most(high) < tokens:
+            low, high = high, high * 2
+        while low < high:
+            middle = (low + high) // 2
+            if most(middle) < tokens:
+                low = middle + 1
+            else:
+                high = middle
+        return low * STEP
 
     def explain(self, counter: Counter | None = None) -> str:
         """Lines for `show` and `doctor`: every number and where it comes from, and whether counts are estimates."""
@@ -120,7 +161,7 @@ class Limits:
         lines += [
             f"answer {self.reserve:,} kept free, and no more asked for ({most})",
             f"input at most {self.input_limit:,}; {self.margin:,} kept for errors of counting",
-            f"compacts above {self.compress_at:,}",
+            f"compacts above {self.compress_at:,}; at the most {self.most:,} of input with an answer of {self.least:,}",
         ]
         if counter is not None:
             kind = "the model's own vocabulary" if counter.exact else "an estimate, corrected by what servers report"

@@ -72,7 +72,7 @@ class Room:
         cut = store.survey.cut
         used = self.assembler.tokens_in_use()
         return Need(
-            groups=groups_of(store.records(cut.end_seq + 1), cut.mask_end, self.assembler.plain.count, store.origin),
+            groups=groups_of(store.records(cut.end_seq + 1), cut, self.assembler.plain.count, store.origin),
             used=used,
             estimate=self.assembler.estimate(),
             view=store.get_current_token_count(),

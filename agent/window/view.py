@@ -15,6 +15,7 @@ from zlib import crc32
 import orjson
 
 from agent import disk
+from agent.context.trims import ROLES as ROLES_TRIMMED
 from agent.tokens import count_fields, count_message
 from agent.tokens.counters import CALL, MESSAGE
 from agent.window.base import IllegalContext
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.values import Counter, Json
+
+LEAST_TOKENS = 72
+"""Tokens of a message that is shortened as far as a trim can: a statement and a few words around it."""
 
 ROLES = ("system", "user", "assistant", "tool")
 KEYS = {"role", "content", "name", "tool_calls", "tool_call_id"}
@@ -39,8 +43,9 @@ class Seen:
 
     `fields` and `tail_fields` are the tokens of provider fields in `tokens` and in `tail`, by name.
     `tail` is the tokens of the newest turn: the last assistant message that has calls with its results, or what came
-    after a last plain answer; `head` those of the leading system message, `briefing` of the user message behind it.
-    `problem` is the first rule that was broken, as a sentence.
+    after a last plain answer; `least` the same when a trim shortens what it can (`context/trims.py`); `head` those of
+    the leading system message, `briefing` of the user message behind it.  `problem` is the first rule that was broken,
+    as a sentence.
     """
 
     offset: int = 0
@@ -49,6 +54,7 @@ class Seen:
     head: int = 0
     briefing: int = 0
     tail: int = 0
+    least: int = 0
     answered: bool = True
     last_role: str = ""
     users: int = 0
@@ -170,6 +176,7 @@ class View:
         begins = role == "assistant" or seen.answered
         own = fields_of(self.counter, message) if role == "assistant" else {}
         before: Mapping[str, int] = {} if opening or begins else seen.tail_fields
+        least = min(tokens, LEAST_TOKENS) if role in ROLES_TRIMMED else tokens
         return Seen(
             offset=behind,
             messages=number,
@@ -177,6 +184,7 @@ class View:
             head=tokens if opening and role == "system" else seen.head,
             briefing=tokens if opening and role == "user" else seen.briefing,
             tail=0 if opening or plain else tokens + (0 if begins else seen.tail),
+            least=0 if opening or plain else least + (0 if begins else seen.least),
             answered=opening or plain,
             last_role=role,
             users=seen.users + (role == "user"),

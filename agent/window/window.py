@@ -7,7 +7,9 @@ usage how good the estimates are (seed 001, NFR-1).  Nothing is decided here tha
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.config.window import UNKNOWN
@@ -17,11 +19,12 @@ from agent.security.fence import fence, new_marker
 from agent.tokens import EstimatedCounter, counter_for, drift
 from agent.tokens.ratios import DRIFT
 from agent.window.assembler import Announce, ContextAssembler
-from agent.window.base import CompactionStuck, DoesNotFit
+from agent.window.base import CompactionStuck
 from agent.window.carried import Carrying
 from agent.window.compressor import ContextCompressor
-from agent.window.limits import Limits
+from agent.window.limits import LEARNT, Limits
 from agent.window.shares import Shares
+from agent.window.trimming import Trimming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 BLIND = 0.75
 """Of what was planned: the window that is taken as true when a server says too long and names no number."""
+
+SPARE = 8
+"""One part in so many of a request, which a shorter newest turn frees when a server says too long of what fits."""
 
 SMALLEST = 1024
 """Tokens; an error never teaches less."""
@@ -67,6 +73,7 @@ class Window:
         self.asked = 0  # tokens of the newest plan
         self.taken = max(assembler.message_store.survey.reported, assembler.taken())  # the longest that was answered
         self._suspected = 0  # tokens of a request that was refused perhaps for its length, until the next answer
+        self.trimming = Trimming(compressor.message_store, assembler)
         self._seen: Answer | None = None
         self._overflowed_at = -1
 
@@ -81,30 +88,46 @@ class Window:
         return Shares.of(self.limits, self.assembler.head())
 
     def plan(self) -> Plan:
-        """The next request.  One that is over the limit is compacted and planned again, at last by the reset;
-        DoesNotFit when that does not help either (FR-4, FR-5), unless the server has taken more than the limit."""
+        """The next request.  One that is over the limit is made to fit: by the strategy's means, by a shorter newest
+        turn, by the reset, by a smaller room for the answer.  DoesNotFit when all of that does not help (FR-4, FR-5);
+        where only an estimate says so, the request is sent and the server decides."""
         self._observe()
         plan = self.assembler.plan()
-        for attempt in (self.compressor.compress, self.compressor.reset):
-            if not plan.metadata["needs_compaction"]:
-                break
-            self._attempt(attempt)
-            plan = self.assembler.plan()
         if plan.metadata["needs_compaction"]:
-            if not self.assembler.is_disproved:
-                raise DoesNotFit("turn", plan.tokens, plan.limit)
-            plan = replace(plan, limit=plan.tokens)
+            plan = self._made_to_fit(plan)
         self.planned = self.assembler.estimate()
         self.asked = plan.tokens
         return plan
 
-    def _attempt(self, means: Callable[[], object]) -> None:
-        """Make room by `means`.  That nothing helps is no end where the server has taken more than the limit."""
-        try:
-            means()
-        except CompactionStuck:
-            if not self.assembler.is_disproved:
-                raise
+    def _made_to_fit(self, plan: Plan) -> Plan:
+        """What comes of a plan that is over the limit, or DoesNotFit."""
+        if self.assembler.least() > plan.limit:
+            self.trimming.to(self.shares.results)  # older messages are not what is too much
+        means = (self.compressor.compress, self._trim, self.compressor.reset, self._trim)
+        for attempt in means:
+            with suppress(CompactionStuck):  # more can be done here than the compressor knows of
+                attempt()
+            plan = self.assembler.plan()
+            if not plan.metadata["needs_compaction"]:
+                return plan
+        for attempt in (self.compressor.reset_to_newest, self._trim):
+            plan = self.assembler.plan(hard=True)
+            if not plan.metadata["needs_compaction"]:
+                return plan
+            with suppress(CompactionStuck):
+                attempt()
+        plan = self.assembler.plan(hard=True)
+        if not plan.metadata["needs_compaction"]:
+            return plan
+        if self.assembler.is_too_much(plan.tokens):
+            raise self.assembler.does_not_fit("turn", plan.tokens)
+        return replace(plan, limit=plan.tokens)  # nothing but an estimate says that it is too much
+
+    def _trim(self) -> None:
+        """Shorten the newest turn until the request fits, or to the least.  What is freed is counted anew each time."""
+        over = self.assembler.tokens_in_use() - self.limits.input_limit
+        while over > 0 and self.trimming.free(over):
+            over = self.assembler.tokens_in_use() - self.limits.input_limit
 
     def past_the_mark(self) -> bool:
         """Whether it is time to compact."""
@@ -119,20 +142,25 @@ class Window:
         """
         before = self.assembler.estimate()
         if overflow is None:
-            self._attempt(self.compressor.compress)
+            with suppress(CompactionStuck):  # `plan` has more means, and says what does not fit
+                self.compressor.compress()
             return self.assembler.estimate() < before
         self._learn(overflow)
         answers = self.compressor.message_store.totals().turns
         again = answers == self._overflowed_at
         self._overflowed_at = answers
-        try:
-            if again:
-                self.compressor.reset()
-            else:
-                self.compressor.compress(force=True)
-        except CompactionStuck:
-            return False
+        self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
         return self.assembler.estimate() < before
+
+    def _free(self, means: Callable[[], object]) -> None:
+        """Make the view smaller by `means`, else by a shorter newest turn: a server said too long."""
+        before = self.assembler.estimate()
+        with suppress(CompactionStuck):
+            means()
+        if self.assembler.estimate() >= before:
+            self._trim()
+            if self.assembler.estimate() >= before:  # by our count it fits, and the server says that it does not
+                self.trimming.free(self.assembler.tokens_in_use() // SPARE)
 
     def suspect(self, refused: RequestRefused) -> bool:
         """Make room once because of a refusal of no known kind that may be for the length; False when it cannot be, or
@@ -153,9 +181,7 @@ class Window:
         known = self.assembler.limits
         self.assembler.limits = self._limits(int(self.asked * BLIND))  # for this compaction: with those that stand,
         try:  # a request that is well below them has little to lose
-            self.compressor.compress(force=True)
-        except CompactionStuck:
-            return False
+            self._free(partial(self.compressor.compress, force=True))
         finally:
             self.assembler.limits = known
         self._suspected = self.asked
@@ -192,7 +218,7 @@ class Window:
     def _limits(self, found: int) -> Limits:
         """What follows when the window is no more than `found`."""
         return Limits.from_window(
-            [("learnt from an error", max(SMALLEST, found)), *self.limits.sources],
+            [(LEARNT, max(SMALLEST, found)), *self.limits.sources],
             max_output_tokens=self.settings.provider().max_output_tokens,
             threshold=self.settings.context_storage.compression_threshold,
             share=self.settings.assembler.token_safety_margin,

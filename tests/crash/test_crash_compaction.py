@@ -1,4 +1,5 @@
-"""kill -9 at each step of a compaction by summary: after the restart the context is the old one or the new one.
+"""kill -9 at each step of a compaction by summary, or of a trim: after the restart the context is the old one or the
+new one.
 
 The steps are read off one run under `strace`: every write, sync, rename and removal that the compressor does, from the
 seed's five files over the summary and the line that is the commit to the new view.  MAKIMONO_LONG=1 kills at all of
@@ -82,13 +83,41 @@ def fill(base):
     (base / "begin").touch()
 
 
-def strace(log, base, *more):
+def trim(base):
+    with open_task(base) as task:
+        store = task.get_message_store()
+        (base / "begin").rename(base / "begun")
+        store.trim(start_seq=store.last_seq, end_seq=store.last_seq, largest=300)
+        (base / "begun").rename(base / "begin")
+
+
+def strace(log, base, *more, means="compact"):
     command = ["strace", "-f", "-y", "-qq", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *more]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": path}
     return subprocess.run(
-        [*command, sys.executable, __file__, str(base)], capture_output=True, text=True, check=False, env=environment
+        [*command, sys.executable, __file__, str(base), means],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
     )
+
+
+def steps_in(log):
+    """(call, its number in the run, file name) of everything between the two renames."""
+    steps, seen, inside = [], dict.fromkeys(CALLS, 0), False
+    for line in log.read_text().splitlines():
+        found = re.match(r"\d+ +(\w+)\((.*)", line)
+        if not found or found[1] not in seen:
+            continue
+        call, rest = found.groups()
+        seen[call] += 1
+        if call == "rename" and '/begin"' in rest:
+            inside = "begun" in rest.split(",")[1]
+        elif inside and "/u-1" in rest:
+            steps.append((call, seen[call], re.findall(r"u-1/?([^\"<>, ]*)", rest)[-1]))
+    return steps
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +133,7 @@ def known(tmp_path_factory):
     if done.returncode:
         assert "ptrace" in done.stderr.lower(), done.stderr  # else it is the script that is wrong
         pytest.skip(f"strace may not trace here: {done.stderr[-200:]}")
-    steps, seen, inside = [], dict.fromkeys(CALLS, 0), False
-    for line in (folder / "log").read_text().splitlines():
-        found = re.match(r"\d+ +(\w+)\((.*)", line)
-        if not found or found[1] not in seen:
-            continue
-        call, rest = found.groups()
-        seen[call] += 1
-        if call == "rename" and '/begin"' in rest:
-            inside = "begun" in rest.split(",")[1]
-        elif inside and "/u-1" in rest:
-            steps.append((call, seen[call], re.findall(r"u-1/?([^\"<>, ]*)", rest)[-1]))
+    steps = steps_in(folder / "log")
     return folder / "filled", old, (folder / "done/running/u-1/current.jsonl").read_bytes(), steps
 
 
@@ -177,5 +196,32 @@ def test_killed_at_any_step_the_context_is_the_old_one_or_the_new_one(known, tmp
     assert set(views) == {True, False}
 
 
+def test_killed_at_any_step_of_a_trim_the_newest_result_is_whole_or_short(known, tmp_path):
+    filled, old, _, _ = known
+    shutil.copytree(filled, tmp_path / "done")
+    done = strace(tmp_path / "log", tmp_path / "done", means="trim")
+    assert done.returncode == 0, done.stderr
+    new = (tmp_path / "done/running/u-1/current.jsonl").read_bytes()
+    assert len(new) < len(old)
+    assert b"left out here to make room" in new
+    steps = steps_in(tmp_path / "log")
+    names = [(call, name) for call, _, name in steps]
+    wanted = [("write", "compactions.jsonl"), ("fdatasync", "compactions.jsonl"), ("rename", "current.jsonl")]
+    places = [names.index(one) for one in wanted]
+    assert places == sorted(places), "the line is durable before the view follows from it"
+    views = set()
+    for number, (call, when, name) in enumerate(steps):
+        base = tmp_path / str(number)
+        shutil.copytree(filled, base)
+        done = strace(tmp_path / "log", base, "-e", f"inject={call}:signal=KILL:when={when}", means="trim")
+        assert done.returncode in (-9, 137), (call, when, name, done.stderr)
+        committed = b'"trim"' in (base / "running/u-1/compactions.jsonl").read_bytes()
+        with open_task(base) as task:
+            view = task.get_message_store().get_current_context_file().read_bytes()
+            assert view == (new if committed else old), (call, when, name)
+        views.add(committed)
+    assert views == {True, False}
+
+
 if __name__ == "__main__":
-    compact(Path(sys.argv[1]))
+    {"compact": compact, "trim": trim}[sys.argv[2]](Path(sys.argv[1]))

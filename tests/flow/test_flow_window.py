@@ -64,8 +64,20 @@ def test_a_server_that_says_too_long_whatever_is_sent_is_a_clear_end(home):
     assert 1 <= len(home.server.asked) <= 3
 
 
+def test_what_only_an_estimate_says_is_sent_and_the_server_decides(tmp_path):
+    """Over the window by estimate, but not by so much that no other count could be true: it is sent once."""
+    home = run(tmp_path, 12_000, ("A tale", "All of this matters. " * 3000))
+    try:
+        _, code = told(home, 1)
+        assert code in ("context_overflow", "turn_too_large")
+        assert 1 <= len(home.server.asked) <= 3
+        assert all(b"All of this matters. All" in request.body for request in home.server.asked)
+    finally:
+        home.close()
+
+
 def test_fr_4_a_system_prompt_that_does_not_fit_is_told_and_nothing_is_sent(tmp_path):
-    prompt = "assembler: {system_prompt: '" + "Mind the gap. " * 4000 + "'}\n"
+    prompt = "assembler: {system_prompt: '" + "Mind the gap. " * 8000 + "'}\n"
     home = run(tmp_path, 12_000, ("A word", "Please."), config=prompt)
     try:
         body, code = told(home, 1)

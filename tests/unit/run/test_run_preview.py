@@ -125,7 +125,7 @@ def test_a_model_that_was_changed_since_is_said(home, place):
 def test_what_can_never_fit_is_said_with_both_numbers(home, place):
     key = {"task_source": "local", "owner": "local", "repo": "default", "task_type": "issue", "task_id": "2"}
     with TaskContextManager(key, OTHER, home.settings) as context:
-        context.get_message_store().add_message("system", "You are an agent.")
+        context.get_message_store().add_message("system", "You are an agent. " * 600)
         context.get_message_store().add_message("user", "Fix it.")
     llm = "{provider: replay, replay: {messages: rec.jsonl, context_length: 1200}}"
     found = look(home, place, llm, uuid=OTHER)

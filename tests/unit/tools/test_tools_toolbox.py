@@ -225,7 +225,7 @@ def test_read_output_reads_recorded_results_and_nothing_else(box, tmp_path):
         assert "secret" not in result.content
 
 
-def test_read_output_shows_comments_of_people_and_no_other_messages(make_box, tmp_path):
+def test_read_output_shows_messages_that_may_be_shortened_and_no_others(make_box, tmp_path):
     llm = {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 8192}}
     store = MessageStore(tmp_path, {"llm": llm})
     for role, text, kind in (
@@ -237,14 +237,15 @@ def test_read_output_shows_comments_of_people_and_no_other_messages(make_box, tm
         ("user", "plain words", None),
     ):
         store.add_message(role, text, kind=kind)
-    box = make_box(comment=store.comment)
+    box = make_box(message=store.text_of)
     shown = box.run("read_output", {"name": "messages:3", "offset": 2})
     assert shown.content == "[messages:3: lines 2-2]\nsecond line"
     assert box.run("read_output", {"name": "messages:6"}).content.endswith("plain words")
-    for seq in (1, 2, 4, 5, 7, 99):
+    assert box.run("read_output", {"name": "messages:4"}).content.endswith("a hint")
+    for seq in (1, 2, 5, 7, 99):
         result = box.run("read_output", {"name": f"messages:{seq}"})
         assert result.status == "error"
-        assert "no such comment of a person" in result.content
+        assert "no such message" in result.content
 
 
 def test_the_window_sets_the_cap():

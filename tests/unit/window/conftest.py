@@ -79,15 +79,16 @@ class Task:
         """A briefing that leaves about that little; `tokens` by the counter, as everything here."""
         return self.begin(task="word " * round(tokens / (self.store.counter.count("word " * 1000) / 1000)))
 
-    def group(self, size=400, calls=1, name="read_file", *, usage=None, **arguments):
-        """An assistant message with calls and their results of about `size` tokens each; `usage` is its report."""
+    def group(self, size=400, calls=1, name="read_file", *, usage=None, text=None, **arguments):
+        """An assistant message (`text`) with calls and their results of about `size` tokens each; `usage` is its
+        report."""
         ids = []
         for _ in range(calls):
             self.calls += 1
             ids.append(f"call_{self.calls}")
         self.store.add_message(
             "assistant",
-            f"Step {self.calls}.",
+            text or f"Step {self.calls}.",
             tool_calls=[{"id": one, "name": name, "arguments": arguments or {"path": f"f{one}.py"}} for one in ids],
             usage=usage,
         )

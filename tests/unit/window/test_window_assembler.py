@@ -104,22 +104,46 @@ def test_the_metadata_names_every_layer(new_task):
 
 
 def test_fr_4_a_system_prompt_over_the_limit_is_told_and_not_sent(new_task):
-    task = new_task(context_length=2048).begin(system="word " * 3000)
+    task = new_task(context_length=2048).begin(system="word " * 5000)
     with pytest.raises(DoesNotFit, match="system prompt and the tools alone need") as caught:
         task.window.plan()
     assert caught.value.code == "system_prompt_too_large"
     assert caught.value.what == "system prompt"
-    assert caught.value.tokens > caught.value.limit == task.window.limits.input_limit
+    assert caught.value.tokens > caught.value.limit == task.window.limits.most
     assert f"{caught.value.tokens - caught.value.limit:,} are too many" in str(caught.value)
     assert isinstance(caught.value, MakimonoError)
 
 
 def test_fr_5_a_newest_turn_over_the_limit_is_told_and_not_sent(new_task):
-    task = new_task(context_length=2048).begin().group(3000)
+    task = new_task(context_length=2048).begin().group(20, text="word " * 5000)
     with pytest.raises(DoesNotFit, match="newest turn together") as caught:
         task.window.plan()
     assert caught.value.code == "turn_too_large"
+    said = str(caught.value)
+    assert re.search(r"tools \d+; system prompt \d+; task \d+; newest turn, .* 5,\d+; answer, at least 256", said)
+    needed = int(
+        re.search(r"A window of ([\d,]+) tokens would do; the one in force has 2,048", said)[1].replace(",", "")
+    )
     assert task.writer.requests == []
+    enough = new_task(context_length=needed).begin().group(20, text="word " * 5000)
+    assert enough.window.plan().tokens <= enough.window.limits.most
+    less = Limits.from_window([("x", needed - 256)])
+    assert less.most < caught.value.tokens, "the least that would do"
+
+
+def test_what_only_an_estimate_says_is_sent_and_the_server_decides(new_task):
+    task = new_task(context_length=2048).begin(system="word " * 2500)
+    plan = task.window.plan()
+    assert 2048 < plan.tokens <= 2 * 2048
+    assert plan.output == task.window.limits.least
+
+
+def test_what_a_server_has_reported_is_no_estimate(new_task):
+    task = new_task(context_length=2048).begin()
+    task.group(20, usage=Usage(task.window.assembler.tokens_in_use(), 10))
+    task.group(20, text="word " * 2300)
+    with pytest.raises(DoesNotFit):
+        task.window.plan()
 
 
 def test_over_the_limit_and_compressible_is_no_error_of_the_planner(new_task):

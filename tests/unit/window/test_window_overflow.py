@@ -267,7 +267,7 @@ def test_a_server_that_refuses_everything_is_asked_three_times_and_then_it_is_th
     assert caught.value.code in codes
     assert len(task.sizes) <= 3
     assert task.sizes == sorted(task.sizes, reverse=True)
-    assert len(task.heard.named("compaction")) <= 2
+    assert len([one for one in task.heard.named("compaction") if one["strategy"] != "trim"]) <= 2
     assert task.store.last_seq == before
 
 

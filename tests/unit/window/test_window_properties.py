@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import random
+import re
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +27,7 @@ from agent.context import MessageStore, projection
 from agent.llm import make_client
 from agent.tokens import MemoryRatios, counter_for
 from agent.values import Answer, Usage
-from agent.window import CompactionStuck, DoesNotFit, make_window
+from agent.window import DoesNotFit, make_window
 from agent.window.comments import ABOUT
 from agent.window.shares import Shares
 
@@ -36,7 +37,8 @@ TASK = "Fix the total. 合計を直してください。 RULE 7: never touch set
 SYSTEM = "You are a careful coding agent. ルールを守る。"
 WIRES = ("openai", "ollama", "lmstudio", "anthropic")
 MODELS = {"exact": "gpt-4o", "estimate": "phi4"}
-ENDS = ("turn_too_large", "system_prompt_too_large", "compaction_stuck")
+ENDS = ("turn_too_large", "system_prompt_too_large")
+TRIMMED = "bytes left out here to make room"
 SUMMARIES = ("honest", "forgetful", "", "Error: 500", "again {text}")
 
 
@@ -113,7 +115,7 @@ class Run:
         self.settings = settings_of({"context_storage": storage, "llm": {"provider": wire, wire: provider}})
         self.ratios = MemoryRatios()
         self.said = said
-        self.newest = TASK
+        self.newest, self.newest_seq = TASK, 2
         self.calls = 0
         self.requests = 0
         self.open()
@@ -141,7 +143,7 @@ class Run:
     def step(self, kind, calls, size, seed):
         if kind == "comment":
             self.newest = f"[{seed}] " + words(seed, min(size, 200))
-            self.store.add_message("user", self.newest, kind="comment")
+            self.newest_seq = self.store.add_message("user", self.newest, kind="comment")
         elif kind == "restart":
             self.close()
             self.open()
@@ -167,9 +169,18 @@ class Run:
 
     def request(self):
         """What would go over the wire now, judged."""
+        before = self.store.compactions.count()
         plan = self.window.plan()
+        assert self.store.compactions.count() - before <= 6, "no request compacts for ever"
         limits = self.window.limits
-        assert plan.tokens <= plan.limit == limits.input_limit
+        assert plan.tokens <= plan.limit
+        if plan.tokens > limits.most:  # only an estimate says that it is too much: the server decides
+            assert not self.window.assembler.is_measured
+            assert plan.tokens <= 2 * limits.window
+            return None
+        assert plan.tokens <= plan.limit <= limits.most
+        assert plan.limit == limits.input_limit or plan.tokens > limits.input_limit
+        assert limits.least <= plan.output <= limits.window - plan.tokens
         path = self.folder / "request.json"
         with path.open("wb") as out:
             self.client.encode(out, plan.spans, self.client.lines.check(plan.spans), self.client.output(plan.output))
@@ -182,14 +193,17 @@ class Run:
         assert strict_server.fault({"messages": messages}) == ""
         JUDGES[self.wire](self, body)
         # Independent: tiktoken and OpenAI's overheads.  The margin is for what an estimate misses.
-        room = limits.window - limits.reserve
+        room = limits.window - plan.output
         assert strict_server.cost({"messages": messages, "tools": self.tools}) <= room
         return body, messages
 
     def has_newest(self, texts):
         """The newest comment is there; over its share of a small window as head, tail and a pointer."""
-        if any(self.newest in text for text in texts):
+        if any(self.newest in text or (self.newest[:40] in text and TRIMMED in text) for text in texts):
             return True
+        cut, seq = self.store.survey.cut, self.newest_seq
+        if cut.carried == {"comments": []}:  # nothing else made the request fit
+            return any(re.search(rf"no room for messages [^\]]*\b{seq}\b", text) for text in texts)
         shares = Shares.of(self.window.limits, self.window.assembler.scaled(self.window.compressor.room.head()))
         tokens = self.window.assembler.scaled(self.store.plain.count(self.newest) + ABOUT)
         pointer = f'read_output("messages:{self.store.survey.comments[-1].seq}")'
@@ -197,12 +211,25 @@ class Run:
         return tokens > shares.comments_now and len(parts) == 1
 
     def check_compactions(self):
-        weak = 0
         for one in self.store.compactions.all():
-            freed = one["tokens_before"] - one["tokens_after"] >= 0.1 * one["tokens_before"]
-            assert freed or one["strategy"] == "reset", "a tenth, or another means"
-            weak = 0 if freed else weak + 1
-            assert weak <= 2, "never more than two in a row without progress"
+            freed = one["tokens_before"] - one["tokens_after"]
+            assert freed > 0
+            assert freed >= 0.1 * one["tokens_before"] or one["strategy"] in ("reset", "trim"), "or another means"
+
+    def check_end(self, error):
+        """A task ends only when the least of its next request does not fit: judged by another counter."""
+        view = [json.loads(line) for line in (self.folder / "current.jsonl").read_text().splitlines()]
+        newest = max((n for n, one in enumerate(view) if one["role"] == "assistant"), default=len(view))
+        least = view[:2] + view[newest:]
+        cut = [
+            one if one["role"] in ("system", "assistant") else {**one, "content": one["content"][:60]} for one in least
+        ]
+        cut[1] = view[1]
+        taken = strict_server.cost({"messages": cut, "tools": self.tools}) * 1.1 + 40 * len(cut)
+        limits = self.window.limits
+        assert error.tokens > error.limit == limits.most
+        assert taken > limits.window - limits.least - limits.window // 10
+        assert error.needed > limits.window
 
     def check_groups(self, messages):
         """The results of a call are all there or none: those of the view are those of the record."""
@@ -278,8 +305,8 @@ JUDGES = {"openai": judge_openai, "lmstudio": judge_openai, "ollama": judge_olla
 steps = st.lists(
     st.tuples(
         st.sampled_from(["group", "group", "group", "reported", "comment", "restart"]),
-        st.integers(1, 4),
-        st.sampled_from([5, 40, 150, 400, 900]),
+        st.sampled_from([1, 1, 2, 3, 4, 8]),
+        st.sampled_from([5, 40, 150, 400, 900, 3000]),
         st.integers(0, 500),
     ),
     min_size=3,
@@ -310,12 +337,15 @@ def test_every_request_that_leaves_is_legal_fits_and_has_what_matters(steps, **h
                 try:
                     run.step(*step)
                     if run.store.last()["role"] != "assistant":
-                        _, messages = run.request()
-                        run.check_groups(messages)
+                        sent = run.request()
+                        if sent is None:
+                            return
+                        run.check_groups(sent[1])
                     if run.window.past_the_mark():
                         run.window.make_room()
-                except (DoesNotFit, CompactionStuck) as error:
+                except DoesNotFit as error:
                     assert error.code in ENDS  # noqa: PT017 - either is a clear end
+                    run.check_end(error)
                     return
                 finally:
                     run.check_compactions()

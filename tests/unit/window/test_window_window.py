@@ -8,7 +8,7 @@ from summaries import honest
 from agent.errors import ContextOverflow, RequestTooLarge
 from agent.tokens import MemoryRatios, counter_for
 from agent.values import Answer, Usage
-from agent.window import CompactionStuck, DoesNotFit, make_window
+from agent.window import DoesNotFit, make_window
 
 GOOD = honest
 
@@ -81,12 +81,22 @@ def test_the_second_overflow_in_a_row_is_met_by_the_reset(new_task):
 def test_an_overflow_that_nothing_can_help_ends_without_room(new_task):
     task = new_task(GOOD).begin().group(100)
     task.window.plan()
-    assert not task.window.make_room(ContextOverflow("too long"))
-    assert not task.window.make_room(ContextOverflow("too long"))
+    helped = [task.window.make_room(ContextOverflow("too long")) for _ in range(4)]
+    assert helped == sorted(helped, reverse=True)
+    assert not helped[-1]
+    assert {one["strategy"] for one in task.events("compaction")} <= {"trim"}
+
+
+def test_the_newest_turn_is_made_to_fit_a_learnt_window(new_task):
+    task = new_task(GOOD).begin().group(3000)
+    task.window.plan()
+    assert task.window.make_room(ContextOverflow("too long", limit=2048, requested=3500))
+    plan = task.window.plan()
+    assert plan.tokens <= task.window.limits.input_limit < 2048
 
 
 def test_a_turn_too_large_for_the_learnt_window_is_told(new_task):
-    task = new_task(GOOD).begin().group(3000)
+    task = new_task(GOOD).begin().group(20, text="word " * 3000)
     task.window.plan()
     task.window.make_room(ContextOverflow("too long", limit=2048, requested=3500))
     with pytest.raises(DoesNotFit):
@@ -151,11 +161,12 @@ def test_no_plan_is_ever_over_the_limit(new_task, window, strategy, groups, answ
             plan = task.window.plan()
             if task.window.past_the_mark():
                 task.window.make_room()
-        except (DoesNotFit, CompactionStuck) as error:
-            assert error.code in ("turn_too_large", "compaction_stuck")  # noqa: PT017
+        except DoesNotFit:
+            assert window < 4096, "what can be shortened ends no task"
             return
-        assert plan.tokens <= plan.limit == task.window.limits.input_limit
-        assert plan.tokens + task.window.limits.reserve <= window
+        assert plan.tokens <= plan.limit <= task.window.limits.most
+        assert plan.tokens + plan.output <= window
+        assert plan.output == task.window.limits.output or plan.tokens > task.window.limits.input_limit
 
 
 # --- what is learnt within a task, and kept for it -----------------------------------------------------------------
@@ -261,22 +272,19 @@ def until_the_end(task, *, restarts=False):
         task.group(40)
         if restarts:
             task.window = make_window(task.settings, task, task.writer, events=task)
-        task.window.plan()
+        plan = task.window.plan()
+        assert plan.tokens <= task.window.limits.most, "it lives on with a smaller answer"
 
 
 def test_only_the_last_means_may_free_less_than_a_tenth_and_at_most_twice_in_a_row(new_task):
     task = new_task(GOOD, context_length=4096, strategy="hybrid", keep_recent_messages=1)
     task.begin_large(2540)
-    with pytest.raises((DoesNotFit, CompactionStuck)):
-        until_the_end(task)
-    found = weak(task)
-    assert 0 < len(found) <= 2
-    assert {one["strategy"] for one in found} == {"reset"}
+    until_the_end(task)
+    assert {one["strategy"] for one in weak(task)} <= {"reset", "trim"}
 
 
 def test_a_restart_does_not_forget_compactions_without_progress(new_task):
     task = new_task(GOOD, context_length=4096, strategy="sliding_window", keep_recent_messages=1)
     task.begin_large(2540)
-    with pytest.raises((DoesNotFit, CompactionStuck)):
-        until_the_end(task, restarts=True)
-    assert 0 < len(weak(task)) <= 2
+    until_the_end(task, restarts=True)
+    assert {one["strategy"] for one in weak(task)} <= {"reset", "trim"}
