@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-STRATEGIES = ("mask", "summary", "window", "reset", "trim")
+STRATEGIES = ("mask", "summary", "window", "reset", "trim", "brief")
 """mask: tool results up to end_seq become pointers.  summary: messages up to end_seq are left out, a summary stands
 for them.  window, reset: they are left out (with the summary that `summary_id` names, if any).  trim: tool results
-and user messages from start_seq to end_seq are shown with at most `largest` bytes."""
+and user messages from start_seq to end_seq are shown with at most `largest` bytes.  brief: the newest briefing
+(end_seq) counts from now on."""
 
 
 class CompactionStore:

@@ -21,7 +21,7 @@ from agent.context.compactions import STRATEGIES
 from agent.context.projection import lines, shorter
 from agent.context.provider_fields import tokens_of
 from agent.context.records import LOST, is_legible, is_seen
-from agent.context.survey import CUTTING, Cut, Survey
+from agent.context.survey import BESIDE, CUTTING, Cut, Survey
 from agent.store.jsonl import backwards, last_record
 from agent.store.text import fit
 
@@ -56,8 +56,8 @@ def plan(
     keep_summary: bool,
 ) -> Fold:
     """Check and round; ValueError when there cannot be such a compaction."""
-    if strategy not in STRATEGIES or strategy == "trim":
-        allowed = ", ".join(one for one in STRATEGIES if one != "trim")
+    if strategy not in STRATEGIES or strategy in BESIDE:
+        allowed = ", ".join(one for one in STRATEGIES if one not in BESIDE)
         raise ValueError(f"strategy is {strategy!r}; allowed are {allowed}")
     if (strategy == "summary") != (summary is not None):
         raise ValueError("a compaction by summary, and only that, brings the text of a summary")
@@ -147,6 +147,16 @@ def trim(store: MessageStore, start_seq: int, end_seq: int, largest: int) -> int
         tokens_after=after,
         largest=largest,
     )
+
+
+def brief(store: MessageStore, seq: int) -> int:
+    """Let the briefing `seq`, the newest message, count from now on; returns the compaction's id."""
+    before = store.get_current_token_count()
+    line = {"strategy": "brief", "end_seq": seq, "at_seq": store.last_seq}
+    cut = store.survey.cut.after(line)
+    after = tokens_after(store, Fold("brief", seq, seq, None, None, None, cut))
+    store.sync(force=True)  # the briefing is durable before the line that names it
+    return store.compactions.add(strategy="brief", start_seq=seq, end_seq=seq, tokens_before=before, tokens_after=after)
 
 
 def _tool_calls(store: MessageStore) -> int:

@@ -232,6 +232,21 @@ class MessageStore:
         self._catch_up()
         return folding.tokens_after(self, folding.trimmed(self, start_seq, end_seq, largest))
 
+    def briefing(self) -> Json | None:
+        """The record of the briefing that the view shows, None before there is one."""
+        self._catch_up()
+        return self.at(self._survey.task) if self._survey.task is not None else None
+
+    def brief_again(self, text: str) -> int:
+        """Append another briefing and show it in the place of the old one, with the pictures that are still shown;
+        returns the compaction's id.  Not while calls are open: nothing is between a call and its result."""
+        record, cut = self.briefing() or {}, self._survey.cut
+        shown = record.get("seq", 0) > max(cut.end_seq, cut.mask_end)
+        images = record.get(pictures.NAME, ()) if shown else ()
+        return folding.brief(
+            self, self.add_message("user", text, kind="task", images=images, memory=record.get("memory"))
+        )
+
     def recreate_current_context(
         self,
         summary_text: str,

@@ -4,7 +4,7 @@ A start, a compaction and a resume all come here (design: section 4).  The view 
 
 1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Both at or before the newest
    compaction that left messages out, or the first ones; later ones wait, unseen, for the next such compaction, so that
-   bytes sent once stay the same bytes.
+   bytes sent once stay the same bytes.  A briefing that a `brief` line names counts from that line on.
 3. After a compaction with a summary: the summary as an assistant message, then one user message with what is carried
    and the word to go on, unless what follows starts with a user message.  Then what is carried is put in front of that
    message's text.  Without a summary the same stands only if something is carried, behind a note that messages were

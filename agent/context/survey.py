@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 CUTTING = frozenset(("summary", "window", "reset"))
-"""Compactions that leave messages out; a "mask" and a "trim" only shorten some."""
+"""Compactions that leave messages out; others only shorten some."""
+
+BESIDE = frozenset(("trim", "brief"))
+"""Compactions that leave older messages as they are: of the newest turn, and of the briefing."""
 
 MOST_NOTES = 512
 """Answers with text whose places are kept, the newest."""
@@ -54,6 +57,7 @@ class Cut:
     count: int = 0
     summaries: int = 0  # the highest summary id that was ever named
     trims: tuple[tuple[int, int, int], ...] = ()
+    briefed_at: int = 0  # a briefing up to this message counts, beside those up to `at_seq`
 
     def after(self, record: Json) -> Cut:
         """With one more line of compactions.jsonl."""
@@ -68,6 +72,8 @@ class Cut:
         elif record.get("strategy") == "trim":
             trim = int(record.get("start_seq") or 0), end, int(record.get("largest") or 0)
             more["trims"] = (*(one for one in self.trims if not _covers(trim, one)), trim)
+        elif record.get("strategy") == "brief":
+            more["briefed_at"] = end
         else:
             more["mask_end"] = end
         kept = {name: getattr(self, name) for name in self.__slots__}
@@ -167,7 +173,7 @@ class Survey:
                 self.forms.add(self.form)
         if kind == "system" and (self.system is None or seq <= self.cut.at_seq):
             self.system, self.head = offset, 0
-        elif kind == "task" and (self.task is None or seq <= self.cut.at_seq):
+        elif kind == "task" and (self.task is None or seq <= max(self.cut.at_seq, self.cut.briefed_at)):
             self.task, self.head = offset, 0
             memory = record.get("memory")
             self.memory = memory if isinstance(memory, dict) else None

@@ -49,6 +49,8 @@ def findings(settings: Settings, provider: str | None, name: str | None) -> Iter
     counter = counter_for(client.model)
     limits = Limits.of(settings, loaded, provider=client.provider, model=client.model, exact=counter.exact)
     yield _window(client, limits, loaded, asked=check.ok)
+    if provider is None:
+        yield from _takes_no_task(settings, client, limits)
     if counter.exact:
         yield "tokens", OK, f"counted with the vocabulary of {client.model} ({counter.name})", ""
     else:
@@ -124,6 +126,27 @@ def _window(client: ModelClient, limits: Limits, loaded: int | None, *, asked: b
         unknown = "not asked" if not asked else "the server does not tell what is loaded"
         return "window", OK, f"{said} ({unknown})", ""
     return "window", OK, said, ""
+
+
+def _takes_no_task(settings: Settings, client: ModelClient, limits: Limits) -> Iterator[Finding]:
+    """That tools and system prompt leave no room for any task, with the least window that would do."""
+    from agent.prompts import render
+    from agent.security.redact import Redactor
+    from agent.tokens import PRIMING, count_tools, counter_for
+    from agent.tools import Toolbox
+    from agent.window.least import too_small
+
+    counter = counter_for(client.model)
+    with tempfile.TemporaryDirectory(prefix="makimono-doctor-") as folder:
+        place = Path(folder)
+        redact = Redactor(settings.secrets())
+        box = Toolbox(root=place, context_dir=place, run=None, redact=redact, clean=str, lookup=lambda _seq: None)
+        tools = count_tools(counter, box.schemas()) + PRIMING
+    system = counter.count(settings.assembler.system_prompt or render("system"))
+    configured = settings.assembler.system_prompt is not None
+    error = too_small(limits, tools, system, exact=counter.exact, configured=configured)
+    if error is not None:
+        yield "window", FAIL, str(error), f"load the model with {error.needed:,} tokens or more, and set {_key(client)}"
 
 
 def _server(provider: str) -> str:

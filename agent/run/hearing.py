@@ -86,13 +86,15 @@ class Hearing:
             obeyed = [self._obey(comment, names) for comment in (*again, *comments)]
             return any(obeyed)
 
-    def take(self, append: Callable[[Comment], Said], durable: Callable[[], None]) -> Iterator[Said]:
+    def take(
+        self, append: Callable[[Sequence[Comment]], Iterable[Said]], durable: Callable[[], None]
+    ) -> Iterator[Said]:
         """The talk that waits, as the loop appends it; then the cursor moves."""
         with self.lock:
             talk, ahead = self.talk, self.ahead
             self.talk = []
-        for comment in talk:
-            yield append(comment)
+        if talk:
+            yield from append(talk)
         if ahead is not None and ahead != self.cursor:
             durable()
             self.cursor = ahead

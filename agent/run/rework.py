@@ -9,6 +9,7 @@ a change, that is its answer.  Called by `run/handler.py` after each delivery.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.prompts import render
@@ -17,9 +18,11 @@ from agent.run.gate import decide, is_mendable
 from agent.security.fence import fence
 from agent.security.sanitise import output
 from agent.values import End, Outcome, Status
-from agent.work.verify import TAIL, tail
+from agent.window.shares import LEAST, divided
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from agent.run.report import Report
     from agent.run.task_run import TaskRun
 
@@ -61,7 +64,8 @@ def send_back(run: TaskRun, outcome: Outcome, report: Report) -> bool:
     run.context.set_columns(outcome=None)
     if not run.is_briefed:  # only publishing was left
         run.brief()
-    text = run.redact(words(run.context.fence, report, said + 1, rounds, room=run.tools.room))
+    within = partial(parts_within, run.window.shares.results, run.window.assembler.counter.count, run.tools.shortened)
+    text = run.redact(words(run.context.fence, report, said + 1, rounds, within=within))
     store.add_message("user", text, kind=KIND)
     store.sync()
     why = decide(outcome, report).code or ("left_behind" if report.left_behind else "was_red")
@@ -82,17 +86,29 @@ def standing(run: TaskRun, outcome: Outcome) -> Outcome:
     return Outcome.of(kept["outcome"])
 
 
-def words(marker: str, report: Report, number: int, rounds: int, *, room: int = TAIL) -> str:
-    """The message to the model; of the check's output at most the last `room` signs."""
+def parts_within(
+    tokens: int, count: Callable[[str], int], shorten: Callable[[str, int], str], texts: Sequence[str]
+) -> list[str]:
+    """`texts` in `tokens` together: short ones whole, longer ones with head, tail and a pointer to the whole."""
+    parts = divided(tokens, [count(text) for text in texts])
+    return [shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
+
+
+def words(
+    marker: str, report: Report, number: int, rounds: int, *, within: Callable[[Sequence[str]], list[str]] = list
+) -> str:
+    """The message to the model.  `within` makes what is quoted as long as there is room for, all together."""
     verdict, before = report.verdict, report.before
     failing = verdict.outline.failing if verdict is not None else frozenset()
     old = before.outline.failing if before is not None else frozenset()
 
-    def names(found: frozenset[str], source: str) -> str:
+    def names(found: frozenset[str]) -> str:
         more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
-        return fence("\n".join([*sorted(found)[:NAMED], *more]), marker, source=source) if found else ""
+        return "\n".join([*sorted(found)[:NAMED], *more]) if found else ""
 
-    shown = output(tail(verdict.tail.encode(), min(room, TAIL))) if verdict is not None and not verdict.ok else ""
+    shown = output(verdict.tail) if verdict is not None and not verdict.ok else ""
+    quoted = [output(report.rejected), shown, names(failing - old), names(failing & old)]
+    rejected, shown, new, known = within(quoted)
     return render(
         "fix",
         round=number,
@@ -100,9 +116,9 @@ def words(marker: str, report: Report, number: int, rounds: int, *, room: int = 
         report=report,
         findings=report.findings[:NAMED],
         left_behind=report.left_behind[:NAMED],
-        rejected=fence(output(report.rejected), marker, source="the repository") if report.rejected else "",
+        rejected=fence(rejected, marker, source="the repository") if rejected else "",
         output=fence(shown, marker, source="output of the check") if shown.strip() else "",
-        failing=names(failing - old, "new failures"),
-        failed_before=names(failing & old, "old failures"),
+        failing=fence(new, marker, source="new failures") if new else "",
+        failed_before=fence(known, marker, source="old failures") if known else "",
         again=report.was_red,
     )

@@ -54,7 +54,7 @@ from agent.work.tree import remove
 from agent.work.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from agent.context import TaskContextManager
@@ -386,6 +386,8 @@ class TaskRun:
             lambda: self.window.shares.results,
             self.window.assembler.counter.count,
         )
+        self.window.rebrief = self.rebrief
+        self.window.check()
         window = self.window.limits.window
         takes_any = bool(self.model.picture_form)
         self.pictures = Pictures(self.forge, self.key, self.context.context_dir, window, takes_any)
@@ -400,7 +402,7 @@ class TaskRun:
                 [comment for comment in comments if comment.id not in new],
                 self.workspace,
                 self.context.fence,
-                window=window,
+                budget=self._budget(),
                 parent=self.parent,
                 about=self.begin.about,
                 news=[comment for comment in comments if comment.id in new],
@@ -413,10 +415,34 @@ class TaskRun:
             )
             self.window.open(self.redact(text), f"{self.issue.title}\n\n{self.issue.body}", images)
         else:
+            self.rebrief()  # for a server that was started again with less
             self.repetition.restore(self.context.get_tool_store().recent())
             if self.point is not None and store.last_seq == self.point.seq:
                 store.add_message("user", render("past_point", commit=self.point.commit or ""), kind="nudge")
         self.progress.show()
+
+    def _budget(self) -> briefing.Budget:
+        """What the parts of a briefing may have in the window in force."""
+        shares, tools = self.window.shares, self.tools
+        return briefing.Budget(
+            shares.rules, shares.told, self.window.assembler.counter.count, tools.shortened, tools.keep
+        )
+
+    def rebrief(self) -> bool:
+        """Choose rules and comments of the briefing again where they are more than the window in force has for them;
+        whether there is another briefing now.  It is appended, and a line of compactions.jsonl puts it in the view."""
+        store = self.context.get_message_store()
+        if (record := store.briefing()) is None:
+            return False
+        text = briefing.chosen_again(record["content"], self.context.fence, self._budget())
+        if text is None:
+            return False
+        before, seq = store.get_current_token_count(), store.last_seq + 1
+        store.brief_again(text)
+        after = store.get_current_token_count()
+        named = {"strategy": "brief", "start_seq": seq, "end_seq": seq}
+        self.events.emit("compaction", **named, tokens_before=before, tokens_after=after)
+        return True
 
     # --- the loop ---------------------------------------------------------------------------------------------
 
@@ -442,10 +468,11 @@ class TaskRun:
         if self.hearing.look(now=last):
             self.control.hurry()
 
-        def fenced(comment: Comment) -> Said:
-            images, about = self.pictures.of(comment.body)
-            text = briefing.comment_text(comment, self.context.fence)
-            return Said(self.redact(f"{text}\n\n{about}" if about else text), tuple(images))
+        def fenced(comments: Sequence[Comment]) -> Iterator[Said]:
+            room = self.window.shares.comments_now
+            for comment, text in briefing.together(comments, self.context.fence, room, self._budget()):
+                images, about = self.pictures.of(comment.body) if comment is not None else ((), "")
+                yield Said(self.redact(f"{text}\n\n{about}" if about else text), tuple(images))
 
         return self.hearing.take(fenced, self.context.get_message_store().sync)
 

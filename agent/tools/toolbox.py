@@ -267,8 +267,13 @@ class Toolbox:
             room = max(SMALLEST, min(room * 7 // 8, room * tokens // found))
             cut = None
 
+    def keep(self, text: str) -> str:
+        """Keep a text in `outputs/`; its name for `read_output`."""
+        return self.outputs.keep([self._redact(text)]).name
+
     def shortened(self, text: str, tokens: int) -> str:
         """`text` where it has at most `tokens`, else its head and tail; the whole is kept for `read_output` then."""
+        text = self._redact(text)
         if self.budget.count(text) <= tokens:
             return text
         return self._shown(text, None, self.outputs.keep([text]), min(size_of(text), tokens * 8), tokens)

@@ -444,7 +444,7 @@ class ContextAssembler:
         """
         store = self.message_store
         if store.last_seq == 0:
-            store.add_message("system", self.config.system_prompt or render("system"), kind="system")
+            store.add_message("system", self.system_prompt, kind="system")
         if store.last_seq == 1:
             memory, record = self._recall(query or user_message)
             store.add_message("user", memory + user_message, kind="task", images=images, memory=record)
@@ -452,6 +452,11 @@ class ContextAssembler:
             store.add_message("user", user_message, kind="comment", images=images)
         store.sync()
         return self._plan(options or AssemblyOptions())
+
+    @property
+    def system_prompt(self) -> str:
+        """The configured one, else the program's."""
+        return self.config.system_prompt or render("system")
 
     def _recall(self, query: str) -> tuple[str, Json | None]:
         """(long-term memory for the briefing, fenced, "" for none; what its record says of it, None without a layer).

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
+from agent.context.survey import BESIDE
 from agent.errors import ModelError
 from agent.tokens import counter_for, ratio_of
 from agent.window import summary as request
@@ -380,8 +381,8 @@ class ContextCompressor:
         """How many of the newest compactions on disk freed less than a tenth: a restart forgets none."""
         number = 0
         for record in self.message_store.compactions.newest():
-            if record.get("strategy") == "trim":
-                continue  # it makes the newest turn fit, whatever the older messages have
+            if record.get("strategy") in BESIDE:
+                continue  # it says nothing of the older messages
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
             if before - after >= PROGRESS * before:
                 break

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.window.limits import Limits
 
 MOST_COMMENTS = 20_000
@@ -19,6 +21,17 @@ MOST_COMMENTS = 20_000
 
 LEAST = 64
 """Tokens: the smallest budget; below it a shortened text says nothing."""
+
+
+def divided(room: int, wanted: Sequence[int]) -> list[int]:
+    """`room` divided among items that want so much each: small ones get all, the others the same (water-filling)."""
+    parts = [0] * len(wanted)
+    left = max(0, room)
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    for position, item in enumerate(order):
+        parts[item] = min(wanted[item], left // (len(order) - position))
+        left -= parts[item]
+    return parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ from agent.errors import ContextOverflow
 from agent.llm import make_client
 from agent.security.fence import fence, new_marker
 from agent.tokens import EstimatedCounter, counter_for, drift
+from agent.tokens.counters import PER_MESSAGE
 from agent.tokens.ratios import DRIFT
 from agent.window.assembler import Announce, ContextAssembler
 from agent.window.base import CompactionStuck
 from agent.window.carried import Carrying
 from agent.window.compressor import ContextCompressor
+from agent.window.least import too_small
 from agent.window.limits import LEARNT, Limits
 from agent.window.shares import Shares
 from agent.window.trimming import Trimming
@@ -68,6 +70,7 @@ class Window:
         self.compressor = compressor
         self.client = client
         self.remember = remember
+        self.rebrief: Callable[[], bool] = lambda: False  # shortens the briefing for a smaller window, where it can
         self.learnt: int | None = None
         self.planned = 0  # what the newest plan has by the counter alone, without any ratio
         self.asked = 0  # tokens of the newest plan
@@ -98,6 +101,16 @@ class Window:
         self.planned = self.assembler.estimate()
         self.asked = plan.tokens
         return plan
+
+    def check(self) -> None:
+        """DoesNotFit where no task at all can work in the window."""
+        assembler = self.assembler
+        configured = assembler.config.system_prompt is not None
+        system = assembler.scaled(assembler.plain.count(assembler.system_prompt) + PER_MESSAGE)
+        tools = assembler.scaled(assembler.fixed())
+        error = too_small(self.limits, tools, system, exact=assembler.counter.exact, configured=configured)
+        if error is not None:
+            raise error
 
     def _made_to_fit(self, plan: Plan) -> Plan:
         """What comes of a plan that is over the limit, or DoesNotFit."""
@@ -213,6 +226,7 @@ class Window:
             if self.remember is not None:
                 self.remember(self.client.model, found)
             self.assembler.limits = self._limits(found)
+            self.rebrief()
             self._emit("window_learnt", model=self.client.model, window=found, source=source)
 
     def _limits(self, found: int) -> Limits:

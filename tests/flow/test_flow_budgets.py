@@ -5,6 +5,7 @@ Parallel whole reads, a first read where less is loaded than is configured, a hu
 long old discussion, rules in Japanese.
 """
 
+import json
 import re
 
 import pytest
@@ -133,5 +134,120 @@ def test_a_trimmed_result_can_be_read_whole(tmp_path):
         result = requests[2]["messages"][-1]["content"]
         recorded = home.lines(1, "tools.jsonl")[0]["result"].split("\n")
         assert result.split("\n")[1:] == recorded[19:24]
+    finally:
+        home.close()
+
+
+# --- what people and checks say ------------------------------------------------------------------------------------
+
+
+def test_a_huge_comment_is_head_pointer_and_tail_and_can_be_read_whole(tmp_path):
+    wide = "".join(f"{n}: 値段が合いません。ログを見てください。\n" for n in range(6000))
+    said = {}
+
+    def play(messages, number):
+        if number == 0:
+            said["home"].comment(1, "Look at this:\n" + wide + "END OF THE LOG")
+            said["home"].comment(1, "Never touch legacy/billing.py.")
+            return done(messages, number)  # a comment is looked for before the end
+        if number == 1:
+            [text] = [one["content"] for one in messages if "Look at this:" in (one["content"] or "")]
+            said["shown"] = text
+            return "", [("read_output", {"name": POINTER.search(text)[1], "offset": 3000, "limit": 3})]
+        return done(messages, number)
+
+    home, server, requests = run(tmp_path, 4096, play, before=lambda home: said.update(home=home))
+    try:
+        finished(home, server)
+        assert "END OF THE LOG" in said["shown"]
+        assert tokens(said["shown"]) < 1000
+        assert any("Never touch legacy/billing.py." in one["content"] for one in requests[1]["messages"])
+        shown = requests[2]["messages"][-1]["content"]
+        assert re.search(r"^2998: 値段が合いません。", shown, re.MULTILINE)
+    finally:
+        home.close()
+
+
+def test_a_huge_output_of_a_check_ends_no_task(tmp_path):
+    command = "python3 -c \"print(open('src/part0.py').read() * 20); raise SystemExit(1)\""
+
+    def play(messages, number):
+        if number == 0:
+            return "", [("write_file", {"path": "new.py", "content": "x = 1\n"})]
+        return done(messages, number)
+
+    config = f"verify: {{command: {json.dumps(command)}}}\n"
+    home, server, requests = run(tmp_path, 4096, play, config=config)
+    try:
+        assert home.row(1)["status"] in ("completed", "failed")
+        assert home.row(1)["error_code"] not in ("turn_too_large", "context_overflow", "compaction_stuck")
+        assert server.refused == []
+        fixes = [one for one in home.lines(1, "messages.jsonl") if one.get("kind") == "fix"]
+        assert len(fixes) >= 1
+        assert any("The check " in (one["content"] or "") for one in requests[-1]["messages"])
+        assert all(tokens(one["content"]) < 1500 for one in fixes)
+    finally:
+        home.close()
+
+
+def test_a_long_old_discussion_and_rules_in_japanese_leave_room_for_the_task(tmp_path):
+    rules = "".join(f"規則{n}: 変更はできるだけ小さく、試験を必ず実行すること。\n" for n in range(400))
+
+    def talk(home):
+        for n in range(60):
+            home.comment(1, f"Opinion {n}: " + "we should think about rounding once more. " * 30)
+        home.comment(1, "Never touch legacy/billing.py.")
+
+    def play(messages, number):
+        if number < 4:
+            return "", [("read_file", {"path": f"src/part{n}.py"}) for n in range(3)]
+        return done(messages, number)
+
+    files = {**FILES, "AGENTS.md": rules, "CLAUDE.md": rules.replace("規則", "決まり")}
+    home, server, requests = run(tmp_path, 8192, play, files=files, before=talk)
+    try:
+        finished(home, server)
+        briefing = requests[0]["messages"][1]["content"]
+        assert tokens(briefing) < 8192 * (1 / 8 + 1 / 4) + 500
+        assert "Never touch legacy/billing.py." in briefing
+        assert "Read all parts and tell what they have in common." in briefing
+        assert "older comments are not shown" in briefing
+        assert briefing.count("shows the rest]") == 2
+    finally:
+        home.close()
+
+
+def test_rules_are_chosen_again_when_a_refusal_teaches_a_smaller_window(tmp_path):
+    rules = "".join(f"Rule {n}: keep every change small and run the tests.\n" for n in range(2500))
+
+    def play(messages, number):
+        return ("", [("read_file", {"path": "src/part0.py"})]) if number == 0 else done(messages, number)
+
+    files = {**FILES, "AGENTS.md": rules}
+    home, server, requests = run(tmp_path, 8192, play, configured=131_072, files=files, output=1000)
+    try:
+        assert home.row(1)["status"] == "completed", home.said(1)
+        assert len(server.refused) == 1
+        assert tokens(requests[0]["messages"][1]["content"]) < 8192 / 8 + 400
+        assert "Read all parts and tell what they have in common." in requests[0]["messages"][1]["content"]
+        kinds = [one.get("kind") for one in home.lines(1, "messages.jsonl")]
+        assert kinds.count("task") == 2
+        assert next(one["strategy"] for one in home.lines(1, "compactions.jsonl")) == "brief"
+    finally:
+        home.close()
+
+
+def test_a_window_below_what_can_work_is_told_at_once_with_the_least_that_would(tmp_path):
+    home, server, requests = run(tmp_path, 2048, done)
+    try:
+        assert (home.row(1)["status"], home.row(1)["error_code"]) == ("failed", "window_too_small")
+        [said] = home.said(1)
+        needed = int(
+            re.search(r"A window of ([\d,]+) tokens would do; the one in force has 2,048", said)[1].replace(",", "")
+        )
+        assert 2048 < needed < 4096
+        assert requests == server.refused == []
+        _, text = home.run("doctor")
+        assert re.search(r"A window of [\d,]+ tokens would do", " ".join(text.split()))
     finally:
         home.close()

@@ -23,6 +23,7 @@ from agent.errors import (
     RepositoryMissing,
 )
 from agent.forge import TaskFactory
+from agent.llm import make_client
 from agent.observe import log
 from agent.run import later
 from agent.run.closing import move_leftovers, tell_untold
@@ -32,8 +33,11 @@ from agent.run.later import lies_elsewhere, try_now
 from agent.run.pictures import Pictures
 from agent.run.task_run import TaskRun
 from agent.run.worker import give_up
+from agent.security.sanitise import output
 from agent.taskqueue import Claim
+from agent.tools import Toolbox
 from agent.values import End, Status, TaskKey
+from agent.window import make_window
 
 FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."})])
 
@@ -371,6 +375,11 @@ def listening(here):
     run = TaskRun(here.wiring, context)
     run.hearing.begin(None)
     run.pictures = Pictures(run.forge, key, context.context_dir, 32_000, takes_any=False)
+    folder, store = context.context_dir, context.get_message_store()
+    run.tools = Toolbox(
+        root=folder, context_dir=folder, run=None, redact=run.redact, clean=output, lookup=lambda _seq: None
+    )
+    run.window = make_window(here.settings, context, make_client(here.settings, store, folder), run.tools)
     return run
 
 
