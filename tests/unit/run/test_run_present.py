@@ -57,7 +57,7 @@ class Worker:
             redact=Redactor(["s3cr3t-value"]),
             clean=output,
             lookup=self.store_of_tools.result,
-            comment=self.store.comment,
+            message=self.store.text_of,
         )
         self.present = Present(self.box, self.workspace.changes_now)
         self.window = make_window(self.settings, self, self, work=self.present)
