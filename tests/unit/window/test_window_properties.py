@@ -38,6 +38,7 @@ SYSTEM = "You are a careful coding agent. ルールを守る。"
 WIRES = ("openai", "ollama", "lmstudio", "anthropic")
 MODELS = {"exact": "gpt-4o", "estimate": "phi4"}
 ENDS = ("turn_too_large", "system_prompt_too_large")
+SMALL = 4096
 TRIMMED = "bytes left out here to make room"
 SUMMARIES = ("honest", "forgetful", "", "Error: 500", "again {text}")
 
@@ -202,8 +203,10 @@ class Run:
         if any(self.newest in text or (self.newest[:40] in text and TRIMMED in text) for text in texts):
             return True
         cut, seq = self.store.survey.cut, self.newest_seq
-        if cut.carried == {"comments": []}:  # nothing else made the request fit
-            return any(re.search(rf"no room for messages [^\]]*\b{seq}\b", text) for text in texts)
+        named = any(re.search(rf"no room for messages [^\]]*\b{seq}\b", text) for text in texts)
+        # By name alone where nothing else made the request fit, and in a window that is below what a task needs.
+        if named and (cut.carried == {"comments": []} or self.window.limits.window < SMALL):
+            return True
         shares = Shares.of(self.window.limits, self.window.assembler.scaled(self.window.compressor.room.head()))
         tokens = self.window.assembler.scaled(self.store.plain.count(self.newest) + ABOUT)
         pointer = f'read_output("messages:{self.store.survey.comments[-1].seq}")'
