@@ -114,9 +114,10 @@ class Window:
 
     def _made_to_fit(self, plan: Plan) -> Plan:
         """What comes of a plan that is over the limit, or DoesNotFit."""
-        means: list[Callable[[], object]] = [self.compressor.compress, self._trim, self.compressor.reset, self._trim]
+        share = partial(self.trimming.to, self.shares.results)
+        means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
         if self.assembler.least() > plan.limit:  # older messages are not what is too much
-            means.insert(0, partial(self.trimming.to, self.shares.results))
+            means.insert(0, share)
         for attempt in means:
             with suppress(CompactionStuck):  # more can be done here than the compressor knows of
                 attempt()

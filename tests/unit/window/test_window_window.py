@@ -95,6 +95,18 @@ def test_the_newest_turn_is_made_to_fit_a_learnt_window(new_task):
     assert plan.tokens <= task.window.limits.input_limit < 2048
 
 
+def test_older_messages_go_before_the_newest_results_are_cut_to_their_least(new_task):
+    task = new_task(context_length=4096, strategy="sliding_window").begin()
+    for number in range(9):
+        task.store.add_message("user", f"Point {number}: " + "keep the old names of all files. " * 20, kind="comment")
+    task.fill(2, 500).group(2000, calls=3, path="a.py", note="keep the old names of all files. " * 54)
+    plan = task.window.plan()
+    limits = task.window.limits
+    results = [one["content"] for one in task.view() if one["role"] == "tool"][-3:]
+    assert plan.tokens <= limits.input_limit
+    assert min(map(len, results)) > 300
+
+
 def test_a_turn_too_large_for_the_learnt_window_is_told(new_task):
     task = new_task(GOOD).begin().group(20, text="word " * 3000)
     task.window.plan()
