@@ -14,7 +14,7 @@ TEXT = """
 task_sources: [github]
 llm:
   openai: {api_key: sk-abcdefgh12345678, price: {input: 2.5, output: 10}}
-  lmstudio: {api_key: short}
+  lmstudio: {api_key: zq9xw}
 github: {token: ghp_abcdefgh}
 taskqueue: {broker: "amqp://user:s3cret%2Fword@host/"}
 limits: {turns: 10}
@@ -52,7 +52,7 @@ def test_every_declared_secret_is_known_the_longest_first(settings):
 
 def test_nothing_that_is_shown_or_printed_holds_a_secret(settings):
     everything = repr(settings) + str(settings.show()) + repr(settings.provider())
-    for secret in ("sk-abcdefgh12345678", "ghp_first00", "glpat-from-environment", "short"):
+    for secret in ("sk-abcdefgh12345678", "ghp_first00", "glpat-from-environment", "zq9xw"):
         assert secret not in everything
     rows = {row[0]: row[1:] for row in settings.show()}
     assert rows["taskqueue.broker"] == ("amqp://user:********@host/", "config.yaml")
