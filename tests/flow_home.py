@@ -338,6 +338,21 @@ def until(true, what="it", seconds=SECONDS):
     raise AssertionError(f"{what} did not happen in {seconds} s")
 
 
+def said(process, what, seconds=SECONDS):
+    """The next line on the process's stdout that holds the word `what`, or for which `what(line)` is true.  A process
+    that stays silent is killed, since a read of a pipe has no end of its own."""
+    wanted = what if callable(what) else lambda line: what in line
+    guard = threading.Timer(seconds, process.kill)
+    guard.start()
+    try:
+        for line in iter(process.stdout.readline, ""):
+            if wanted(line):
+                return line
+    finally:
+        guard.cancel()
+    raise AssertionError(f"{what!r} was not said in {seconds} s")
+
+
 def git(*args, cwd):
     done = subprocess.run(
         ["git", *args],

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from flow_home import SECONDS, FlowHome, Held, do, finish, finished, git, until, write
+from flow_home import SECONDS, FlowHome, Held, do, finish, finished, git, said, until, write
 
 SJIS = "なまえ=山田\r\n住所=東京\r\n電話=あとで\r\n"
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -288,7 +288,7 @@ def test_workers_outlive_a_daemon_that_is_killed_and_the_next_one_finds_them(hom
     held["First"].go()
     until(lambda: here.row(1)["status"] == "completed", "the end without a daemon")
     following = here.start("run", "--once")
-    until(lambda: "daemon_started" in following.stdout.readline(), "the next daemon")
+    said(following, "daemon_started")
     assert here.worker(2) == before[2]
     held["Second"].go()
     text = finished(following)
@@ -326,7 +326,7 @@ def test_an_answer_under_way_is_waited_for_when_the_daemon_is_told_to_stop(home)
     daemon = here.start("run")
     held.arrived()
     daemon.send_signal(signal.SIGTERM)
-    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    said(daemon, "daemon_stopping")
     time.sleep(2.5)  # the watcher of the call looks each second
     assert daemon.poll() is None
     held.go()
@@ -348,7 +348,7 @@ def test_a_second_signal_of_the_same_kind_ends_the_workers_at_once(home):
     daemon = here.start("run")
     held.arrived()
     daemon.send_signal(signal.SIGTERM)
-    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    said(daemon, "daemon_stopping")
     daemon.send_signal(signal.SIGTERM)
     finished(daemon, 20)
     assert daemon.returncode == 130
@@ -395,7 +395,7 @@ def test_a_second_interrupt_ends_a_daemon_whose_worker_does_not_listen(home):
     pid = here.worker(1)
     os.kill(pid, signal.SIGSTOP)  # it cannot drain
     daemon.send_signal(signal.SIGINT)
-    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    said(daemon, "daemon_stopping")
     daemon.send_signal(signal.SIGINT)
     finished(daemon)
     assert daemon.returncode == 130

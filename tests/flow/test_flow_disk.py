@@ -6,7 +6,7 @@ import signal
 import subprocess
 
 import pytest
-from flow_home import Held, do, finish, finished, until, write
+from flow_home import Held, do, finish, finished, said, until, write
 from llm_servers import call
 
 
@@ -48,7 +48,7 @@ def test_a_task_that_filled_the_disk_waits_with_the_reason_and_goes_on_by_itself
     until(lambda: here.worker(1) is None, "the pause")
     assert here.label(1) == "coding agent paused"
     assert "It goes on by itself when that is mended" in here.progress(1)[0]
-    until(lambda: "disk_low" in daemon.stdout.readline(), "the notice")
+    said(daemon, "disk_low")
     fill.unlink()
     until(lambda: here.row(1).get("status") == "completed", "the end")
     daemon.send_signal(signal.SIGTERM)

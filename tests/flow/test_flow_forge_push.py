@@ -8,7 +8,7 @@ import subprocess
 from contextlib import suppress
 
 import pytest
-from flow_home import Held, finish, until, write
+from flow_home import Held, finish, said, until, write
 from forge_home import HOMES, TASK
 from length import either
 
@@ -87,7 +87,7 @@ def test_a_daemon_that_is_drained_during_a_push_ends_when_all_is_told(make):
 def test_a_push_that_was_cut_off_by_an_impatient_person_is_made_whole_by_the_next_run(make):
     home, key, daemon = in_a_push(make)
     daemon.send_signal(signal.SIGINT)
-    until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+    said(daemon, "daemon_stopping")
     daemon.send_signal(signal.SIGINT)
     assert daemon.wait(60) == 130
     assert home.flow.row(1)["status"] == "queued"

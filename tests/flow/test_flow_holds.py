@@ -2,9 +2,12 @@
 
 import shutil
 import signal
+import time
 
 import pytest
-from flow_home import ROOT, FlowHome, finish, finished, until, write
+from flow_home import ROOT, FlowHome, finish, finished, said, until, write
+
+from agent.run import installed
 
 
 @pytest.fixture
@@ -52,8 +55,9 @@ def test_a_daemon_whose_code_is_replaced_before_its_first_task_starts_nothing_an
     until((home.contexts / "daemon.json").exists, "the daemon")
     values = program / "agent" / "config" / "settings.py"
     values.write_text(values.read_text() + "\n# the next version\n")
+    time.sleep(installed.SECONDS)  # the daemon looks at its files again after so long
     home.issue(1, "Number 1")
-    until(lambda: "code_changed" in daemon.stdout.readline(), "the word")
+    said(daemon, "code_changed")
     assert "runs other code" in listed(home, program)
     daemon.send_signal(signal.SIGTERM)
     text = finished(daemon)

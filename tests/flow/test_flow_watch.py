@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 
-from flow_home import Held, finish, finished, until, write
+from flow_home import Held, finish, finished, said, until, write
 
 
 def heard(process, true):
     """Lines of `process` until one is as `true` wants."""
     lines = []
-    until(lambda: lines.append(process.stdout.readline()) or true(lines[-1]), "the line")
+    said(process, lambda line: lines.append(line) or true(line))
     return lines
 
 
