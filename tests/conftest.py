@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from length import one_forge
 
 from agent import cgroups, filetree
 
@@ -25,3 +26,12 @@ def deep_trees_are_removed(request):
 def pytest_sessionfinish():
     """Daemons that a test killed leave the control groups of their workers; whoever runs in one keeps it."""
     cgroups.remove("makimono-", cgroups.find())
+
+
+def pytest_collection_modifyitems(config, items):
+    """Whole runs that two forges have are done on one of them (`length.one_forge`), unless somebody names what to run."""
+    if config.option.keyword or any("::" in one for one in config.args):
+        return
+    left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash")})
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
