@@ -40,6 +40,9 @@ _ADVICE = {
 }
 
 
+Identity = tuple[int, int]
+"""Device and inode."""
+
 SLOW = 1.0
 """Seconds from which a write or a sync is told to whoever asked for it by `on_slow`."""
 
@@ -123,6 +126,21 @@ def is_unused(path: Path) -> bool:
 def is_real_dir(path: Path) -> bool:
     """Whether `path` is a directory itself, and no link to one."""
     return path.is_dir() and not path.is_symlink()
+
+
+def identity(path: str | os.PathLike[str]) -> Identity | None:
+    """What tells the file at `path` from another one of the same name, None when there is none (that can be seen)."""
+    try:
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - at each statement of a database
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def identity_of(descriptor: int) -> Identity:
+    """The identity of an open file."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
 
 
 def sync_dir(path: Path) -> None:

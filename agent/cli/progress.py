@@ -33,6 +33,7 @@ COUNT_SECONDS = 1.0
 @contextmanager
 def listening(state: State) -> Iterator[tuple[Events, Events]]:
     """(events of this process, events of its workers), shown for `state`."""
+    log.lose_what_stderr_refuses()
     log.setup(level="info", json=state.json, redact=Redactor(state.settings.secrets()))
     events, heard = Events([to_log]), Events([worker_to_log])
     if not state.watched:

@@ -27,6 +27,10 @@ EVENTS: dict[str, str] = {
     "item_skipped": "One row, folder or message cannot be handled; the others are (loop, item, why).",
     "worker_awaited": "`run --once` waits for a worker that an earlier daemon started (uuid).",
     "worker_died": "A worker ended without closing its task, or could not be started (uuid, signal, error).",
+    "worker_unclaimed": (
+        "A worker ended before it owned its task, which still waits; the next try is later each time (uuid, exit_code, "
+        "why, seconds)."
+    ),
     "worker_hung": "A worker's step has outlived its own time-out; it is traced and ended (uuid, pid, heartbeat).",
     "task_too_large": "A task's processes hold more than `limits.memory`; they are ended (uuid, pid, bytes, limit).",
     "drain_overdue": "Tasks did not end in time when the daemon was told to stop; they are ended (uuids).",
@@ -40,6 +44,9 @@ EVENTS: dict[str, str] = {
     "source_moved": "A tracker's folder was moved; its tasks follow (source, was, instance, tasks).",
     "source_missing": "Open tasks name a source that is not configured; they wait (source, instance, tasks).",
     "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
+    "ground_replaced": "base_dir or tasks.db was removed or replaced; it is mended as by a start (path).",
+    "ground_unfit": "Nothing is started: another daemon has base_dir, or the ledger's schema is newer (why).",
+    "ground_fit": "What kept the daemon from starting tasks is over.",
     "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
     "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",
     "code_changed": "The program's files were replaced under this daemon, which starts nothing more (why, todo).",
@@ -149,6 +156,9 @@ LEVELS: dict[str, str] = {
     "effect_failed": "warning",
     "poll_failed": "warning",
     "worker_died": "error",
+    "worker_unclaimed": "warning",
+    "ground_replaced": "error",
+    "ground_unfit": "error",
     "worker_hung": "error",
     "task_too_large": "error",
     "drain_overdue": "warning",
@@ -165,6 +175,7 @@ LINES: dict[str, str] = {
     "item_left_out": "One row, folder, comment or answer cannot be handled; the others are (loop, item, why).",
     "bug": "An item of a loop met an error that nobody foresaw; the others are handled (item, error; the traceback).",
     "edit_left_out": "An issue's own text was edited, perhaps by somebody whose word does not count (issue, author).",
+    "log_refused": "The log file cannot be opened; its lines go to stderr (why).",
     "metrics": "Metrics are answered on this port (port).",
 }
 """Lines that a room logs by itself: nobody else hears of them."""

@@ -8,6 +8,7 @@ A log that cannot be written never stops the work.  `setup` is called once by wh
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
@@ -78,6 +79,48 @@ class _Log:
 _log = _Log()
 
 
+class _Lossy(io.RawIOBase):
+    """A descriptor that takes everything: what cannot be written is lost."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self.descriptor)
+
+    def write(self, data: Any, /) -> int:
+        rest = memoryview(data)
+        with suppress(OSError):
+            while rest:
+                rest = rest[os.write(self.descriptor, rest) :]
+        return memoryview(data).nbytes
+
+
+def lose_what_stderr_refuses() -> None:
+    """From now on a write to `sys.stderr` never fails, and nothing waits in a buffer of it.
+
+    With a full disk or a reader that is gone behind it, its buffer would fail at every flush, and multiprocessing
+    flushes it before each start of a process (`util._flush_std_streams`): the daemon could start no worker.
+    """
+    before = sys.stderr
+    if before is None or isinstance(getattr(before, "buffer", None), _Lossy):
+        return
+    try:
+        descriptor = before.fileno()
+    except (OSError, ValueError):
+        return  # no file: a test, or a notebook
+    with suppress(OSError, ValueError):
+        before.flush()
+    raw: Any = _Lossy(descriptor)  # as `python -u` does it: text straight onto a raw stream
+    sys.stderr = io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)
+
+
 def setup(
     path: Path | None = None,
     *,
@@ -89,15 +132,20 @@ def setup(
 ) -> None:
     """Send the log of this process to the file `path` (JSON lines, mode 0600) and, unless `stderr` is False, to
     stderr (human, or JSON lines with `json`).  `level` is the least that is written.  `uuid` goes into every line,
-    whichever thread writes it.  Calling it again replaces what was set up before.  ValueError for another level.
+    whichever thread writes it.  Calling it again replaces what was set up before.  A file that cannot be opened is said
+    on stderr, which gets the lines then.  ValueError for another level.
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
     close()
+    refused = ""
     if path is not None:
         # No symlink is followed; the file follows a renamed folder, since it stays open.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        _log.file = os.open(path, flags, 0o600)
+        try:
+            _log.file = os.open(path, flags, 0o600)
+        except OSError as error:
+            refused, stderr = f"{path}: {error.strerror}", True
     _log.on_stderr = (_json_line if json else _human_line) if stderr else None
     _log.least, _log.uuid, _log.redact = LEVELS.index(level), uuid, redact
     # The library's switches for what no line here tells: finding the caller walks the whole stack.
@@ -109,6 +157,8 @@ def setup(
     # What libraries say below a warning (each connection of urllib3) is noise here.
     for noisy in ("urllib3", "requests", "charset_normalizer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    if refused:
+        get("log").warning("log_refused", why=refused)
 
 
 def close() -> None:

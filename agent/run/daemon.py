@@ -20,6 +20,7 @@ from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
 from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
+from agent.run.ground import Ground
 from agent.run.installed import RESTART, lock_of, record
 from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
@@ -75,6 +76,7 @@ class Daemon:
             ) from None
         started: float | None = None
         courier: Courier | None = None
+        ground: Ground | None = None
         wiring = Wiring(self.settings, events=self.events)
         try:
             wiring.forges  # noqa: B018 - what is wrong with the configuration is said before anything is started
@@ -95,7 +97,9 @@ class Daemon:
                 reconcile(wiring)
                 later.try_now(wiring.ledger)
             courier = None if once else self._courier()
-            supervisor = Supervisor(wiring, self.heard, courier=courier, starts=self.role != "producer")
+            ground = Ground(wiring, lock)
+            starts = self.role != "producer"
+            supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             with suppress(DiskError):  # `doctor` cannot tell then whether this daemon is outdated
                 record(self.settings, supervisor.installed.code)
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
@@ -105,7 +109,10 @@ class Daemon:
             if started is not None:
                 self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
             wiring.close()
-            disk.unlock(lock)
+            if ground is not None:
+                ground.close()
+            else:
+                disk.unlock(lock)
 
     def _listen(self) -> None:
         def heard(number: int, _frame: FrameType | None) -> None:
@@ -209,6 +216,8 @@ class Daemon:
                 return supervisor.worst_exit()
             if once and supervisor.room.why and not supervisor.busy():
                 raise DiskError(supervisor.room.why)
+            if once and supervisor.ground.why and not supervisor.busy():
+                raise SurroundingsError(supervisor.ground.why)
             if once and supervisor.installed.changed and not supervisor.busy():
                 raise SurroundingsError(f"{supervisor.installed.changed}: {RESTART}")
             self.wake.wait(TICK if once or supervisor.busy() or supervisor.courier is not None else IDLE_TICK)

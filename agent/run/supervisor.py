@@ -19,9 +19,10 @@ from agent.errors import DiskError, LedgerError
 from agent.observe.events import Events
 from agent.run import groups, later, worker
 from agent.run.closing import move_leftovers
+from agent.run.ground import Ground
 from agent.run.holds import Holds
 from agent.run.installed import RESTART, Installed
-from agent.run.reconcile import settle_ended
+from agent.run.reconcile import reconcile, settle_ended
 from agent.run.restore import restore
 from agent.run.room import Room
 from agent.run.showing import announce
@@ -53,11 +54,13 @@ MANY = 16
 
 @dataclass
 class Child:
-    """One worker of this daemon.  `claimed` turns true when it reports that the row is its own."""
+    """One worker of this daemon.  `claimed` turns true when it reports that the row is its own; else `why` is what it
+    reported instead."""
 
     process: ForkServerProcess
     report: Connection
     claimed: bool = False
+    why: str = ""
 
 
 class Supervisor:
@@ -65,9 +68,16 @@ class Supervisor:
     (`courier.py`); without `starts` nothing is started (the role of a producer)."""
 
     def __init__(
-        self, wiring: Wiring, heard: Events | None = None, *, courier: Courier | None = None, starts: bool = True
+        self,
+        wiring: Wiring,
+        heard: Events | None = None,
+        *,
+        courier: Courier | None = None,
+        starts: bool = True,
+        ground: Ground | None = None,
     ) -> None:
         self.wiring = wiring
+        self.ground = ground or Ground(wiring)
         self.courier = courier
         self.starts = starts
         self.threads: list[KeptThread] = [] if courier is None else [courier.thread]
@@ -129,10 +139,9 @@ class Supervisor:
     def _reap(self, uuid: str, child: Child) -> None:
         """Take the report of one worker, and what its end means."""
         if not child.claimed and child.report.poll():
-            try:
-                child.claimed = child.report.recv() == "claimed"
-            except EOFError:
-                child.claimed = False
+            with suppress(EOFError):
+                child.why = str(child.report.recv())
+            child.claimed = child.why == worker.CLAIMED
             self.settle(uuid)
             if child.claimed:
                 self.events.emit("task_claimed", uuid=uuid, pid=child.process.pid)
@@ -144,9 +153,8 @@ class Supervisor:
         self.settle(uuid)
         del self.children[uuid]
         self.exit_codes[uuid] = child.process.exitcode
-        if child.process.exitcode != 0 and not child.claimed:
-            self.refuse(uuid)
-            self.is_outdated()
+        if not child.claimed:
+            self.unclaimed(uuid, child.process.exitcode, child.why)
         if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
             self.give_back(uuid, child.process.pid, why="it could not write its row")
         if child.process.exitcode < 0:
@@ -160,6 +168,22 @@ class Supervisor:
             self.holds.note(uuid)
         groups.remove(self.settings.base_dir, uuid)
         child.process.close()
+
+    def unclaimed(self, uuid: str, code: int, why: str) -> None:
+        """A worker ended before it owned its task.  Where that still waits, the next one would end alike: it waits
+        longer each time, and people are told why.  Whoever was quicker, or a drain, leaves nothing to be said."""
+        row = self.ledger.get(uuid)
+        waits = (
+            row is not None and row.status is Status.QUEUED and (row.not_before or "") <= clock.stamp(self.ledger.now())
+        )
+        if code == 0 and not waits:
+            return
+        self.exit_codes[uuid] = code or worker.EXIT_WAITS
+        seconds = self.refuse(uuid)
+        self.is_outdated()
+        if code >= 0 and not self.draining:
+            why = why or "it said nothing; the log of the daemon may have more"
+            self.events.emit("worker_unclaimed", uuid=uuid, exit_code=code, why=why, seconds=seconds)
 
     def close_if_too_large(self, uuid: str, pid: int | None) -> None:
         """A worker that the kernel killed because the task's memory was used up has not died for no reason."""
@@ -177,6 +201,8 @@ class Supervisor:
             with items.one(uuid):
                 self.give_back(uuid, pid, why="it could not write its row")
         items.end()
+        if self.ground.look():
+            reconcile(self.wiring)
         self.ledger.after_the_clock()
         restore(self.wiring)
         settled: list[Row] = []
@@ -225,7 +251,7 @@ class Supervisor:
         """Start queued tasks, oldest and most urgent first, while there is room."""
         if not self.starts:
             return
-        room = 0 if self.room.why else max(0, self.settings.scheduling.max_workers - self.running())
+        room = 0 if self.room.why or self.ground.why else max(0, self.settings.scheduling.max_workers - self.running())
         connected = self.courier is not None and self.courier.connected
         items = self.wiring.items("start")
         for uuid in self.startable(later.MARK if connected else None) if room > 0 else ():
@@ -283,11 +309,13 @@ class Supervisor:
         self.refusals[uuid] = (0, clock.monotonic() + LEFT_SECONDS)
         return True
 
-    def refuse(self, uuid: str) -> None:
-        """Let a task wait whose worker could not even claim it, longer each time."""
+    def refuse(self, uuid: str) -> float:
+        """Let a task wait whose worker could not even claim it, longer each time; for how many seconds."""
         count = self.refusals.get(uuid, (0, 0.0))[0] + 1
-        self.refusals[uuid] = (count, clock.monotonic() + min(REFUSED_SECONDS, 2.0**count))
+        seconds = min(REFUSED_SECONDS, 2.0**count)
+        self.refusals[uuid] = (count, clock.monotonic() + seconds)
         self.settle(uuid)
+        return seconds
 
     def settle(self, uuid: str) -> None:
         """The broker's message about the task, if there was one, has done its work."""

@@ -139,8 +139,12 @@ def end_worker(base_dir: Path, uuid: str, pid: int) -> None:
 
 @contextmanager
 def traceable(log: Path) -> Iterator[None]:
-    """Inside, SIGUSR1 makes this process write to `log` where each of its threads is, also while it hangs in C."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Inside, SIGUSR1 makes this process write to `log` where each of its threads is, also while it hangs in C; to
+    stderr where that file cannot be opened."""
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        descriptor = os.dup(2)
     faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)
     try:
         yield

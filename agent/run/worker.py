@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = manager.LEASE_SECONDS
 AGAIN_SECONDS = 60.0
+CLAIMED = "claimed"
+"""What a worker reports once its row is its own; anything else that it reports is why the row is not."""
 EXIT_DRAINED = 75
 """Exit code of a worker that gave its row back (sysexits: temporary failure, try again)."""
 EXIT_WAITS = SurroundingsError.exit_code
@@ -53,15 +55,15 @@ def process_task(
 ) -> int:
     """Work on the task `uuid` until it ends; returns the exit code of the process.
 
-    `report` hears "claimed" once the row is ours (a broker's message may be acknowledged then), or "lost".  `join`:
-    what a process that has no other purpose does then.
+    `report` hears CLAIMED once the row is ours (a broker's message may be acknowledged then), or why it is not.
+    `join`: what a process that has no other purpose does then.
     """
     wiring = Wiring(settings, events=Events([to_log]))
     folder = make_folder(settings, uuid)
     try:
         lock = disk.lock(folder / "lock")
-    except LockHeld:
-        _tell(report, "lost")
+    except LockHeld as error:
+        _tell(report, str(error))
         return 0
     claim: Claim | None = None
     try:
@@ -70,7 +72,7 @@ def process_task(
         # this machine works on from another base_dir, ends nothing.
         groups.end_tree(settings.base_dir, uuid)
         join(claim)
-        _tell(report, "claimed")
+        _tell(report, CLAIMED)
         log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
         carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
         try:
@@ -82,8 +84,8 @@ def process_task(
             if not isinstance(error, Fenced) and is_queued(wiring, uuid):
                 return EXIT_WAITS
             raise
-    except ClaimLost:
-        _tell(report, "lost")
+    except ClaimLost as error:
+        _tell(report, str(error))
         return 0
     finally:
         if claim is not None:
@@ -140,17 +142,22 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     proc.title(f"makimono: {uuid}")
     proc.become_subreaper()
+    log.lose_what_stderr_refuses()
     try:
         code = process_task(settings, uuid, report, join=lambda claim: groups.join(settings, uuid, claim.attempt))
     except Fenced:
         code = 0  # a newer attempt owns the task
     except MakimonoError as error:
+        _tell(report, str(error))
         code = error.exit_code
+    except Exception as error:
+        _tell(report, f"{type(error).__name__}: {error}")
+        raise
     sys.exit(code)
 
 
 def _tell(report: Connection | None, word: str) -> None:
     if report is not None:
-        with suppress(OSError):  # the daemon may be gone; the work goes on
+        with suppress(OSError):  # the daemon may be gone, or it was told already; the work goes on
             report.send(word)
             report.close()

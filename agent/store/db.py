@@ -95,7 +95,8 @@ class Database:
     No other SQLite library may open the file in the same process (Python's own `sqlite3` beside pysqlite3): POSIX locks
     belong to a process, so when the other one closes its connection it takes itself for the last user and removes the
     write-ahead log under ours (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`, or another
-    process.  A log that was removed is noticed before the next statement, and the connection is opened again.
+    process.  A file or a log that was removed or replaced is noticed before the next statement: the connection is
+    opened again, and where the file is a new one its tables are made (`remake`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,9 +106,11 @@ class Database:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._wal = f"{path}-wal"
-        self._log = 0  # inode of the write-ahead log, 0 before there is one
+        self._log: disk.Identity | None = None  # of the write-ahead log, None before there is one
         self._connection = self._connect()
-        self.remake: Callable[[Database], object] | None = None  # makes a table that somebody dropped
+        self._is_open = True  # False after it could not be opened again; the next statement tries it
+        self._file = disk.identity(path)
+        self.remake: Callable[[Database], object] | None = None  # makes tables that are not there (any more)
 
     def run(self, name: str, /, **params: Any) -> Rows:
         """Execute the named query; its rows as dicts, [] for none.  Outside a transaction a busy database is tried
@@ -121,9 +124,9 @@ class Database:
         """Execute a statement that is no named query: migrations, pragmas, a person's own SELECT."""
         self._same_process()
         with self._lock:
-            if self._connection.in_transaction:
+            if self._is_open and self._connection.in_transaction:
                 return self._translated(lambda: self._once(statement, params))
-            self._keep_log()
+            self._keep_files()
             started = time.monotonic()
             try:
                 found = self._retried(lambda: self._once(statement, params))
@@ -145,7 +148,7 @@ class Database:
         """BEGIN IMMEDIATE … COMMIT, rolled back when the block raises.  Not nested."""
         self._same_process()
         with self._lock:
-            self._keep_log()
+            self._keep_files()
             self._retried(lambda: self._once("BEGIN IMMEDIATE", {}))
             try:
                 yield self
@@ -160,17 +163,28 @@ class Database:
                 self._roll_back()
                 raise
 
-    def _keep_log(self) -> None:
-        """Open the connection again when somebody removed its write-ahead log; see the class."""
-        try:
-            found = os.stat(self._wal).st_ino  # noqa: PTH116 - at each statement
-        except FileNotFoundError:
-            found = 0
-        if self._log and found != self._log:
-            self._connection.close()
-            self._connection = self._connect()
-            found = 0
-        self._log = found
+    def _keep_files(self) -> None:
+        """Open the connection again when somebody removed or replaced its file or its write-ahead log; see the class.
+
+        SQLite neither checkpoints nor removes the log of a file that has moved away from its name (`databaseIsUnmoved`
+        in its pager.c), so that closing harms nothing that another process has made there since.
+        """
+        found, log = disk.identity(self.path), disk.identity(self._wal)
+        if self._is_open and found == self._file and (not self._log or log == self._log):
+            self._log = log
+            return
+        is_new = found != self._file
+        self._connection.close()
+        self._is_open = False
+        self._connection = self._connect()
+        self._is_open = True
+        self._file, self._log = disk.identity(self.path), None
+        if is_new and self.remake is not None:
+            remake, self.remake = self.remake, None  # it executes statements itself
+            try:
+                remake(self)
+            finally:
+                self.remake = remake
 
     def define(self, statement: str) -> None:
         """Execute a statement of a migration."""

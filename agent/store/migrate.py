@@ -90,14 +90,26 @@ def _make_again(database: Database, known: Known) -> None:
                     database.define(statement)
 
 
+def newer(database: Database) -> str:
+    """Why this version of the program must not use the database any more, "" while it may: another host that shares it
+    may have brought a newer schema at any time."""
+    found = database.execute("SELECT MAX(version) AS version FROM schema_version")
+    return _newer(database.where, int(found[0]["version"] or 0), migrations()[-1][0])
+
+
+def _newer(where: str, version: int, known: int) -> str:
+    if version <= known:
+        return ""
+    return (
+        f"{where} was changed by a newer version of makimono (schema {version}, this version knows {known}); install "
+        f"that version here too, or name another context_storage.base_dir or taskqueue.ledger"
+    )
+
+
 def _missing(database: Database, known: Known) -> Known:
     if not database.has_table("schema_version"):
         return known
     versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
-    newest = known[-1][0]
-    if versions and max(versions) > newest:
-        raise SurroundingsError(
-            f"{database.where} was changed by a newer version of makimono (schema {max(versions)}, this version knows "
-            f"{newest}); install that version again, or name another context_storage.base_dir or taskqueue.ledger"
-        )
+    if why := _newer(database.where, max(versions, default=0), known[-1][0]):
+        raise SurroundingsError(why)
     return tuple(migration for migration in known if migration[0] not in versions)

@@ -201,10 +201,10 @@ def test_what_a_library_or_an_error_says_is_bounded_too_and_stops_nothing(tmp_pa
     assert len(capsys.readouterr().err) < 60_000
 
 
-def test_a_symlink_in_place_of_the_log_is_not_followed(tmp_path):
+def test_a_symlink_in_place_of_the_log_is_not_followed(tmp_path, capsys):
     (tmp_path / "worker.log").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match=r"worker\.log"):
-        log.setup(tmp_path / "worker.log", stderr=False)
+    log.setup(tmp_path / "worker.log", stderr=False)
+    assert "log_refused" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -252,3 +252,44 @@ def test_before_it_is_set_up_nothing_is_printed_anywhere():
     code = "from agent.observe import log; log.get('x').error('task_failed'); log.get('x').info('task_queued')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_a_log_file_that_cannot_be_opened_is_said_on_stderr_which_gets_the_lines(tmp_path, capfd):
+    (tmp_path / "worker.log").mkdir()
+    log.setup(tmp_path / "worker.log", stderr=False, json=True)
+    log.get("llm").info("request_sent")
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [one["event"] for one in said] == ["log_refused", "request_sent"]
+    assert said[0]["why"] == f"{tmp_path / 'worker.log'}: Is a directory"
+
+
+STARTS = """
+import multiprocessing, sys
+from agent.observe import log
+def work():
+    log.lose_what_stderr_refuses()
+    print("the worker's own words", file=sys.stderr)
+if __name__ == "__main__":
+    log.lose_what_stderr_refuses()
+    print("not yet flushed", file=sys.stderr)
+    process = multiprocessing.get_context("forkserver").Process(target=work)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("place", ["full", "gone", "file"])
+def test_a_stderr_that_refuses_keeps_no_process_from_its_start(tmp_path, place):
+    script = tmp_path / "starts.py"
+    script.write_text(STARTS)
+    if place == "gone":
+        reader, errors = os.pipe()
+        os.close(reader)
+    else:
+        errors = os.open("/dev/full" if place == "full" else tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    done = subprocess.run([sys.executable, script], stderr=errors, env={**os.environ, "PYTHONPATH": "."}, check=False)
+    os.close(errors)
+    assert done.returncode == 0
+    if place == "file":
+        assert (tmp_path / "log").read_text() == "not yet flushed\nthe worker's own words\n"

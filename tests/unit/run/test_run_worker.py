@@ -36,7 +36,7 @@ def test_a_task_that_somebody_holds_is_left_alone(place):
     lock = disk.lock(worker.make_folder(here.settings, uuid) / "lock")
     receive, send = multiprocessing.Pipe(duplex=False)
     assert worker.process_task(here.settings, uuid, send) == 0
-    assert receive.recv() == "lost"
+    assert "is locked by another process" in receive.recv()
     assert here.ledger.get(uuid).status is Status.QUEUED
     disk.unlock(lock)
     receive.close()
@@ -47,7 +47,7 @@ def test_a_row_that_is_not_queued_is_left_alone(place):
     claim = here.claim(1)
     receive, send = multiprocessing.Pipe(duplex=False)
     assert worker.process_task(here.settings, claim.uuid, send) == 0
-    assert receive.recv() == "lost"
+    assert f"task {claim.uuid} is running, held by" in receive.recv()
     assert here.ledger.get(claim.uuid).attempt == claim.attempt
     receive.close()
 
