@@ -15,11 +15,12 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent import step
+from agent import keyring, step
 from agent.disk import libc, write_all, writing
 from agent.values import Finished
 
@@ -111,9 +112,10 @@ def run(
     pass_fds: Sequence[int] = (),
     stop: Callable[[], bool] | None = None,
     user: int | None = None,
+    foreign: bool = False,
 ) -> Finished:
     """Run `argv` to its end with exactly the environment `env`; as root with `user`, as that uid, the group of the
-    same number and no other.
+    same number and no other.  With `foreign` it is no command of this program, and gets a session keyring of its own.
 
     Output (stdout, and stderr unless `merge` is False, which drops it, or `errors` is given, a descriptor that
     gets it) is kept as head + tail of `cap` bytes; when it is longer (`dropped`), the file `spool` is made and has it
@@ -123,40 +125,47 @@ def run(
     program cannot be started, DiskError when `spool` cannot be written (the command is killed then).
     """
     started = time.monotonic()
-    with _STARTING:
-        child = subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-            user=user,
-            group=user,
-            extra_groups=None if user is None else (),
-        )
-        _WAITED.add(child.pid)
     kept = Tail(cap)
-    spooled = Spool(spool, spool_cap, kept) if spool is not None else None
+    start = partial(
+        subprocess.Popen,
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=tuple(pass_fds),
+        user=user,
+        group=user,
+        extra_groups=None if user is None else (),
+    )
     timed_out = False
-    try:
-        with step.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - a word for a person
-            timed_out = _pump(child, stdin, kept, spooled, started + timeout, stop)
-    finally:
-        if spooled is not None:
-            spooled.close()
-        kill_group(child.pid)
-        child.wait()
-        _WAITED.discard(child.pid)
-        reap_group(child.pid)
-        for pipe in (child.stdout, child.stdin):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+    with keyring.apart() if foreign else nullcontext(_called) as call:
+        with _STARTING:
+            child: subprocess.Popen[bytes] = call(start)
+            _WAITED.add(child.pid)
+        spooled = Spool(spool, spool_cap, kept) if spool is not None else None
+        try:
+            with step.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - a word for a person
+                timed_out = _pump(child, stdin, kept, spooled, started + timeout, stop)
+        finally:
+            if spooled is not None:
+                spooled.close()
+            kill_group(child.pid)
+            child.wait()
+            _WAITED.discard(child.pid)
+            reap_group(child.pid)
+            for pipe in (child.stdout, child.stdin):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
     output, dropped = kept.bytes()
     return Finished(child.returncode, output, time.monotonic() - started, timed_out, dropped, spool)
+
+
+def _called(start: Callable[[], Any]) -> Any:
+    return start()
 
 
 def _pump(

@@ -268,6 +268,14 @@ class Sandbox(Section):
         description="How commands are isolated; auto: bubblewrap, else commands are refused; none: not at all.",
     )
     read_only: tuple[RootPath, ...] = Field(default=(), description="More paths of the host that commands may read.")
+    seccomp: bool = Field(
+        default=True,
+        description="Refuse system calls that reach past the sandbox (keys, AF_VSOCK, io_uring, ptrace, ...).",
+    )
+    allow: tuple[Annotated[Text, OneOf(("ptrace", "perf", "io_uring", "userfaultfd"))], ...] = Field(
+        default=(),
+        description="System calls that commands may make all the same; ptrace: gdb, strace and leak checkers.",
+    )
     limits: SandboxLimits = Field(default_factory=SandboxLimits, description="Limits of each command.")
 
 

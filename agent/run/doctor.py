@@ -368,7 +368,7 @@ def existing(path: Path) -> Path:
 
 def sandbox(settings: Settings) -> Iterator[Check]:
     """Whether commands can be isolated."""
-    from agent.sandbox import make_sandbox, probe
+    from agent.sandbox import make_sandbox, probe, seccomp
     from agent.sandbox.probe import TRIAL
 
     verdict = probe(settings)
@@ -381,6 +381,9 @@ def sandbox(settings: Settings) -> Iterator[Check]:
         return
     user = "" if made.uid is None else f", commands run as user {made.uid}"
     yield Check("sandbox", WARN if verdict.kind == "none" else OK, verdict.reason + user, verdict.advice)
+    if made.kind == "bubblewrap":
+        whole, filtered = seccomp.described(settings)
+        yield Check("system calls", OK if whole else WARN, filtered)
 
 
 def processes() -> Iterator[Check]:

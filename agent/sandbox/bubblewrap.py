@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigError, SandboxUnavailable
-from agent.sandbox import account, base, profile, surroundings
+from agent.sandbox import account, base, profile, seccomp, surroundings
 from agent.sandbox.launch import Command, launch
 from agent.sandbox.probe import stage_works, trial
 
@@ -35,14 +35,16 @@ class Bubblewrap:
     kind = "bubblewrap"
 
     def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
-        verdict, tool = trial()
+        self.seccomp = seccomp.wanted(settings)
+        self.environment = seccomp.environment(settings)
+        verdict, tool = trial(self.seccomp)
         if tool is None:
             raise SandboxUnavailable(f"{verdict.reason}\n{verdict.advice}")
         self.uuid = uuid
         self.uid = account.own_uid(uuid)
         self.limits = settings.sandbox.limits
         self.tool = tool
-        if not account.reachable(base_dir / "x", self.uid) and (failed := stage_works(tool)):
+        if not account.reachable(base_dir / "x", self.uid) and (failed := stage_works(tool, self.seccomp)):
             raise SandboxUnavailable(
                 f"commands run as user {self.uid}, which cannot reach {base_dir}: {failed}\n"
                 f"Give every folder above {base_dir} mode o+x, or set context_storage.base_dir to a place "
@@ -75,9 +77,9 @@ class Bubblewrap:
             tmp=base.TMP,
             path=path,
             shell_path=self.shell,
-            extra=env,
+            extra={**self.environment, **(env or {})},
         )
-        wanted = Command(argv, inside, mounts, self.limits, self.read_only, network)
+        wanted = Command(argv, inside, mounts, self.limits, self.read_only, network, self.seccomp)
         return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
 
 

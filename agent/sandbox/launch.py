@@ -36,7 +36,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: the argument list inside, its whole environment, and what it may see."""
+    """What to run: the argument list inside, its whole environment, what it may see, and the filter of its system
+    calls (`seccomp.program`)."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -44,6 +45,7 @@ class Command:
     limits: Limits
     read_only: Sequence[Path] = ()
     network: bool = False
+    seccomp: bytes | None = None
 
 
 def needs_stage(tool: Tool, uid: int | None, command: Command) -> bool:
@@ -75,6 +77,7 @@ def launch(
         contents = profile.files(command.mounts, network=command.network)
         contents |= surroundings.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
+        seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
         reader, writer = stack.enter_context(_pipe())
         outer_reader, outer_writer = stack.enter_context(_pipe())
         inner = profile.arguments(
@@ -88,9 +91,10 @@ def launch(
             env=command.env,
             network=command.network,
             status=writer,
+            seccomp=seccomp,
         )
         # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
-        as_user, handed = uid, [writer, *data.values()]
+        as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, sources, outer_writer) + inner
@@ -108,6 +112,7 @@ def launch(
                 stop=stop,
                 pass_fds=handed,
                 user=as_user,
+                foreign=True,
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.errors import SandboxUnavailable
-from agent.sandbox import account, base, surroundings
+from agent.sandbox import account, base, seccomp, surroundings
 from agent.sandbox.launch import Command, Tool, launch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.sandbox.base import Settings
 
 SYSTEM = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
@@ -48,6 +50,10 @@ CLONE = "User namespaces are only for root: set kernel.unprivileged_userns_clone
 CONTAINER = (
     "This is a container, whose runtime forbids namespaces: start it with --security-opt seccomp=unconfined "
     "--security-opt apparmor=unconfined --security-opt systempaths=unconfined, or run Makimono outside of it."
+)
+FILTER = (
+    "This kernel takes no filter of system calls (CONFIG_SECCOMP_FILTER): to run commands in the sandbox without it, "
+    "set sandbox.seccomp: false."
 )
 INSTALL = (
     "Install the system's bubblewrap (apt-get install bubblewrap, dnf install bubblewrap) "
@@ -80,12 +86,12 @@ def probe(settings: Settings) -> Verdict:
         )
     if kind not in base.SANDBOXES.entries:
         return Verdict(ok=True, kind=kind, reason=f"sandbox.kind names a plug-in, {kind}")
-    return trial()[0]
+    return trial(seccomp.wanted(settings))[0]
 
 
-@lru_cache(maxsize=1)
-def trial() -> tuple[Verdict, Tool | None]:
-    """Try each bubblewrap of this machine; the first that isolates, or why none does."""
+@lru_cache(maxsize=4)
+def trial(filtered: bytes | None = None) -> tuple[Verdict, Tool | None]:
+    """Try each bubblewrap of this machine with a filter of system calls: the first that isolates, or why none does."""
     if sys.platform != "linux":
         return Verdict(ok=False, kind="refused", reason="this is not Linux", advice=f"{NOT_LINUX}\n{ON_PURPOSE}"), None
     found = candidates()
@@ -93,24 +99,30 @@ def trial() -> tuple[Verdict, Tool | None]:
         return Verdict(
             ok=False, kind="refused", reason="bubblewrap is not installed", advice=f"{INSTALL}\n{ON_PURPOSE}"
         ), None
+    return tried(found, filtered)
+
+
+def tried(found: Sequence[Tool], filtered: bytes | None) -> tuple[Verdict, Tool | None]:
+    """The first of these that isolates, or why none does; at least one is given."""
     failures = []
     for tool in found:
         try:
-            attempt(tool)
+            attempt(tool, filtered=filtered)
         except SandboxUnavailable as error:
             failures.append(f"{tool.path}: {error}")
             continue
         reason = f"bubblewrap {tool.version} at {tool.path}"
         return Verdict(ok=True, kind="bubblewrap", binary=tool.path, reason=reason), tool
     reason = "commands cannot be isolated here: " + "; ".join(failures)
-    return Verdict(ok=False, kind="refused", binary=found[0].path, reason=reason, advice=advice(found[0].path)), None
+    what = f"{FILTER}\n{ON_PURPOSE}" if any("SECCOMP" in failure for failure in failures) else advice(found[0].path)
+    return Verdict(ok=False, kind="refused", binary=found[0].path, reason=reason, advice=what), None
 
 
 @lru_cache(maxsize=4)
-def stage_works(tool: Tool) -> str:
+def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
     """Empty when root's outer stage (see `profile.Sources`) works for this bubblewrap, else why not."""
     try:
-        attempt(tool, staged=True)
+        attempt(tool, staged=True, filtered=filtered)
     except SandboxUnavailable as error:
         return str(error)
     return ""
@@ -149,7 +161,7 @@ def version_of(path: Path) -> str:
     return found.group().decode() if found else "unknown"
 
 
-def attempt(tool: Tool, *, staged: bool | None = None) -> None:
+def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
     """Run `true` with the flags of every other command; SandboxUnavailable with bubblewrap's own words."""
     uid = account.own_uid(TRIAL)
     limits = SimpleNamespace(memory=None, file_size=None, tmp_size=1 << 20, home_size=1 << 20, processes=None)
@@ -167,7 +179,7 @@ def attempt(tool: Tool, *, staged: bool | None = None) -> None:
                 ) from error
         env = surroundings.inside(TRIAL, home=base.HOME, tmp=base.TMP, path="/usr/bin:/bin", shell_path="/bin/sh")
         argv = surroundings.limited("true", limits, SECONDS, processes=False, shell_path="/bin/sh")
-        command = Command(argv, env, base.Mounts(work=work), limits)
+        command = Command(argv, env, base.Mounts(work=work), limits, seccomp=filtered)
         finished = launch(tool, command, uid=uid, uuid=TRIAL, timeout=SECONDS, cap=1 << 12, staged=staged)
     if finished.returncode != 0:
         said = finished.output.decode("utf-8", "replace").strip()

@@ -155,9 +155,12 @@ def arguments(
     env: Mapping[str, str],
     network: bool,
     status: int,
+    seccomp: int | None = None,
 ) -> list[str]:
-    """The whole inner command.  `data` are descriptors of what `files` said, `status` takes bubblewrap's own report."""
+    """The whole inner command.  `data` are descriptors of what `files` said, `status` takes bubblewrap's own report,
+    from `seccomp` it reads the filter of system calls."""
     shared = ["--share-net"] if network else []
+    filtered = [] if seccomp is None else ["--seccomp", str(seccomp)]
     made: list[str] = []
     for place, descriptor in data.items():
         if place.startswith("/"):
@@ -167,7 +170,7 @@ def arguments(
         bound += ["--ro-bind", sources.of(path), os.fspath(path)]
     variables = [word for name, value in env.items() for word in ("--setenv", name, value)]
     return [
-        *(bwrap, *ISOLATION, *shared, "--json-status-fd", str(status)),
+        *(bwrap, *ISOLATION, *shared, *filtered, "--json-status-fd", str(status)),
         *system(network),
         *made,
         *scratch(limits, sources, mounts.home),

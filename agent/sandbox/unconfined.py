@@ -82,6 +82,7 @@ class Unconfined:
                     spool=spool,
                     stop=stop,
                     user=self.uid,
+                    foreign=True,
                 )
             except OSError as error:
                 raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error

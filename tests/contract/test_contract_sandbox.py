@@ -26,7 +26,9 @@ NAP = str(100_000 + os.getpid())  # seconds of a sleep that nobody else on this 
 def settings(kind, **limits):
     every = {"memory": None, "file_size": 1 << 20, "tmp_size": 1 << 22, "home_size": 1 << 22, "processes": None}
     return SimpleNamespace(
-        sandbox=SimpleNamespace(kind=kind, read_only=(), limits=SimpleNamespace(**{**every, **limits}))
+        sandbox=SimpleNamespace(
+            kind=kind, read_only=(), seccomp=True, allow=(), limits=SimpleNamespace(**{**every, **limits})
+        )
     )
 
 

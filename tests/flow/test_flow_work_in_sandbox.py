@@ -24,6 +24,8 @@ SETTINGS = SimpleNamespace(
     sandbox=SimpleNamespace(
         kind="auto",
         read_only=(),
+        seccomp=True,
+        allow=(),
         limits=SimpleNamespace(memory=None, file_size=1 << 30, tmp_size=1 << 28, home_size=1 << 28, processes=None),
     )
 )

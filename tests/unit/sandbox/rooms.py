@@ -6,11 +6,12 @@ from types import SimpleNamespace
 from agent.sandbox import Mounts, make_sandbox
 
 
-def settings(kind="auto", read_only=(), **limits):
+def settings(kind="auto", read_only=(), seccomp=True, allow=(), **limits):
     every = {"memory": None, "file_size": 4 << 20, "tmp_size": 2 << 20, "home_size": 1 << 20, "processes": 64}
-    return SimpleNamespace(
-        sandbox=SimpleNamespace(kind=kind, read_only=read_only, limits=SimpleNamespace(**{**every, **limits}))
+    sandbox = SimpleNamespace(
+        kind=kind, read_only=read_only, seccomp=seccomp, allow=allow, limits=SimpleNamespace(**{**every, **limits})
     )
+    return SimpleNamespace(sandbox=sandbox)
 
 
 class Room:

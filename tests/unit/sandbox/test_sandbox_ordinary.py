@@ -24,7 +24,7 @@ from agent import proc
 from agent.sandbox import Mounts, make_sandbox, probe
 base = Path(sys.argv[1])
 limits = N(memory=None, file_size=1 << 20, tmp_size=1 << 20, home_size=1 << 20, processes=64)
-settings = N(sandbox=N(kind=sys.argv[2], read_only=(), limits=limits))
+settings = N(sandbox=N(kind=sys.argv[2], read_only=(), seccomp=True, allow=(), limits=limits))
 verdict = probe(settings)
 print(verdict.kind)
 box = make_sandbox(settings, uuid="3b241101-e2bb-4255-8caf-4136c566a962", base_dir=base)
@@ -39,6 +39,7 @@ print(say("touch /etc/x 2>&1 | grep -c -E 'Read-only|denied'"))
 print(say("cat /proc/*/environ 2>/dev/null | tr '\\\\0' '\\\\n' | grep -c OUTSIDE"))
 looped = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"  # needs no process, of which the bomb may leave none
 print(say(f"bomb() {{ bomb | bomb & }}; bomb; {looped}; echo survived") if verdict.kind == "bubblewrap" else "survived")
+print(say("grep Seccomp: /proc/self/status"))
 print(say("sleep 40", timeout=0.5), proc.end_tree("3b241101-e2bb-4255-8caf-4136c566a962"))
 """
 
@@ -82,6 +83,7 @@ def test_it_works_as_an_ordinary_user(kind):
         assert lines[4].replace("\t", "") == f"CapEff:{zeros}CapBnd:{zeros}NoNewPrivs:1"
         assert lines[5] == "['agent', 'x', 'agent']"
         assert lines[7] == "0"
+        assert "Seccomp:\t2" in lines
     assert lines[6] == "1"
     assert "survived" in lines
     assert lines[-1].strip() == "0"

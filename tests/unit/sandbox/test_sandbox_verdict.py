@@ -14,7 +14,7 @@ import pytest
 from rooms import Room, settings
 
 from agent.errors import ConfigError, SandboxUnavailable
-from agent.sandbox import Mounts, Refused, account, make_sandbox, probe
+from agent.sandbox import Mounts, Refused, account, make_sandbox, probe, seccomp
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
 from agent.sandbox.launch import Command, Tool, launch, needs_stage
 from agent.sandbox.probe import advice, attempt, candidates, packaged_tool, trial, version_of
@@ -25,7 +25,7 @@ UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
 
 def test_the_verdict_names_the_binary_and_is_kept():
     verdict = probe(settings())
-    assert verdict is trial()[0]
+    assert verdict is trial(seccomp.wanted(settings()))[0]
     if verdict.ok:
         assert verdict.kind == "bubblewrap"
         assert verdict.binary.is_absolute()
