@@ -20,9 +20,10 @@ from agent.window import summary as request
 from agent.window.assembler import ContextAssembler
 from agent.window.attempts import AWAY, Attempts
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
+from agent.window.beside import KEPT_SHARE
 from agent.window.carried import Carrying
 from agent.window.groups import kept_by_messages, kept_by_tokens, open_groups
-from agent.window.judge import KEPT_SHARE, TOLERANCE, BadSummary
+from agent.window.judge import TOLERANCE, BadSummary
 from agent.window.limits import Limits
 from agent.window.room import LOW_WATER, PROGRESS, WINDOW_WATER, Need, Room
 from agent.window.shares import Shares
@@ -310,7 +311,7 @@ class ContextCompressor:
             end = old[-1].end
             freed = self.room.freed(need, "summary", end, **brings(end, least))
             budget = min(most, int((freed - PROGRESS * need.view) * ratio / TOLERANCE))
-            if budget >= max(LEAST_SUMMARY, before * KEPT_SHARE):
+            if budget >= max(LEAST_SUMMARY, min(most, before * KEPT_SHARE)):
                 return end, budget
             few = False
         if few or (len(groups) < self.min_messages_to_summarize and not need.must):

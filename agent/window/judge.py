@@ -1,9 +1,10 @@
 """Whether a text is a summary of given messages, judged by its structure and never by its wording.
 
 A text is refused as a summary when it is empty, thoughts without an end, a loop, a copy of the prompt or of a message,
-much shorter than its source, without the sections that were asked for, names next to nothing of what its source names,
-or does not shrink.  Each rule works in every language; a rule that cannot be measured on a source (no names in it, a
-prompt of the user without headings) does not count.
+records of the conversation, much shorter than its source, without the sections that were asked for (`sections.py`), or
+does not shrink; and when it names next to nothing of what its source names, or mostly what it does not name
+(`names.py`).  Each rule works in every language; a rule that cannot be measured on a source (no names in it, a prompt
+of the user without headings) does not count.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import re
 import zlib
 from collections import Counter as Tally
 from dataclasses import dataclass, field
+from math import log
 from typing import TYPE_CHECKING
 
-from agent.window.names import Names, is_named, named, names_in
+from agent.window.names import Names, names_in, telling, told
+from agent.window.sections import asks_for_sections, bodies, records, sections
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Mapping
 
 LEAST_SHARE = 100
 """A summary has at least one token for so many of its source ..."""
@@ -31,14 +34,17 @@ SECTIONS = 3
 FEW_NAMES = 5
 """With fewer names in the source, names say nothing."""
 
-NAMES_NEEDED = ((60, 3), (20, 2), (FEW_NAMES, 1))
-"""(names in the source, how many of them the summary has at least)."""
+SECOND_NAME = 20
+NAMES_GROW = 3
+"""Of so many names in the source a summary has two, of three times as many three, and so on; of fewer, one."""
+TOKENS_A_NAME = 40
+"""No more names are asked for than one for so many tokens of the budget."""
+KNOWN_SHARE = 1 / 3
+"""Of FEW_NAMES or more names in a summary, those that the source has at least: another project has its
+own."""
 
 TOLERANCE = 1.5
 """Times the budget that a summary may have: models count words roughly."""
-
-KEPT_SHARE = 0.75
-"""Of the names in the summary before, which the new one has; else the one before stays beside it."""
 
 LOOP_WINDOW = 1200
 LOOP_RATIO = 0.08
@@ -58,17 +64,6 @@ SHORTEST_COPY = 400
 _THINK = r"(?:\w+:)?(?:think|thinking|thought|thoughts|reasoning)"
 _OPENING = re.compile(rf"\A\s*(?:<({_THINK})>|\[({_THINK})\])", re.IGNORECASE)
 _LONE_END = re.compile(rf"^[^\S\n]*(?:</{_THINK}>|\[/{_THINK}\])[^\S\n]*$", re.IGNORECASE | re.MULTILINE)
-_HEADING = re.compile(
-    r"""^[ \t]{0,3}(?:
-        \#{1,6}[ \t]*\S.*
-        | \*\*[^*\n]+\*\*[ \t]*[:：]?[ \t]* | __[^_\n]+__[ \t]*[:：]?[ \t]*
-        | [(（]?[0-9０-９]{1,2}[.)）．、:：][ \t]*\S.* | [①-⑳㊀-㊉].*
-        | [-*+•・][ \t]+\*\*[^*\n]+\*\*.* | 【[^】\n]+】.* | <[\w-]+>[ \t]* | \[[^\]\n]+\][ \t]*
-        | \S.{0,60}[:：][ \t]*
-    )$""",
-    re.VERBOSE | re.MULTILINE,
-)
-_ITEM = re.compile(r"^[ \t]*(?:[-*+•・–—]|[0-9０-９]{1,3}[.)．、])[ \t]*\S.*$", re.MULTILINE)
 _SENTENCE = re.compile(r"[.!?]+\s|[\n。！？]+")
 _SIGNS = re.compile(r"[\W_]+")
 
@@ -124,21 +119,23 @@ def judged(
         raise BadSummary("it is empty")
     if why := looped(text):
         raise BadSummary(why)
-    if _copied("\n".join(_bodies(text)) or text, [prompt], PROMPT_BLOCK):
+    if _is_copy("\n".join(bodies(text)) or text, prompt, PROMPT_BLOCK):
         raise BadSummary("it repeats the prompt")
-    if len(text) >= SHORTEST_COPY and _copied(text, messages, MESSAGE_BLOCK):
-        raise BadSummary("it is a copy of a message")
+    if records(text) * 2 > len([line for line in text.splitlines() if line.strip()]):
+        raise BadSummary("it goes on with the records of the conversation")
+    own = telling({*names_in(text)} - {*names_in(prompt)} - source.names.tools)
+    strange = _compared(text, own, messages, before)
     least = min(MOST_LEAST_TOKENS, max(LEAST_TOKENS, source.tokens // LEAST_SHARE), max(1, source.tokens // 4))
     if tokens < least:
         raise BadSummary(f"it has {tokens} tokens for {source.tokens:,} of messages")
-    if len(set(_HEADING.findall(prompt))) >= SECTIONS and sections(text) < SECTIONS:
+    if asks_for_sections(prompt) >= SECTIONS and sections(text) < SECTIONS:
         raise BadSummary("it has none of the sections that were asked for")
-    known = source.names.pool(FEW_NAMES) | set(names_in(before))
-    known -= set(names_in(prompt))
-    has = len(named(known, text))
-    needed = next((number for size, number in NAMES_NEEDED if len(known) >= size), 0)
-    if has < needed:
+    known = source.names.pool(names_in(before), names_in(prompt), FEW_NAMES)
+    has = len(told(known, text))
+    if has < min(names_needed(len(known)), max(1, budget // TOKENS_A_NAME)):
         raise BadSummary(f"it names {has} of the {len(known)} paths, identifiers and ids in the messages")
+    if len(own) >= FEW_NAMES and len(own) - strange < KNOWN_SHARE * len(own):
+        raise BadSummary(f"{strange} of its {len(own)} names stand in no message")
     if tokens >= source.tokens + count(before):
         raise BadSummary(f"it has {tokens} tokens and its source {source.tokens}")
     if tokens > budget * TOLERANCE:
@@ -146,9 +143,11 @@ def judged(
     return text
 
 
-def sections(text: str) -> int:
-    """How many different headings, or entries of lists where those are more, a text has."""
-    return max(len(set(_HEADING.findall(text))), len(set(_ITEM.findall(text))))
+def names_needed(known: int) -> int:
+    """How many of `known` names a summary has at least."""
+    if known < FEW_NAMES:
+        return 0
+    return 1 if known < SECOND_NAME else 2 + int(log(known / SECOND_NAME, NAMES_GROW) + 1e-9)
 
 
 def looped(text: str) -> str:
@@ -167,79 +166,19 @@ def looped(text: str) -> str:
     return ""
 
 
-def _bodies(text: str) -> Iterator[str]:
-    """The lines of a text that are no headings."""
-    for line in text.splitlines():
-        if line.strip() and not _HEADING.match(line):
-            yield line
+def _compared(text: str, own: Mapping[str, tuple[str, ...]], messages: Iterable[str], before: str) -> int:
+    """How many of its `own` names stand neither in a message nor in the summary before.  BadSummary for a copy of a
+    message."""
+    strange = {name: forms for name, forms in own.items() if not any(form in before for form in forms)}
+    for message in messages:
+        if len(text) >= SHORTEST_COPY and _is_copy(text, message, MESSAGE_BLOCK):
+            raise BadSummary("it is a copy of a message")
+        strange = {name: forms for name, forms in strange.items() if not any(form in message for form in forms)}
+    return len(strange)
 
 
-def _copied(text: str, sources: Iterable[str], block: int) -> bool:
-    """Whether half of the blocks of `text` stand in one of `sources`, white space aside."""
-    flat = " ".join(text.split())
+def _is_copy(text: str, source: str, block: int) -> bool:
+    """Whether half of the blocks of `text` stand in `source`, white space aside."""
+    flat, other = " ".join(text.split()), " ".join(source.split())
     blocks = {flat[start : start + block] for start in range(0, max(1, len(flat) - block + 1), block)}
-    for source in sources:
-        other = " ".join(source.split())
-        if len(other) >= block and sum(one in other for one in blocks) >= COPIED * len(blocks):
-            return True
-    return False
-
-
-def beside(before: str, text: str, budget: int, count: Callable[[str], int]) -> str:
-    """`text`, with the summary before in front of it where `text` has lost what that one named.
-
-    In the budget and its tolerance stands the first of these that fits: both whole; `text` with the lines of the
-    summary before that hold what was lost; the summary before with the first lines of `text`; where `text` has half of
-    the names, the lines with enough of the others and its own first lines.  BadSummary where none does: the summary
-    before is worth more.
-    """
-    names = list(dict.fromkeys(names_in(before)))
-    enough, has = KEPT_SHARE * len(names), len(named(names, text))
-    if len(names) < SECTIONS or has >= enough:
-        return text
-    most = int(budget * TOLERANCE)
-    known = set(before.splitlines())
-    more = "\n".join(line for line in text.splitlines() if line not in known or _HEADING.match(line))
-    if not any(True for _ in _bodies(more)):
-        return before
-    if count(both := f"{before}\n\n{more}") <= most:
-        return both
-    lost = [name for name in names if not is_named(name, more)]
-    kept = _lines_with(before, lost, len(lost), most - count(more), count)
-    if len(named(names, both := f"{kept}\n\n{more}")) >= enough:
-        return both
-    olders = [before, _lines_with(before, names, int(enough) + 1, most, count) if has >= len(names) / 2 else ""]
-    for older in filter(None, olders):
-        if (start := _first_lines(more, most - count(older), count)) and len(named(names, older + start)) >= enough:
-            return f"{older}\n\n{start}"
-    raise BadSummary(f"it names {has} of {len(names)} names of the summary before")
-
-
-def _lines_with(text: str, names: list[str], wanted: int, room: int, count: Callable[[str], int]) -> str:
-    """The lines of `text` with the most of `names`, in their order, until `wanted` are named, in `room` tokens."""
-    lines = text.splitlines()
-    found = {number: set(named(names, line)) for number, line in enumerate(lines)}
-    chosen: list[int] = []
-    missing = set(names)
-    while len(names) - len(missing) < wanted:
-        number = max(found, key=lambda one: len(found[one] & missing), default=-1)
-        if number < 0 or not found[number] & missing:
-            break
-        gained = found.pop(number) & missing
-        if (tokens := count(lines[number]) + 1) <= room:
-            room -= tokens
-            chosen.append(number)
-            missing -= gained
-    return "\n".join(lines[number] for number in sorted(chosen))
-
-
-def _first_lines(text: str, room: int, count: Callable[[str], int]) -> str:
-    """The lines of `text` from its beginning that fit in `room` tokens, "" when there is no entry among them."""
-    kept: list[str] = []
-    for line in text.splitlines():
-        room -= count(line) + 1
-        if room < 0:
-            break
-        kept.append(line)
-    found = "\n".join(kept).strip()
-    return found if any(True for _ in _bodies(found)) else ""
+    return len(other) >= block and sum(one in other for one in blocks) >= COPIED * len(blocks)

@@ -17,8 +17,9 @@ from agent.context.projection import shorter
 from agent.context.records import is_legible, is_seen, wire
 from agent.errors import AnswerUnreadable, ContextOverflow
 from agent.security.fence import new_marker
+from agent.window.beside import beside
 from agent.window.capped import capped
-from agent.window.judge import BadSummary, Source, TooLong, beside, judged
+from agent.window.judge import BadSummary, Source, TooLong, judged
 from agent.window.transcript import Transcript, reading
 from agent.window.view import lines
 

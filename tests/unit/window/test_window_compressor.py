@@ -496,9 +496,7 @@ def test_keep_recent_messages_is_rounded_down_when_they_do_not_fit(new_task):
 
 def test_a_summary_over_its_budget_is_asked_for_once_more_and_shorter(new_task):
     def long(text):
-        entries = "\n".join(
-            f"- part{number}.py: line {number * 7} was read and kept as it was" for number in range(300)
-        )
+        entries = "\n".join(f"- part {number}: line {number * 7} was read and kept as it was" for number in range(300))
         return f"{honest(text)}\n{entries}"
 
     task = new_task(long, GOOD, strategy="summary", context_length=16384).begin().fill(30)
@@ -511,7 +509,7 @@ def test_a_summary_over_its_budget_is_asked_for_once_more_and_shorter(new_task):
 
 def test_a_second_summary_over_its_budget_is_not_used(new_task):
     def long(text):
-        return "\n".join([honest(text), *(f"- part{number}.py: {number * 7} was read" for number in range(500))])
+        return "\n".join([honest(text), *(f"- part {number}: {number * 7} was read" for number in range(500))])
 
     task = new_task(long, strategy="summary", context_length=16384).begin().fill(30)
     assert task.compressor.compress() is None

@@ -3,8 +3,10 @@
 import pytest
 
 from agent.tokens import counter_for
-from agent.window.judge import BadSummary, Source, TooLong, beside, judged, looped, sections, without_thoughts
-from agent.window.names import Names, is_named, names_in
+from agent.window.beside import beside
+from agent.window.judge import BadSummary, Source, TooLong, judged, looped, names_needed, without_thoughts
+from agent.window.names import Names, is_named, names_in, telling, told, values_in, weights
+from agent.window.sections import sections
 
 COUNT = counter_for("phi4").count
 PROMPT = "Summarise.\n## 1. Decisions\n## 2. Changes\n## 3. Next step\nat most 400 words"
@@ -56,6 +58,78 @@ def test_a_summary_is_taken_as_it_is():
 def test_sections_are_known_in_any_form(change):
     assert sections(change(SUMMARY)) >= 3
     assert judge(change(SUMMARY))
+
+
+FORMS = {
+    "squares": "■ 決定\n合計は src/cart.py で丸める。\n■ 変更\ntests/test_cart.py\n■ 次\ntest_rounding を実行",
+    "Chinese numerals": "一、决定：在 src/cart.py 末尾取整\n二、修改：tests/test_cart.py\n三、下一步：运行 test_rounding",
+    "Chinese chapters": "第一、src/cart.py\n第二、tests/test_cart.py\n第三、test_rounding",
+    "table": "| what | where |\n|---|---|\n| rounded once | src/cart.py |\n| tested | tests/test_cart.py |\n| next | test_rounding |",
+    "table without edges": "what | where\n--- | ---\nrounded once | src/cart.py\ntested | tests/test_cart.py\nnext | test_rounding",
+    "tabs": "decision\tsrc/cart.py rounds once, at the end\nchange\ttests/test_cart.py\nnext\ttest_rounding",
+    "number and dash": "1 - src/cart.py rounds once\n2 - tests/test_cart.py is new\n3 - run test_rounding",
+    "parentheses": "(1) src/cart.py rounds once\n(2) tests/test_cart.py is new\n(3) run test_rounding",
+    "letters": "a) src/cart.py rounds once\nb) tests/test_cart.py is new\nc) run test_rounding",
+    "levels": "1.1 src/cart.py rounds once\n1.2 tests/test_cart.py is new\n2.1 run test_rounding",
+    "Roman": "I. Decisions\nsrc/cart.py rounds once\nII. Changes\ntests/test_cart.py\nIII. Next\nrun test_rounding",
+    "underlined": "Decisions\n=========\nsrc/cart.py rounds once.\n\nChanges\n-------\ntests/test_cart.py is new.\n\nNext\n----\nrun test_rounding.",
+    "labels": "Decision: src/cart.py rounds once, at the end\nChange: tests/test_cart.py\nNext: run test_rounding",
+    "labels with dashes": "Decision – src/cart.py rounds once\nChange – tests/test_cart.py\nNext – run test_rounding",
+    "Arabic": "١. القرار: src/cart.py\n٢. التغيير: tests/test_cart.py\n٣. التالي: test_rounding",
+    "Devanagari": "१. निर्णय src/cart.py\n२. बदलाव tests/test_cart.py\n३. अगला test_rounding",
+    "Thai": "๑. การตัดสินใจ src/cart.py\n๒. tests/test_cart.py\n๓. test_rounding",
+    "circled": "① src/cart.py rounds once, at the end\n② tests/test_cart.py\n③ test_rounding",
+    "HTML": "<h2>Decisions</h2>\n<p>src/cart.py rounds once</p>\n<h2>Changes</h2>\n<p>tests/test_cart.py</p>\n<h2>Next</h2>\n<p>test_rounding</p>",
+    "HTML in one line": "<h2>Decisions</h2><ul><li>src/cart.py rounds once</li><li>tests/test_cart.py</li></ul><h2>Next</h2><p>test_rounding</p>",
+    "XML": "<decisions>src/cart.py rounds once</decisions>\n<changes>tests/test_cart.py</changes>\n<next>test_rounding</next>",
+    "JSON": '{"decisions": ["src/cart.py rounds once"], "changes": {"tests/test_cart.py": "new"}, "next": "run test_rounding"}',
+    "JSON, fenced": '```json\n{\n  "summary": {\n    "decisions": "src/cart.py rounds once",\n    "changes": "tests/test_cart.py",\n    "next": "test_rounding"\n  }\n}\n```',
+    "JSON lines": '{"decision": "src/cart.py rounds once"}\n{"change": "tests/test_cart.py"}\n{"next": "test_rounding"}',
+    "JSON behind a line": 'Here it is\n{"decisions": "src/cart.py rounds once", "changes": "tests/test_cart.py", "next": "test_rounding"}',
+    "YAML": "decisions:\n  - src/cart.py rounds once\nchanges:\n  - tests/test_cart.py\nnext: test_rounding",
+    "blank lines": "Entscheidungen\n\nIn src/cart.py wird nur noch einmal gerundet, am Ende.\n\nÄnderungen\n\ntests/test_cart.py ist neu.\n\nWeiter\n\ntest_rounding laufen lassen.",
+    "blocks": "Решения\nВ src/cart.py округляется один раз, в конце.\n\nИзменения\nФайл tests/test_cart.py добавлен.\n\nДалее\nЗапустить test_rounding.",
+    "emoji": "✅ src/cart.py rounds once\n📝 tests/test_cart.py is new\n➡️ run test_rounding",
+    "bold in a line": "**Decision:** src/cart.py rounds once\n**Change:** tests/test_cart.py\n**Next:** test_rounding",
+    "fenced Markdown": "```markdown\n## Decisions\n- src/cart.py rounds once\n## Changes\n- tests/test_cart.py\n```",
+    "AsciiDoc": "== Decisions\nsrc/cart.py rounds once\n== Changes\ntests/test_cart.py\n== Next\ntest_rounding",
+    "Org": "* Decisions\nsrc/cart.py rounds once\n* Changes\ntests/test_cart.py\n* Next\ntest_rounding",
+}  # fmt: skip
+UNFORMED = {
+    "prose": "The total is rounded once in src/cart.py. A test of it is in tests/test_cart.py: test_rounding. It is to be run.",
+    "prose in lines": "The total is rounded once in src/cart.py now.\nThere is a test of it in tests/test_cart.py as well.\nIt is to be run again, with test_rounding as its name.",
+    "questions in Spanish": "¿Qué archivo es src/cart.py?\n¿Qué prueba es tests/test_cart.py?\n¡Falta test_rounding!",
+    "speech": "“I rounded it in src/cart.py.”\n“The test is tests/test_cart.py.”\n“Its name is test_rounding.”",
+    "the same again": "- src/cart.py\n1. src/cart.py\n■ src/cart.py",
+    "calls": '{"name": "read_file", "arguments": {"path": "src/cart.py"}}\n{"name": "run", "arguments": "pytest tests/test_cart.py -k test_rounding"}\n{"role": "assistant", "content": "I read it."}',
+    "lines of code": "from src import cart\nreturn cart.total(prices)\nassert test_rounding",
+    "a fence alone": "```\nsrc/cart.py tests/test_cart.py test_rounding\n```",
+    "closing tags": "</a>\n</b>\n</c>\nsrc/cart.py",
+    "dunder names": "__init__.py has src/cart.py\n__all__ has tests/test_cart.py\n__main__.py is for test_rounding",
+    "rules": "---\n***\n===\n| |\n- \n1.\n#",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_summary_is_taken_in_every_form_that_sets_its_parts_apart(form):
+    assert sections(FORMS[form]) >= 3
+    assert judge(FORMS[form], tokens=400) == FORMS[form]
+
+
+@pytest.mark.parametrize("form", UNFORMED)
+def test_what_sets_nothing_apart_has_no_sections(form):
+    assert sections(UNFORMED[form]) < 3
+    with pytest.raises(BadSummary):
+        judge(UNFORMED[form], tokens=400)
+
+
+def test_records_of_the_conversation_are_no_summary_however_many():
+    calls = "\n".join(
+        f'{{"role":"assistant","calls":[{{"name":"read_file","arguments":{{"path":"src/cart.py","offset":{n}}}}}]}}'
+        for n in range(8)
+    )
+    with pytest.raises(BadSummary, match="records"):
+        judge(calls, prompt="Summarise.", budget=4000)
 
 
 def test_prose_is_taken_where_the_prompt_asks_for_no_headings():
@@ -117,6 +191,76 @@ def test_a_summary_of_something_else_names_nothing_of_the_source():
     assert judge(SUMMARY.replace("src/cart.py", "cart.py")), "the last part of a path is a name"
 
 
+PROJECT = {
+    "README.md": 3, "setup.py": 3, "src/utils.py": 3, "src/main.py": 3, "src/__init__.py": 1, "web/index.js": 2,
+    "src/cart_totals.py": 5, "tests/test_cart_totals.py": 5, "docs/rounding_rules.md": 2,
+}  # fmt: skip
+ANOTHER = """## 1. Decisions
+- The parser keeps a stack instead of recursion: lexer_state in syntax/tokens_stream.py grew too deep.
+## 2. Changes
+- README.md and setup.py name the new package; utils.py and main.py call build_tree, __init__.py exports it.
+- index.js shows the tree; syntax/tree_nodes.py has NodeVisitor, tests/test_tree_nodes.py tests it.
+## 3. Next step
+- Make main.py read grammar_v2 and describe it in README.md."""
+
+
+def project(paths):
+    found = Source(4000)
+    for path in paths:
+        found.names.take({"role": "assistant", "content": "", "calls": [{"name": "edit_file", "arguments": path}]})
+    return found
+
+
+def of_project(text, paths=PROJECT, messages=None):
+    messages = list(paths) if messages is None else messages
+    return judged(text, project(paths), messages, prompt=PROMPT, before="", budget=600, count=COUNT)
+
+
+def test_a_summary_of_another_project_is_refused_though_both_have_the_files_that_all_have():
+    with pytest.raises(BadSummary, match="names 0 of"):
+        of_project(ANOTHER)
+    own = ANOTHER.replace("syntax/tree_nodes.py", "src/cart_totals.py").replace(
+        "tests/test_tree_nodes.py", "docs/rounding_rules.md"
+    )
+    with pytest.raises(BadSummary, match="stand in no message"):
+        of_project(own.replace("NodeVisitor", "NodeVisitor of syntax/walk_tree.py, syntax/fold_tree.py, v2_grammar"))
+    ours = SUMMARY.replace("src/cart.py", "src/cart_totals.py").replace("test_cart.py", "test_cart_totals.py")
+    assert of_project(ours, messages=[*PROJECT, "def test_rounding(): pass"]) == ours
+
+
+def test_a_file_that_many_projects_have_counts_with_its_folder():
+    plain = SUMMARY.replace("src/cart.py", "{}").replace("tests/test_cart.py", "a test").replace("test_rounding", "it")
+    paths = ["src/utils.py", "src/main.py", "web/index.js", "web/app.js", "lib/views.py", "README.md"]
+    with pytest.raises(BadSummary, match="names 0 of the 5"):
+        of_project(plain.format("utils.py and main.py"), paths)
+    assert of_project(plain.format("src/utils.py"), paths)
+
+
+def test_a_name_that_two_folders_have_counts_with_its_folder():
+    paths = ["a/x1/part_one.py", "b/x2/part_one.py", "a/x3/part_two.py", "c/part_three.py", "c/part_four.py"]
+    forms = telling(paths)
+    assert forms["a/x1/part_one.py"] == ("a/x1/part_one.py", "x1/part_one.py")
+    assert forms["c/part_four.py"] == ("c/part_four.py", "part_four.py")
+    assert told(forms, "in part_one.py, x2/part_one.py, part_two.py and my_part_four.pyc") == [
+        "b/x2/part_one.py",
+        "a/x3/part_two.py",
+    ]
+    same = telling(["src/one_part.py:12", "a/src/one_part.py", "work/src/one_part.py", "one_part.py"])
+    assert all("one_part.py" in ways for ways in same.values()), "a diff and a mount show the same file"
+    assert telling(["README.md", "setup.py", "self.args", "os.path.join", "__init__.py"]) == {}
+
+
+def test_the_demand_grows_with_the_names_of_the_source():
+    assert [names_needed(known) for known in (4, 5, 19, 20, 59, 60, 180, 540, 4000)] == [0, 1, 1, 2, 2, 3, 4, 5, 6]
+    paths = [f"src/module_{n}.py" for n in range(200)]
+    text = (
+        "## 1. Decisions\n- all go the same way, one after another\n## 2. Changes\n- {}\n## 3. Next step\n- on with it"
+    )
+    with pytest.raises(BadSummary, match="names 3 of the 200"):
+        of_project(text.format("module_1.py, module_2.py, module_3.py"), paths)
+    assert of_project(text.format("module_1.py, module_2.py, module_3.py, module_4.py"), paths)
+
+
 def test_a_text_over_its_budget_may_be_asked_for_again():
     with pytest.raises(TooLong):
         judge(SUMMARY, budget=COUNT(SUMMARY) // 2)
@@ -158,8 +302,9 @@ def test_a_worse_summary_stands_behind_the_better_one():
         .replace("test_rounding", "one case")
     )
     both = beside(SUMMARY, worse, 400, COUNT)
-    assert both.startswith(SUMMARY)
-    assert worse.splitlines()[1] not in both.removeprefix(SUMMARY), "what stands there is not said twice"
+    for line in {*SUMMARY.splitlines(), *worse.splitlines()}:
+        assert both.splitlines().count(line) == 1, "each line once, each below its heading"
+    assert both.splitlines()[:2] == SUMMARY.splitlines()[:2]
     assert beside(SUMMARY, SUMMARY, 400, COUNT) == SUMMARY
     assert beside("", worse, 400, COUNT) == worse
 
@@ -170,7 +315,7 @@ def test_in_a_small_budget_the_lines_that_hold_what_was_lost_stand_first():
     budget = (COUNT(new) + COUNT(SUMMARY)) * 2 // 3 + 8
     found = beside(old, new, budget, COUNT)
     assert COUNT(found) <= budget * 1.5
-    assert found.endswith(new)
+    assert [line for line in found.splitlines() if line in new.splitlines()] == new.splitlines()
     assert "src/cart.py" in found
     assert "test_rounding" in found
     assert "for the 3th time" not in found
@@ -184,3 +329,37 @@ def test_a_summary_is_refused_where_the_better_one_leaves_no_room_for_it():
     )
     with pytest.raises(BadSummary, match="of the summary before"):
         beside(SUMMARY, worse, COUNT(SUMMARY) // 3, COUNT)
+
+
+def test_a_number_and_a_quotation_count_as_what_is_named():
+    old = "## 1. State\n- src/rows_of.py, src/cols_of.py and src/sums_of.py were read\n- rows in the ledger: 48,731\n- rule「トキソウ方式」 and `per tenant`"
+    new = "## 1. State\n- src/rows_of.py, src/cols_of.py and src/sums_of.py were read, and nothing else"
+    assert list(values_in("rows 48,731 of v2, 12 of 3.14 `x y` 「方式」 \"a b\" 'c'")) == [
+        "48,731",
+        "3.14",
+        "x y",
+        "方式",
+        "a b",
+    ]
+    found = beside(old, new, 400, COUNT)
+    assert found.splitlines() == ["## 1. State", *old.splitlines()[2:], new.splitlines()[1]]
+    assert beside(found, new, 400, COUNT) == found, "once more, and nothing is said twice"
+    enough = beside(f"{old}\n- a_b_c d_e_f g_h_i j_k_l", f"{new}\n- a_b_c d_e_f g_h_i j_k_l", COUNT(new) + 60, COUNT)
+    assert "48,731" in enough, "a text that has enough gets back what it lost, as far as its budget goes"
+
+
+def test_a_line_that_both_have_stays_in_the_new_one_where_only_a_part_of_the_old_one_is_kept():
+    filler = [f"- value_{n} = {n}, as it was {'read again ' * 8}" for n in range(200, 240)]
+    lost = [f"- {word}_alpha of src/{word}_beta.py was tried" for word in ("one", "two", "six", "ten", "red", "hue")]
+    both = "- rows in the ledger: 48,731"
+    old = "\n".join(["## 1. Found", both, *lost, *filler])
+    new = "\n".join(["## 1. Found", both, "- other_thing of src/new_thing.py", *lost[:3]])
+    found = beside(old, new, COUNT(old) // 3, COUNT)
+    assert found.splitlines().count(both) == 1
+    assert all(line in found for line in lost)
+
+
+def test_a_family_of_names_that_differ_in_digits_counts_as_one():
+    counted = weights(["part1.py", "part2.py", "part3.py", "part4.py", "src/cart.py"])
+    assert counted["part1.py"] == 0.25
+    assert counted["src/cart.py"] == 1

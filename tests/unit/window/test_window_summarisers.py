@@ -16,8 +16,10 @@ from agent import clock
 from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.llm import make_client
+from agent.tokens import counter_for
 from agent.values import Usage
 from agent.window import make_window
+from agent.window.beside import KEPT_SHARE
 from agent.window.summary import FILES
 from agent.window.writer import marked
 
@@ -335,6 +337,35 @@ def test_a_worse_summary_never_takes_the_place_of_a_better_one(task_of):
         store.add_message("tool", f"line {number}\n" * 100, tool_call_id=f"y{number}")
     assert window.compressor.compress(force=True) == 2
     assert store.summaries.get_latest_summary()["summary"] == marked(f"{ENGLISH}\n\n{bad}")
+
+
+def test_after_a_summary_beyond_its_budget_the_next_one_is_asked_for_all_the_same(task_of):
+    """The tolerance lets one grow to 1.5 times the budget; three quarters of that are more than any budget."""
+    sizes = []
+
+    def reply(request):
+        budget = words_asked(asked(request)) * 1.5
+        count, lines = counter_for("m").count, [ENGLISH]
+        left = budget * 1.49 - count(ENGLISH)
+        while left > 0:
+            lines.append(
+                f"- f{len(lines) % 9 + 1}.py has {len(lines) * 7919 % 9973} rows in line {len(lines) * 31 % 97}"
+            )
+            left -= count(f"{lines[-1]}\n")
+        sizes.append((count("\n".join(lines)), budget))
+        return says("openai", "\n".join(lines))
+
+    server, context, window = task_of(reply)
+    assert window.compressor.compress(force=True) == 1
+    store = context.get_message_store()
+    for number in range(40):
+        call = {"id": f"y{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}
+        store.add_message("assistant", "On.", tool_calls=[call])
+        store.add_message("tool", f"line {number} of part_{number * 31 % 97}\n" * 60, tool_call_id=f"y{number}")
+    asked_before = len(server.asked)
+    window.compressor.compress()
+    assert sizes[0][0] > sizes[0][1] / KEPT_SHARE
+    assert len(server.asked) > asked_before
 
 
 def test_a_cheaper_model_on_another_server_writes_the_summaries_in_pieces_of_its_own_window(tmp_path):
