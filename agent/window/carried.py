@@ -80,6 +80,7 @@ class Carrying:
         self.calls = 0
         self.seq = 0
         self._behind = 0  # offset of the newest call that was read
+        self._questions: dict[int, int] = {}  # offset of a question → its tokens
         self._found: tuple[Any, Json] = (None, {})  # what was asked for last, and the answer
         self._changes: tuple[int, Sequence[FileChange] | None] = (-1, None)  # after that message, and what git said
 
@@ -135,7 +136,9 @@ class Carrying:
         found: list[Json] = []
         asked = room
         for _ in range(ROUNDS):
-            more = chosen(comments, end_seq, asked, store.plain.count, store.at, newest=newest)
+            more = chosen(
+                comments, end_seq, asked, store.plain.count, store.at, newest=newest, known=self._questions
+            )
             used = store.plain.count(self.text({"comments": more}, end_seq))
             if found and used > room:
                 break

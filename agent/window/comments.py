@@ -29,6 +29,7 @@ def chosen(
     read: Callable[[int], Mapping[str, Any]],
     *,
     newest: int = 0,
+    known: dict[int, int] | None = None,
 ) -> list[Json]:
     """References (`context/comments.py`) to the comments up to message `end_seq`, oldest first, in `budget` tokens of
     `count`; with them goes the question that a comment answers, also where the answer itself stays in the view.
@@ -36,10 +37,14 @@ def chosen(
     All are whole where they fit together.  Else one that is more than half of the budget, or that does not fit whole,
     is shortened to half of what is left, so that a long one never takes the place of all older ones.  Only the newest
     of all is whole up to `newest` tokens: it is what the model works on.  Then half of the budget is left for others.
+
+    `known` keeps the tokens of questions (offset → tokens) for the next call with the same conversation, so that the
+    record of a question is read once.
     """
+    known = {} if known is None else known
     found: list[Json] = []
     old = [one for one in comments if one.seq <= end_seq or 0 < one.question <= end_seq]
-    costs = [_cost(one, end_seq, count, read) for one in old]
+    costs = [_cost(one, end_seq, count, read, known) for one in old]
     left, older = budget, sum(costs)
     for comment, cost in zip(reversed(old), reversed(costs), strict=True):
         older -= cost
@@ -59,10 +64,18 @@ def chosen(
     return found[::-1]
 
 
-def _cost(comment: Comment, end_seq: int, count: Callable[[str], int], read: Callable[[int], Mapping[str, Any]]) -> int:
+def _cost(
+    comment: Comment,
+    end_seq: int,
+    count: Callable[[str], int],
+    read: Callable[[int], Mapping[str, Any]],
+    known: dict[int, int],
+) -> int:
     """Tokens of a comment with its question and the lines above them, as far as they are behind the cut."""
     cost = comment.tokens + ABOUT if comment.seq <= end_seq else 0
     if 0 < comment.question <= end_seq:
-        question = question_of(dict(read(comment.asked_at)))
-        cost += count(question) + question.count("\n") * 2 + 2 * ABOUT
+        if comment.asked_at not in known:
+            question = question_of(dict(read(comment.asked_at)))
+            known[comment.asked_at] = count(question) + question.count("\n") * 2
+        cost += known[comment.asked_at] + 2 * ABOUT
     return cost

@@ -206,6 +206,27 @@ def test_an_open_question_in_the_view_is_not_said_twice(new_task):
     assert task.compressor._carried(task.store.last_seq)["question"] == "Which branch?"
 
 
+def test_the_record_of_a_question_is_read_once_however_often_the_choice_is_made(new_task, monkeypatch):
+    task = new_task(BAD, strategy="sliding_window").begin()
+    for number in range(4):
+        task.group(50, name="ask_user", question=f"Which of {number}?")
+        task.store.add_message("user", fenced(f"Take {number}. " + "word " * 40), kind="comment")
+    asked = {one.asked_at for one in task.store.survey.comments}
+    read = []
+    at = task.store.at
+
+    def counted(offset):
+        read.append(offset)
+        return at(offset)
+
+    monkeypatch.setattr(task.store, "at", counted)
+    end = task.store.last_seq
+    for room in (2000, 150, 60):  # several rounds each
+        task.compressor.carrying._comments(end, room, 0)
+    assert len(asked) == 4
+    assert sorted(one for one in read if one in asked) == sorted(asked)
+
+
 # --- the budget ----------------------------------------------------------------------------------------------------
 
 
