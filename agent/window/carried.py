@@ -122,9 +122,10 @@ class Carrying:
         """Names that a summary of the same messages can be judged by: paths that were changed, newest first, and kinds
         of commands that fail.  They are in `carried` as far as its budgets go."""
         self._read_calls()
-        failing = [kind for kind, run in self.commands.runs.items() if not run.good]
         text = self.text(carried, self.store.last_seq)
-        return tuple(name for name in (*reversed(self.changed.paths), *reversed(failing)) if name in text)
+        return tuple(
+            name for name in (*reversed(self.changed.paths), *reversed(self.commands.failing())) if name in text
+        )
 
     # --- parts ------------------------------------------------------------------------------------------------
 
@@ -136,9 +137,7 @@ class Carrying:
         found: list[Json] = []
         asked = room
         for _ in range(ROUNDS):
-            more = chosen(
-                comments, end_seq, asked, store.plain.count, store.at, newest=newest, known=self._questions
-            )
+            more = chosen(comments, end_seq, asked, store.plain.count, store.at, newest=newest, known=self._questions)
             used = store.plain.count(self.text({"comments": more}, end_seq))
             if found and used > room:
                 break
@@ -184,7 +183,7 @@ class Carrying:
         return self.fence(text, source) if text else ""
 
     def _failures(self, room: int) -> str:
-        return self.commands.show(room, self.store.plain.count, self._call_at)
+        return self.commands.show(room, self.store.plain.count, self._call_at, self.store.context_dir)
 
     def _contents(self, room: int) -> str:
         if self.work is None:

@@ -1,32 +1,37 @@
-"""The newest command of each kind and the errors of other tools, read off tools.jsonl, and shown in a budget.
+"""The newest command of each kind, failures that nothing is known to have mended, and errors of other tools, read off
+tools.jsonl and shown in a budget.
 
-A kind is the program with its sub-command: `pytest`, `npm test`, `cargo build`.  The newest command of a kind takes the
-place of the one before, so that the list is the present state.  Only numbers and one line are kept of each; what a
-command printed is read again when it is shown.  `carried.py` asks.  docs/window.md has the rules.
+A failure is over when its programs have succeeded since, with the same targets or more (`kinds.py`), in the same place;
+the same failure again takes its place.  Where that is in doubt it stays, behind fresher ones.  Only numbers, one line
+and the words of the programs are kept of each; what a command printed is read again when it is shown.  `carried.py`
+asks.  docs/window.md has the rules.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
+from collections import Counter
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from agent.store.text import dumps, fit
-from agent.window.excerpt import excerpt
+from agent.window.kinds import ends_early, kind_of, speaks_for
+from agent.window.printed import ENDING, printed
+from agent.window.steps import steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from agent.values import Json
+    from agent.window.excerpt import Lines
+    from agent.window.steps import Step
 
 COMMAND = "run_command"
-NOTHING = "(no output)"
-"""The result of a command that printed nothing."""
 
 MOST = 40
-"""Kinds of commands, and errors of other tools, that are known at most; the oldest go."""
+"""Failures, kinds that succeeded, and errors of other tools that are known, each; the oldest go."""
 
 LINE = 200
 """Characters of a command or an error in its line."""
@@ -38,137 +43,63 @@ JOINED = 3
 """Programs of one command that its kind names."""
 
 _CODE = re.compile(r"\[exit code (-?\d+)")
-_ENDING = re.compile(r"\[([^\n]*)\]")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_WORD = re.compile(r"[A-Za-z][\w:-]*")
-_WRAPPED = re.compile(r"-.*|\d+(?:\.\d+)?[smhd]?")  # options and times of a program that starts another one
-_WRAPPERS = frozenset(("time", "env", "timeout", "nice", "nohup", "exec", "command", "sudo", "stdbuf"))
-_OPENERS = frozenset(("do", "then", "else", "if", "while", "until", "!", "{"))
-_QUIET = frozenset(
-    (
-        *("cd", "pushd", "popd", "export", "set", "unset", "source", ".", "shopt", "trap", "umask", "ulimit"),
-        *("echo", "printf", "true", ":", "exit", "sleep", "wait", "read"),
-        *("for", "done", "fi", "esac", "case", "}"),
-    )
-)
-"""Words of the shell that set something up or say something: never what a command is about."""
-_INTERPRETERS = re.compile(r"(?:python|pypy|node|ruby|perl|php|lua|bash|zsh|dash|sh|Rscript|java)[\d.]*")
-_RUNNERS = frozenset(("run", "exec", "x"))
-"""Sub-commands that start a program, whose name is part of the kind."""
-
-
-def kinds_of(command: str) -> tuple[tuple[str, ...], bool]:
-    """(kinds of the programs in a shell command, in order; whether its exit code speaks of all of them).
-
-    It does not behind a pipe, `;`, `||` or a line end: there it is the last program's alone.
-    """
-    kinds: list[str] = []
-    sure = True
-    for joint, words in _simple(command):
-        sure = sure and (not kinds or joint == "&&")
-        if joint in ("|", "|&") and kinds:
-            continue  # a filter says nothing by itself
-        if (kind := _kind(words)) and kind not in kinds:
-            kinds.append(kind)
-    return tuple(kinds[-JOINED:]), sure
-
-
-def _simple(command: str) -> Iterator[tuple[str, list[str]]]:
-    """(operator in front, words) of each simple command, without redirections."""
-    words: list[str] = []
-    joint = ""
-    skip = False
-    for token in _tokens(command.partition("<<")[0].strip(" \n;&")):
-        if set(token) <= set("<>&|") and set(token) & set("<>"):
-            skip = True
-        elif set(token) <= set(";&|()\n"):
-            if words:
-                yield joint, words
-                words, joint = [], ""
-            joint = joint if joint and not token.strip("\n()") else token.strip("()") or joint
-            skip = False
-        elif not skip:
-            words.append(token)
-        else:
-            skip = False
-    if words:
-        yield joint, words
-
-
-def _tokens(command: str) -> list[str]:
-    lexer = shlex.shlex(command.replace("\\\n", " "), posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace = " \t\r"
-    lexer.commenters = ""
-    try:
-        return list(lexer)
-    except ValueError:  # a quotation without its end
-        return command.split()
-
-
-def _kind(words: list[str]) -> str:
-    """Program and sub-command of a simple command; "" for one that only sets something up."""
-    while words and (words[0] in _WRAPPERS or words[0] in _OPENERS or _ASSIGNMENT.match(words[0])):
-        wrapper, *words = words
-        while wrapper in _WRAPPERS and words and _WRAPPED.fullmatch(words[0]):
-            words = words[1:]
-    if not words or words[0] in _QUIET:
-        return ""
-    program, rest = words[0].rpartition("/")[2], words[1:]
-    if _INTERPRETERS.fullmatch(program):
-        return f"{program} {_script(rest)}".strip()
-    if not rest or not _WORD.fullmatch(rest[0]):
-        return program
-    if rest[0] in _RUNNERS and len(rest) > 1 and _WORD.fullmatch(rest[1]):
-        return f"{program} {rest[0]} {rest[1]}"
-    return f"{program} {rest[0]}"
-
-
-def _script(words: list[str]) -> str:
-    """What an interpreter runs: `-m module`, or the name of a file."""
-    for number, word in enumerate(words):
-        if word == "-m" and number + 1 < len(words):
-            return f"-m {words[number + 1]}"
-        if word in ("-c", "-e"):
-            return word
-        if not word.startswith("-"):
-            return word.rpartition("/")[2]
-    return ""
 
 
 @dataclass
 class Run:
-    """What the newest command of a kind came to, or an error of another tool.
+    """What a command came to, or an error of another tool.
 
-    `seq` and `at` are its number and offset in tools.jsonl; `code` the exit code, None where there was none.  `waiting`
-    are the kinds that must succeed before a failure is over; `suspect` says that the kind failed when it ran before.
+    `seq` and `at` are its number and offset in tools.jsonl; `code` is the exit code, None where there was none; `sure`
+    says that the code speaks of all its programs.  `waiting` are the programs that must succeed before a failure is
+    over; `names_tests` says that its output names failing tests; `in_doubt` that a command of its kind ran since.
     """
 
     seq: int
     at: int
     line: str
     ending: str
+    kinds: tuple[str, ...] = ()
     code: int | None = None
     sure: bool = True
-    waiting: set[str] = field(default_factory=set)
-    suspect: bool = False
+    steps: tuple[Step, ...] = ()
+    waiting: list[Step] = field(default_factory=list)
+    names_tests: bool = False
+    in_doubt: bool = False
 
     @property
-    def good(self) -> bool:
-        """Whether it succeeded for certain."""
-        return self.code == 0 and self.sure
+    def kind(self) -> str:
+        """The kinds of its last programs, as one word to know it by."""
+        return " && ".join(self.kinds[-JOINED:]) or "shell"
 
     @property
-    def bad(self) -> bool:
-        """Whether what it printed matters: it failed, or failed before and may not have succeeded since."""
-        return self.code != 0 or (self.suspect and not self.sure)
+    def failed(self) -> bool:
+        """Whether it failed, or its output says so where its exit code speaks of another program."""
+        return self.code != 0 or (self.names_tests and not self.sure)
+
+    def repeats(self, other: Run) -> bool:
+        """Whether this failure is the newer state of another one: all that failed there has been tried again."""
+        if self.code != other.code or self.sure != other.sure or (other.names_tests and not self.names_tests):
+            return False
+        if not self.steps or not self.sure:  # a filter may show another part of it
+            return self.steps == other.steps and self.line == other.line
+        return len(self.steps) == len(other.steps) and all(
+            speaks_for(one, two) and (one.words == two.words or not ends_early(one))
+            for one, two in zip(self.steps, other.steps, strict=True)
+        )
 
 
 class Commands:
     """Fed with the records of tools.jsonl in order; bounded."""
 
     def __init__(self) -> None:
-        self.runs: dict[str, Run] = {}
+        self.failures: list[Run] = []
+        self.successes: dict[str, Run] = {}
         self.errors: dict[str, Run] = {}
+        self._printed: dict[int, Lines] = {}
+
+    def failing(self) -> list[str]:
+        """The kinds of the commands that failed, the newest last."""
+        return list(dict.fromkeys(run.kind for run in sorted(self.failures, key=lambda run: run.seq)))
 
     def take(self, record: Json, at: int) -> None:
         """Take one record in; `at` is the offset of its line."""
@@ -180,27 +111,23 @@ class Commands:
             self._take_other(record, at, arguments)
 
     def _take_command(self, record: Json, at: int, command: str) -> None:
-        kinds, sure = kinds_of(command)
-        result = str(record.get("result") or "")
-        code = _CODE.match(result)
-        ending = _ENDING.match(result)
-        run = Run(
-            record["seq"],
-            at,
-            one_line(command),
-            one_line(ending[1] if ending else str(record.get("error") or result)),
-            int(code[1]) if code else None,
-            sure,
-            set(kinds),
-        )
-        if run.good:
-            for key, failed in list(self.runs.items()):
-                failed.waiting -= run.waiting
-                if not failed.waiting and not failed.good:
-                    del self.runs[key]
-        key = " && ".join(kinds) or "shell"
-        run.suspect = key in self.runs and self.runs[key].bad
-        _newest(self.runs, key, run)
+        run = _run(record, at, command)
+        self.successes.pop(run.kind, None)
+        proved = [step for step in run.steps if step.proved] if run.code == 0 else []
+        kept: list[Run] = []
+        for failure in self.failures:
+            failure.waiting = [one for one in failure.waiting if not any(speaks_for(good, one) for good in proved)]
+            is_over = not failure.waiting and (bool(failure.steps) or (run.code == 0 and run.line == failure.line))
+            if is_over or (run.failed and run.repeats(failure)):
+                continue
+            failure.in_doubt = failure.in_doubt or not set(run.kinds).isdisjoint(failure.kinds)
+            kept.append(failure)
+        self.failures = kept
+        if run.failed:
+            self.failures.append(run)
+            _bound(self.failures)
+        else:
+            _newest(self.successes, run.kind, run)
 
     def _take_other(self, record: Json, at: int, arguments: Json) -> None:
         tool = str(record.get("tool"))
@@ -213,39 +140,77 @@ class Commands:
         error = one_line(str(record.get("error") or record.get("result") or ""))
         _newest(self.errors, key, Run(record["seq"], at, one_line(f"{tool} {path}".strip()), error))
 
-    def show(self, room: int, count: Callable[[str], int], read: Callable[[int], Mapping[str, Any]]) -> str:
-        """Failures with what they printed, newest first, then what succeeded, in `room` tokens of `count`; "" for
-        nothing.  `read(offset)` gives a record of tools.jsonl."""
-        order = sorted(self.runs.values(), key=lambda run: -run.seq)
-        bad = [run for run in order if run.bad]
+    def show(
+        self,
+        room: int,
+        count: Callable[[str], int],
+        read: Callable[[int], Mapping[str, Any]],
+        folder: Path | None = None,
+    ) -> str:
+        """Failures with what they printed, then what succeeded, in `room` tokens of `count`; "" for nothing.
+
+        The newest come first, those that name failing tests before others and those in doubt last.  `read(offset)`
+        gives a record of tools.jsonl; what was printed is in `outputs/` of `folder`, else in the record.
+        """
+        failures = sorted(self.failures, key=lambda run: (run.in_doubt, not run.names_tests, -run.seq))
+        fresh = [run for run in failures if not run.in_doubt]
+        doubtful = [run for run in failures if run.in_doubt]
         errors = sorted(self.errors.values(), key=lambda run: -run.seq)
-        rest = [*(run for run in order if not run.bad and not run.good), *(run for run in order if run.good)]
+        rest = sorted(self.successes.values(), key=lambda run: (run.sure, -run.seq))
         heads: dict[int, str] = {}
         left = room
-        for number, run in enumerate((*bad, *errors, *rest)):
+        for number, run in enumerate((*fresh, *errors, *doubtful, *rest)):
             head = _head(run)
             # The lines of what failed may have two thirds, so that some is left for what it printed.
-            keep = room // 3 if number > 0 and bad else 0
+            keep = room // 3 if number > 0 and failures else 0
             if (cost := count(head) + 1) <= left - keep:
                 heads[run.seq] = head
                 left -= cost
-        printed = {run.seq: _printed(read(run.at)) for run in bad if run.seq in heads}
-        parts = _shared({seq: text for seq, text in printed.items() if text}, left, count)
-        return "\n".join(f"{head}\n{parts[seq]}" if parts.get(seq) else head for seq, head in heads.items())
+        parts: dict[int, str] = {}
+        for some in (fresh, doubtful):
+            texts = {run.seq: self._lines(run, read, folder) for run in some if run.seq in heads}
+            found = _shared(texts, left, count)
+            left -= sum(count(part) + 1 for part in found.values())
+            parts |= found
+        return "\n".join(f"{head}\n{parts[seq]}" if seq in parts else head for seq, head in heads.items())
+
+    def _lines(self, run: Run, read: Callable[[int], Mapping[str, Any]], folder: Path | None) -> Lines:
+        """What a failed command printed, read once while it is known."""
+        known = {failure.seq for failure in self.failures}
+        self._printed = {seq: lines for seq, lines in self._printed.items() if seq in known}
+        if run.seq not in self._printed:
+            self._printed[run.seq] = printed(read(run.at), folder)
+        return self._printed[run.seq]
 
 
-def _printed(record: Mapping[str, Any]) -> str:
-    """What a command printed, "" for nothing."""
-    text = _ENDING.sub("", str(record.get("result") or ""), count=1).strip("\n")
-    return "" if text == NOTHING else text
+def _run(record: Json, at: int, command: str) -> Run:
+    """What a command came to, by its record."""
+    steps = steps_of(command)
+    result = str(record.get("result") or "")
+    code = _CODE.match(result)
+    ending = ENDING.match(result)
+    number = int(code[1]) if code else None
+    sure = all(step.proved for step in steps)
+    return Run(
+        record["seq"],
+        at,
+        one_line(command),
+        one_line(ending[1] if ending else str(record.get("error") or result)),
+        tuple(dict.fromkeys(map(kind_of, steps))),
+        number,
+        sure,
+        steps,
+        list(steps),
+        (number != 0 or not sure) and printed(record, None).named,
+    )
 
 
-def _shared(texts: Mapping[int, str], room: int, count: Callable[[str], int]) -> dict[int, str]:
+def _shared(texts: Mapping[int, Lines], room: int, count: Callable[[str], int]) -> dict[int, str]:
     """An excerpt of each text, in `room` tokens together: short ones are whole, long ones share alike."""
     found: dict[int, str] = {}
-    sizes = sorted(texts, key=lambda seq: (len(texts[seq]), -seq))
+    sizes = sorted((seq for seq in texts if texts[seq].size), key=lambda seq: (texts[seq].size, -seq))
     for number, seq in enumerate(sizes):
-        part = excerpt(texts[seq], min(room, max(ONE, room // (len(sizes) - number))) - 1, count)
+        part = texts[seq].excerpt(min(room, max(ONE, room // (len(sizes) - number))) - 1, count)
         if part:
             found[seq] = part
             room -= count(part) + 1
@@ -264,8 +229,15 @@ def one_line(text: str) -> str:
 
 
 def _newest(runs: dict[str, Run], key: str, run: Run) -> None:
-    """Put it last.  Over MOST the oldest success goes, else the oldest."""
+    """Put it last.  Over MOST the oldest goes."""
     runs.pop(key, None)
     runs[key] = run
     if len(runs) > MOST:
-        del runs[next((name for name, one in runs.items() if one.good), next(iter(runs)))]
+        del runs[next(iter(runs))]
+
+
+def _bound(failures: list[Run]) -> None:
+    """Over MOST the oldest failure goes of the kind that has most of them."""
+    if len(failures) > MOST:
+        kind, _ = Counter(run.kind for run in failures).most_common(1)[0]
+        failures.remove(next(run for run in failures if run.kind == kind))

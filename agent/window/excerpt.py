@@ -1,79 +1,157 @@
 """The lines of a command's output that say why it failed, in a budget of tokens.
 
-Structure decides: programs say at the end what came of it, and name places (`src/a.py:12`), tests (`test_a.py::test_b`)
-and faults on lines of their own.  Lines are taken word for word and stay in order.
+An output is read once, line by line, in bounded memory (`Lines`).  Lines that name failing tests come first, then the
+first fault, the last lines, more faults, places in files.  Lines are taken word for word, each once, and stay in order.
+`telling.py` says what a line says.
 """
 
 from __future__ import annotations
 
-import re
+from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.store.text import fit
+from agent.window.telling import FAULT, NAME, PLACE, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 WIDTH = 240
 """Characters of one line."""
 
+NAMES = 0.6
+"""Share of the room that the names of failing tests may have before the other lines."""
+
 END = 0.3
-"""Share of the room up to which the last lines come before those in the middle."""
+"""Share of the room that the last lines may have before those in the middle."""
+
+MOST = 200
+"""Lines of each sort that are known, half of them the first and half the newest; of the last lines, twice as many."""
 
 GAP = "…"
+_GAP_TOKENS = 2
 
-_TELLING = re.compile(
-    r"""
-    [\w/\\.-]+\.\w{1,8}[:(]\d+                # a place in a file
-    | \w+::\w+                                # the name of a test
-    | ^\s*(?:E\s\s | not\ ok\b | ---\s | [✗✕×✘●]\s | \#\#\[error\])
-    | \b(?:\w*error | \w*exception | fail(?:s|ed|ure|ures)? | fatal | panic(?:ked)? | assert\w* | undefined)\b
-    """,
-    re.VERBOSE | re.IGNORECASE,
-)
+
+class Lines:
+    """What is known of an output: its telling lines and its last ones, each with its number.
+
+    `named` says whether it names a failing test; `size` is how many characters of it are known.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._sorts: dict[int, dict[str, int]] = {NAME: {}, FAULT: {}, PLACE: {}}
+        self._texts: dict[int, str] = {}
+        self._last: deque[tuple[int, str]] = deque(maxlen=2 * MOST)
+        self._count = 0
+        for line in lines:
+            if any(map(str.isalnum, line)):
+                self._take(_short(fit(line)))
+        self._texts.update(self._last)
+        self.named = bool(self._sorts[NAME])
+        self.size = sum(map(len, self._texts.values()))
+
+    def _take(self, line: str) -> None:
+        number = self._count
+        self._count += 1
+        self._last.append((number, line))
+        sort, name = told(line)
+        if sort not in self._sorts:
+            return
+        known = self._sorts[sort]
+        key = name or line
+        if sort == NAME:  # the newest line about a test: runners sum up at the end
+            self._texts.pop(known.pop(key, -1), None)
+        elif key in known:
+            return
+        known[key] = number
+        self._texts[number] = line
+        if len(known) > MOST:
+            self._texts.pop(known.pop(next(islice(known, MOST // 2, None))), None)
+
+    def excerpt(self, room: int, count: Callable[[str], int]) -> str:
+        """The most telling lines in at most about `room` tokens of `count`; "" when there is no room for any."""
+        if self._count <= len(self._last):
+            whole = "\n".join(line for _, line in self._last)
+            if count(whole) <= room:
+                return whole
+        return _joined(self._chosen(room, count))
+
+    def _chosen(self, room: int, count: Callable[[str], int]) -> dict[int, str]:
+        taken: dict[int, str] = {}
+        shown: set[str] = set()
+        left = room
+        for numbers, share, needed in self._order():
+            most = min(left, int(room * share))
+            fitting = left if needed else most
+            is_first = needed
+            for number in numbers:
+                line = self._texts[number]
+                if number in taken or line in shown:
+                    continue
+                cost = count(line) + _GAP_TOKENS
+                if cost > fitting and is_first:
+                    line = _cut(line, fitting - _GAP_TOKENS, count)
+                    cost = count(line) + _GAP_TOKENS
+                if line and cost <= fitting:
+                    taken[number] = line
+                    shown.add(self._texts[number])
+                    most -= cost
+                    left -= cost
+                fitting, is_first = most, False
+        return taken
+
+    def _order(self) -> Iterator[tuple[Iterable[int], float, bool]]:
+        """(numbers of lines, share of the room that they may have, whether the first is rather cut than left out)."""
+        names, faults, places = (list(self._sorts[sort].values()) for sort in (NAME, FAULT, PLACE))
+        last = [number for number, _ in reversed(self._last)]
+        yield names, NAMES, True
+        # The first fault is most often the cause of the others.
+        yield (faults or places)[:1], 1.0, not names
+        yield last, END, False
+        yield _from_both_ends(faults), 1.0, False
+        yield _from_both_ends(places), 1.0, False
+        yield names, 1.0, False
+        yield last, 1.0, False
 
 
 def excerpt(text: str, room: int, count: Callable[[str], int]) -> str:
-    """`text` in at most about `room` tokens of `count`: its last lines, and lines that name a place, a test or a fault,
-    from both ends; "" when there is no room for a line."""
-    lines = [_short(fit(line)) for line in text.split("\n") if any(map(str.isalnum, line))]
-    whole = "\n".join(lines)
-    if not lines or count(whole) <= room:
-        return whole
-    taken: set[int] = set()
-    left = room
-    for number, most in _order(lines, room):
-        cost = count(lines[number]) + 2
-        if number in taken or cost > min(left, left - (room - most)):
-            continue
-        taken.add(number)
-        left -= cost
+    """`text` in at most about `room` tokens of `count`."""
+    return Lines(text.split("\n")).excerpt(room, count)
+
+
+def _from_both_ends(numbers: list[int]) -> Iterator[int]:
+    row = deque(numbers)
+    while row:
+        yield row.pop()
+        if row:
+            yield row.popleft()
+
+
+def _joined(taken: dict[int, str]) -> str:
+    """In order, with a mark where lines are left out between two of them."""
     shown: list[str] = []
     before = -1
     for number in sorted(taken):
         if number > before + 1:
             shown.append(GAP)
-        shown.append(lines[number])
+        shown.append(taken[number])
         before = number
     return "\n".join(shown)
-
-
-def _order(lines: list[str], room: int) -> Iterator[tuple[int, int]]:
-    """(line, tokens that may be used up with it), the most telling first."""
-    last = range(len(lines) - 1, -1, -1)
-    telling = [number for number, line in enumerate(lines) if _TELLING.search(line)]
-    if telling:
-        yield telling.pop(0), room  # the first fault is most often the cause of the others
-    for number in last:
-        yield number, int(room * END)
-    while telling:
-        yield telling.pop(), room
-        if telling:
-            yield telling.pop(0), room
-    for number in last:
-        yield number, room
 
 
 def _short(line: str) -> str:
     line = line.rstrip()
     return line if len(line) <= WIDTH else f"{line[: WIDTH * 2 // 3]} {GAP} {line[-WIDTH // 3 :]}"
+
+
+def _cut(line: str, room: int, count: Callable[[str], int]) -> str:
+    """The start of a line in `room` tokens; "" when that has no letter."""
+    low, high = 0, len(line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(line[:middle] + GAP) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return line[:low] + GAP if any(map(str.isalnum, line[:low])) else ""

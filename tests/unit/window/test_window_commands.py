@@ -1,11 +1,12 @@
 """The newest command of each kind, its failures and errors of other tools."""
 
 import itertools
+import os
 
 import orjson
 import pytest
 
-from agent.window.commands import Commands, kinds_of
+from agent.window.commands import MOST, Commands
 from agent.window.excerpt import excerpt
 
 PYTEST = """============================= test session starts ==============================
@@ -45,37 +46,8 @@ class Calls:
     def run(self, command, code, output=""):
         self.add("run_command", {"command": command}, f"[exit code {code}]\n{output or '(no output)'}")
 
-    def show(self, room=2000, count=words):
-        return self.commands.show(room, count, self.records.__getitem__)
-
-
-@pytest.mark.parametrize(
-    ("command", "kinds", "sure"),
-    [
-        ("pytest -q tests/test_a.py", ["pytest"], True),
-        ("cd app && pytest -q", ["pytest"], True),
-        ("cd app; pytest -q", ["pytest"], True),
-        ("pytest -q | tail -5", ["pytest"], False),
-        ("pytest -q; echo $?", ["pytest"], False),
-        ("pytest -q || true", ["pytest"], False),
-        ("npm test", ["npm test"], True),
-        ("npm run build && npm test", ["npm run build", "npm test"], True),
-        ("python -m pytest -x", ["python -m pytest"], True),
-        ("/usr/bin/python3.11 scripts/run.py --fast", ["python3.11 run.py"], True),
-        ("FOO=1 timeout 60 cargo build --release 2>&1", ["cargo build"], True),
-        ("make > log 2>&1", ["make"], True),
-        ("./gradlew test", ["gradlew test"], True),
-        ("uv run pytest tests", ["uv run pytest"], True),
-        ("(cd x && go test ./...)", ["go test"], True),
-        ("export A=1\ngo vet ./...", ["go vet"], True),
-        ("cat > x.py <<'END'\nimport a; b\nEND", ["cat"], True),
-        ("echo hi", [], True),
-        ("", [], True),
-        ("grep 'un", ["grep"], True),
-    ],
-)
-def test_a_kind_is_the_program_with_its_sub_command(command, kinds, sure):
-    assert kinds_of(command) == (tuple(kinds), sure)
+    def show(self, room=2000, count=words, folder=None):
+        return self.commands.show(room, count, self.records.__getitem__, folder)
 
 
 def test_the_newest_of_a_kind_takes_the_place_of_the_one_before():
@@ -155,8 +127,8 @@ def test_what_is_known_is_bounded_and_failures_outlive_successes():
     for number in range(200):
         calls.run(f"tool{number}", 0)
         calls.add("read_file", {"path": f"f{number}"}, "", "error", "gone")
-    assert len(calls.commands.runs) <= 40
-    assert len(calls.commands.errors) <= 40
+    assert len(calls.commands.successes) == MOST
+    assert len(calls.commands.errors) == MOST
     assert "first-check → exit code 1" in calls.show()
 
 
@@ -176,6 +148,283 @@ def test_two_failures_both_show_what_they_printed():
     shown = calls.show(150)
     assert "FAILED tests/test_total.py::test_total_rounds" in shown
     assert "error: could not compile `app`" in shown
+
+
+# --- a success speaks for a failure ----------------------------------------------------------------------------------
+
+FAILED = "FAILED tests/a/test_total.py::test_rounds - assert 2 == 1"
+
+
+def over(failed, *later):
+    """Whether the failure of the first command is gone after the later ones succeeded."""
+    calls = Calls()
+    calls.run(failed, 1, FAILED)
+    for command in later:
+        calls.run(command, 0)
+    return FAILED not in calls.show()
+
+
+@pytest.mark.parametrize(
+    ("failed", "later"),
+    [
+        ("pytest tests/a", "pytest tests/a"),
+        ("pytest tests/a", "pytest"),
+        ("pytest tests/a", "pytest -q"),
+        ("pytest tests/a/test_total.py::test_rounds", "pytest tests/a"),
+        ("pytest tests/a/test_total.py::test_rounds", "pytest tests/a/test_total.py"),
+        ("pytest tests/a -k rounds", "pytest tests/a"),
+        ("pytest -x -q tests/a", "pytest tests/a --tb=short"),
+        ("pytest tests/a tests/b", "pytest tests"),
+        ("pytest tests/a", "cd tests/.. && timeout -k 5 60 pytest tests"),
+        ("cd app && pytest", "cd app; pytest -q 2>&1"),
+        ("cd app && pytest", "cd /work/app && pytest > log 2>&1"),
+        ("(cd app && pytest)", "bash -lc 'cd app && pytest'"),
+        ("python -m pytest tests/a", "python -m pytest"),
+        ("python -X dev -m pytest tests/a", "python -X dev -m pytest"),
+        ("uv run python -m pytest tests/a", "uv run python -m pytest"),
+        ("poetry run pytest tests/a", "poetry run pytest"),
+        ("npx --no-install jest src/a", "npx --no-install jest"),
+        ("docker run --rm image pytest tests/a", "docker run --rm image pytest tests/a"),
+        ("make -C app test", "make -C app test"),
+        ("npm --prefix app test -- src/a.test.js", "npm --prefix app test"),
+        ("cargo +stable test rounds", "cargo +stable test"),
+        ("go test ./money", "go test ./..."),
+        ("python - <<'END'\nimport app\nEND", "python - <<'END'\nimport app\nEND"),
+        ("python -c 'import app'", "python -c 'import app'"),
+        ("./check.sh src", "./check.sh src"),
+        ("env -u FOO pytest tests/a", "env -u FOO pytest"),
+        ("ls tests | xargs -n 1 pytest", "ls tests | xargs -n 1 pytest"),
+        ("pytest", "set -euo pipefail; pytest | tail -5"),
+        ("pytest", "pytest && echo fine"),
+        ("cat > a.py <<'END'\nx\nEND\npytest", "pytest && cat > a.py <<'END'\nx\nEND"),
+    ],
+)
+def test_a_success_of_the_same_or_of_more_ends_a_failure(failed, later):
+    assert over(failed, later)
+
+
+@pytest.mark.parametrize(
+    ("failed", "later"),
+    [
+        ("pytest tests/a", "pytest tests/b"),
+        ("pytest tests/a", "pytest tests/a/test_other.py"),
+        ("pytest tests/a", "pytest tests/ab"),
+        ("pytest", "pytest tests/a"),
+        ("pytest", "pytest -k other"),
+        ("pytest", "pytest --version"),
+        ("pytest", "pytest --collect-only"),
+        ("pytest", "pytest --lf"),
+        ("pytest", "pytest -h"),
+        ("pytest", "command -v pytest"),
+        ("pytest", "pip install pytest"),
+        ("pytest", "pytest | tail -5"),
+        ("pytest", "pytest; echo done"),
+        ("pytest", "pytest || true"),
+        ("pytest", "pytest &"),
+        ("pytest", "! pytest"),
+        ("pytest", "for one in 1 2; do pytest; done"),
+        ("pytest", "if pytest; then echo fine; fi"),
+        ("pytest", "false && pytest; true"),
+        ("pytest", "set -e; false && pytest; true"),
+        ("pytest", "(false && pytest) | cat"),
+        ("pytest", "true || (false && pytest)"),
+        ("pytest", "run() { pytest; }; run"),
+        ("pytest", "cd app && pytest"),
+        ("cd app && pytest", "pytest"),
+        ("pytest", "FOO=1 pytest"),
+        ("pytest", "export FOO=1; pytest"),
+        ("pytest", "env -u FOO pytest"),
+        ("pytest", "sudo -u other pytest"),
+        ("pytest", "uv run pytest"),
+        ("pytest --runslow", "pytest"),
+        ("pytest $(git diff --name-only)", "pytest $(git diff --name-only)"),
+        ("make -C app test", "make -C web test"),
+        ("make -C app test", "make -C app build"),
+        ("make test", "make -n test"),
+        ("make test", "make"),
+        ("make test lint", "make test"),
+        ("make test CC=clang", "make test"),
+        ("npm --prefix app test", "npm --prefix web test"),
+        ("npm test", "npm -v"),
+        ("npm test", "npm test -v"),
+        ("tsc", "tsc -v"),
+        ("cargo test", "cargo test --no-run"),
+        ("cargo +stable test", "cargo +nightly test"),
+        ("go test ./money/...", "go test ./money"),
+        ("go test ./money", "go test"),
+        ("git -C app status", "git -C web status"),
+        ("uv run python -m pytest", "uv run python -m mypy"),
+        ("uv run pytest", "uv run ruff check"),
+        ("docker run --rm image pytest tests/a", "docker run --rm image pytest tests/b"),
+        ("docker run image make", "docker run image true"),
+        ("python -c 'import app'", "python -c 'print(1)'"),
+        ("node -e 'require(1)'", "node -e '1'"),
+        ("python - <<'END'\nimport app\nEND", "python - <<'END'\nprint(1)\nEND"),
+        ("python < a.py", "python < b.py"),
+        ("python -W error app.py", "python -W error web.py"),
+        ("python -X dev -m pytest", "python -X dev -m mypy"),
+        ("sh checks/a.sh", "sh checks/b.sh"),
+        ("app/check.sh", "web/check.sh"),
+        ("ls app/none", "ls app"),
+        ("ls a | xargs -n 1 pytest", "ls b | xargs -n 1 pytest"),
+        ("echo a | ./check.sh", "echo b | ./check.sh"),
+        ("bash -c 'pytest tests/a'", "bash -c 'pytest tests/b'"),
+        ("pytest --shard 1 > log", "pytest --shard 2 > log"),
+        ("cd none", "echo fine"),
+        ("grep 'un", "grep 'un"),
+    ],
+)
+def test_a_success_of_something_else_leaves_a_failure_where_it_is(failed, later):
+    assert not over(failed, later)
+
+
+def test_a_failure_in_doubt_stands_behind_fresher_ones_and_is_the_first_without_room():
+    calls = Calls()
+    calls.run("pytest tests/a", 1, FAILED)
+    calls.run("go vet ./...", 1, "x.go:3: unreachable code")
+    calls.run("pytest tests/b", 0)
+    shown = calls.show()
+    assert shown.index("go vet") < shown.index("pytest tests/a") < shown.index("pytest tests/b")
+    assert "x.go:3" in calls.show(18)
+    assert "tests/a" not in calls.show(18)
+
+
+def test_the_same_failure_again_takes_the_place_of_the_one_before():
+    calls = Calls()
+    for number in range(30):
+        calls.run("pytest -q", 1, f"FAILED tests/test_total.py::test_{number} - assert 2 == 1")
+    assert [run.seq for run in calls.commands.failures] == [30]
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "output"),
+    [
+        ("pytest -x", 1, "FAILED tests/test_b.py::test_b - assert 2 == 1"),  # it ended at the first one
+        ("pytest", 2, "ERROR tests/test_b.py - ImportError: none"),  # no test was run
+        ("pytest", 1, "INTERNALERROR> KeyError: 1"),  # it names none
+        ("pytest tests/b", 1, "FAILED tests/b/test_b.py::test_b - assert 2 == 1"),
+        ("ruff check && pytest", 1, "Found 3 errors."),
+        ("pytest | tail -1", 0, "FAILED tests/test_b.py::test_b - assert 2 == 1"),
+        ("pytest", None, ""),
+    ],
+)
+def test_another_failure_of_the_kind_stands_beside_it(command, code, output):
+    calls = Calls()
+    calls.run("pytest", 1, FAILED)
+    if code is None:
+        calls.add("run_command", {"command": command}, "[ended after 120 s, before it was done]\n..", "error")
+    else:
+        calls.run(command, code, output)
+    assert len(calls.commands.failures) == 2
+    assert FAILED in calls.show()
+    assert output in calls.show()
+
+
+def test_an_output_that_names_failing_tests_is_a_failure_behind_a_pipe_and_stays():
+    calls = Calls()
+    calls.run("pytest tests/a | tail -3", 0, f"{FAILED}\n1 failed, 3 passed")
+    calls.run("pytest tests/b", 0, "3 passed")
+    calls.run("ls", 0, FAILED)
+    shown = calls.show()
+    assert shown.startswith("- pytest tests/a | tail -3 → exit code 0 (of the last program in it) [tools:1]")
+    assert shown.count(FAILED) == 1
+
+
+def test_many_failures_of_one_kind_do_not_push_out_those_of_others():
+    calls = Calls()
+    calls.run("pytest tests/a", 1, FAILED)
+    for number in range(200):
+        calls.run(f"grep -rn missing_{number} notes", 1)
+    assert len(calls.commands.failures) == MOST
+    assert FAILED in calls.show(60)
+
+
+def test_the_kinds_of_what_fails_are_named_once():
+    calls = Calls()
+    calls.run("uv run pytest tests/a", 1, FAILED)
+    calls.run("make -C app lint", 2)
+    calls.run("uv run pytest tests/b", 1, FAILED)
+    assert calls.commands.failing() == ["uv run pytest", "make lint"]
+
+
+# --- the whole output ------------------------------------------------------------------------------------------------
+
+
+def long_output(middle):
+    noise = [f"tests/test_{number}.py ....      [ 10%]" for number in range(4000)]
+    return "\n".join([*noise, middle, *noise, "1 failed, 3 passed"])
+
+
+def stored(calls, folder, data, name="0001.txt"):
+    """A failed command whose output is capped in its record, and whole in a file."""
+    (folder / "outputs").mkdir(exist_ok=True)
+    (folder / "outputs" / name).write_bytes(data)
+    calls.run("pytest", 1, "head\n[… 8,000 lines left out …]\n1 failed, 3 passed")
+    calls.records[-1]["output"] = f"outputs/{name}"
+
+
+def test_a_failing_test_in_the_middle_of_a_long_output_is_read_in_outputs(tmp_path):
+    calls = Calls()
+    stored(calls, tmp_path, long_output(FAILED).encode())
+    assert FAILED in calls.show(folder=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../0001.txt", "outputs/../../x.txt", "/etc/passwd", "outputs/1.txt", 7, None, ""])
+def test_no_other_file_is_read_than_an_output(tmp_path, name):
+    calls = Calls()
+    stored(calls, tmp_path, long_output(FAILED).encode())
+    (tmp_path / "0001.txt").write_text(FAILED)
+    calls.records[-1]["output"] = name
+    assert "1 failed, 3 passed" in calls.show(folder=tmp_path)
+    assert FAILED not in calls.show(folder=tmp_path)
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "link", "folder", "pipe"])
+def test_the_result_stands_for_an_output_that_cannot_be_read(tmp_path, what):
+    calls = Calls()
+    stored(calls, tmp_path, long_output(FAILED).encode())
+    path = tmp_path / "outputs" / "0001.txt"
+    other = path.rename(tmp_path / "other.txt")
+    if what == "empty":
+        path.write_bytes(b"")
+    elif what == "link":
+        path.symlink_to(other)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    shown = calls.show(folder=tmp_path)
+    assert "1 failed, 3 passed" in shown
+    assert FAILED not in shown
+
+
+def test_odd_bytes_and_endless_lines_of_an_output_are_taken(tmp_path):
+    calls = Calls()
+    stored(calls, tmp_path, b"\xff\xfe\x00" * 900_000 + f"\n{FAILED}\n".encode() + b"x" * 900_000)
+    assert FAILED in calls.show(folder=tmp_path)
+
+
+def test_of_a_huge_output_the_first_and_the_last_part_are_read_and_each_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("agent.window.printed.MOST", 1 << 17)
+    calls = Calls()
+    first = "src/a.c:3:9: error: 'ibex_limit' undeclared"
+    stored(calls, tmp_path, "\n".join([first, *(["."] * 500_000), FAILED]).encode())
+    shown = calls.show(folder=tmp_path)
+    assert first in shown
+    assert FAILED in shown
+    (tmp_path / "outputs" / "0001.txt").unlink()
+    assert calls.show(folder=tmp_path) == shown
+    calls.run("pytest", 0)
+    calls.run("make", 2, "stop")
+    calls.show(folder=tmp_path)
+    assert list(calls.commands._printed) == [3]
+
+
+def test_binary_output_is_named_and_not_shown(tmp_path):
+    calls = Calls()
+    stored(calls, tmp_path, b"ERROR: \\x00\\x01" * 5000)
+    calls.records[-1]["result"] = "[exit code 1]\n(binary output, ELF; it is not shown. outputs/0001.txt)"
+    assert calls.show(folder=tmp_path).endswith("(binary output, ELF; it is not shown. outputs/0001.txt)")
 
 
 # --- the lines of an output ------------------------------------------------------------------------------------------
