@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agent import step
-from agent.errors import DiskError, LockHeld
+from agent.errors import DiskError, LockHeld, StopHeard
 from agent.filetree import FOLDER
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16
 COPY = 1 << 20
 LOCK_TRIES = 10
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.001, 0.2
+"""Seconds between two tries of `locked`."""
 LONGEST_WAIT = 7200.0
 """Seconds that `locked` may wait: somebody else clones a large repository meanwhile."""
 
@@ -322,7 +324,8 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold the flock on `path`, waiting for it; yields its descriptor.
+    """Hold the flock on `path`, waiting for it; yields its descriptor.  StopHeard when the task was told to end
+    meanwhile, LockHeld after LONGEST_WAIT.
 
     A child that inherits the descriptor holds the lock too, until it ends, also when this process dies first.
     """
@@ -330,10 +333,29 @@ def locked(path: Path) -> Iterator[int]:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         with step.within(f"wait for {path.name}", LONGEST_WAIT):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _wait_for(descriptor, path)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: Path) -> None:
+    """Take the flock, at the latest after LONGEST_WAIT.  A system call that waits would hear nothing meanwhile."""
+    until = time.monotonic() + LONGEST_WAIT
+    pause = SHORTEST_PAUSE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            step.check()
+            if step.told():
+                raise StopHeard(f"the wait for {path} ended, because the task was told to end") from None
+            if time.monotonic() > until:
+                raise LockHeld(f"{path} has been locked by another process for {LONGEST_WAIT:g} s") from None
+        else:
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:

@@ -21,6 +21,7 @@
     │   ├── BaseMissing          the base branch does not exist
     │   ├── SetupFailed          `workspace.setup` did not end well
     │   ├── RemoteRefused        git was not let in: 401, 403
+    │   ├── RulesRefused         an ignore or attribute file that git must not read; carries `findings`
     │   ├── RebaseConflict       commits do not go on top of another one; carries `paths`
     │   ├── PushRejected         the other side refused the branch; `code` says why
     │   ├── LfsRefused           the other side does not take, or give, the content of Git LFS files
@@ -33,6 +34,7 @@
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
     ├── PictureRefused           a picture of an issue that is not sent to the model
+    ├── StopHeard                a wait of ours ended because the task was told to end; no fault of anything
     ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call that cannot be done; its text goes to the model
     └── ModelError               the model's server refused or failed
@@ -200,6 +202,16 @@ class RemoteRefused(WorkError):
         self.stderr = stderr
 
 
+class RulesRefused(WorkError):
+    """Files of the tree that git reads as rules are none that it may read.  `findings` has a line for each."""
+
+    code = "rules_refused"
+
+    def __init__(self, findings: tuple[str, ...]) -> None:
+        super().__init__(f"git cannot look at the work tree: {'; '.join(findings)}")
+        self.findings = findings
+
+
 class RebaseConflict(WorkError):
     """Commits cannot be made again on top of another one; nothing was changed.  `paths` are fit to be shown."""
 
@@ -301,6 +313,13 @@ class PictureRefused(MakimonoError):
     """A picture that is not sent to a model.  Its text says why, for the person and the model."""
 
     code = "picture"
+
+
+class StopHeard(MakimonoError):
+    """A wait of this program (git beside a work tree, a fetch, a lock) ended because the task was told to stop or to
+    wait, or reached a limit; it says nothing of what was waited for."""
+
+    code = "stop_heard"
 
 
 class TakenElsewhere(MakimonoError):

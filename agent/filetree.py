@@ -127,6 +127,24 @@ class Descent:
         self._open = []
 
 
+def kind_of(mode: int) -> str:
+    """What a file mode says, for people."""
+    kinds = (
+        (stat.S_ISREG, "file"),
+        (stat.S_ISDIR, "folder"),
+        (stat.S_ISLNK, "symbolic link"),
+        (stat.S_ISFIFO, "named pipe"),
+        (stat.S_ISSOCK, "socket"),
+    )
+    return next((name for test, name in kinds if test(mode)), "device")
+
+
+def printable(path: str) -> str:
+    """A path as it can be printed: control signs and what is not UTF-8 escaped."""
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
+
+
 def _identity(descriptor: int) -> tuple[int, int]:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
@@ -170,17 +188,20 @@ def walk(
     within: int | None = None,
     repair: bool = False,
     order: Order | None = None,
+    only: frozenset[str] | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Entry]:
     """Every entry below `top`, each folder before what is in it and again after (`Entry.left`).
 
     `within` is the descriptor of the folder that holds `top`.  `order(names, depth)` sorts the names of one folder.
+    With `only` the entries are folders and what has one of these names; the others are not looked at, which is many
+    times faster.
     A folder that cannot be opened goes to `on_error` and comes again as any other; without `on_error` OSError is
     raised.  What disappears during the walk is passed over.  OSError when `top` is no folder.
     """
     way = Descent(open_folder(top, within, repair=repair))
     try:
-        listings = [_listing(way, order)]
+        listings = [_listing(way, order, only)]
         above: list[Entry] = []
         while True:
             name = next(listings[-1], None)
@@ -200,7 +221,7 @@ def walk(
             if not (entry.enter and stat.S_ISDIR(status.st_mode)):
                 continue
             try:
-                listing = _enter(way, name, order, repair=repair)
+                listing = _enter(way, name, order, only, repair=repair)
             except OSError as error:
                 if error.errno not in _SWAPPED:
                     if on_error is None:
@@ -214,17 +235,21 @@ def walk(
         way.close()
 
 
-def _enter(way: Descent, name: str, order: Order | None, *, repair: bool) -> Iterator[str]:
+def _enter(way: Descent, name: str, order: Order | None, only: frozenset[str] | None, *, repair: bool) -> Iterator[str]:
     way.enter(name, repair=repair)
     try:
-        return _listing(way, order)
+        return _listing(way, order, only)
     except OSError:
         way.leave()
         raise
 
 
-def _listing(way: Descent, order: Order | None) -> Iterator[str]:
-    names = os.listdir(way.here)  # noqa: PTH208 - a descriptor
+def _listing(way: Descent, order: Order | None, only: frozenset[str] | None) -> Iterator[str]:
+    if only is None:
+        names = os.listdir(way.here)  # noqa: PTH208 - a descriptor
+    else:
+        with os.scandir(way.here) as found:
+            names = [one.name for one in found if one.name in only or one.is_dir(follow_symlinks=False)]
     return iter(order(names, len(way.names)) if order is not None else names)
 
 

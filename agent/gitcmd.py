@@ -4,6 +4,8 @@ It is not a git library: it knows no repository layout, only how a git process m
 tree (security facts: section 4.4).  No system, user or discovered configuration is read, no hook and no monitor runs,
 no prompt appears, `ext::` and other helpers are refused, paths are literal and unquoted.  The caller names the git
 directory and the work tree; git is started in `/` and never discovers one.  Who writes a commit is given per call.
+Beside a work tree git runs under limits: the files that it reads as rules are looked at before (`git_guard.py`), its
+memory is bounded, and it ends when the task is told to stop (`step.hearing`).
 A credential travels in an anonymous file that only that one git and its credential helper can read: it is in no
 argument list, no address, no environment and no file of a repository.  Called by `work` and by `doctor`.
 """
@@ -15,15 +17,15 @@ import re
 import shutil
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from agent import proc
-from agent.errors import DiskError, GitError, GitKilled, SurroundingsError
+from agent import git_guard, proc, step
+from agent.errors import DiskError, GitError, GitKilled, StopHeard, SurroundingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.values import Finished
 
@@ -32,6 +34,16 @@ MINIMUM = (2, 34)
 
 CAP = 256 << 20
 """Bytes of output that are kept.  More is an error, never a silently shortened answer."""
+
+FATAL = 128
+"""What git ends with when it can do nothing more (usage.c, `die`)."""
+
+MEMORY = 2 << 30
+SHARE = 4
+LEAST = 512 << 20
+"""Bytes that a git beside a work tree may write to: a quarter of the machine's, within these two.  Counted is what it
+allocates (RLIMIT_DATA).  Its maps of packs are no part: they are pages of files, which the kernel drops when it needs
+them, and RLIMIT_AS would end git in every large repository."""
 
 STDERR_LINES = 12
 STDERR_BYTES = 16 << 10
@@ -82,6 +94,7 @@ _FULL = re.compile(
     r"|File too large)",
     re.MULTILINE,
 )
+_MEMORY = re.compile(r"^(fatal|error): .*(out of memory|cannot allocate memory)", re.IGNORECASE | re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
@@ -152,18 +165,24 @@ def git(
     credentials: Credentials | None = None,
     spool: Path | None = None,
     pass_fds: Sequence[int] = (),
-    stop: Callable[[], bool] | None = None,
+    paths: Iterable[str] | None = None,
+    hears: bool | None = None,
 ) -> Finished:
     """Run git; `output` of the result is its standard output alone.
 
     `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE), `config` are more `key=value`, `spool`
     gets the whole output when it is longer than what is kept (`dropped`).  GitError with the last lines of standard
     error when it fails (unless `check` is False), when it ran longer than `timeout` seconds or was stopped, or when it
-    printed more than `cap` bytes and no `spool` holds the rest.  GitKilled when a signal from outside ended
-    it, whatever `check` is.  DiskError when the disk is full here.
+    printed more than `cap` bytes and no `spool` holds the rest.  With a `work_tree` RulesRefused when git must not
+    look at it (`paths`: it looks at the rules above these only), and GitError when git wants too much memory, whatever
+    `check` is.  StopHeard when the task was told to stop while a git that `hears` ran (None: one with a work tree
+    does).  GitKilled when a signal from outside ended it, whatever `check` is.  DiskError when the disk is full here.
     """
     binary = program()
     settings = [*HARDENING, *config]
+    stop = step.told if hears or (hears is None and work_tree is not None) else None
+    if work_tree is not None:
+        git_guard.judge(work_tree, paths=paths, stop=stop)
     with _Anonymous() as errors, _Anonymous() as secret:
         if credentials is not None:
             proc_fd = f"/dev/fd/{secret.descriptor}"
@@ -193,12 +212,16 @@ def git(
                 errors=errors.descriptor,
                 pass_fds=pass_fds,
                 stop=stop,
+                memory=memory() if work_tree is not None else None,
             )
         except OSError as error:
             raise SurroundingsError(f"git cannot be started: {error}") from error
         stderr = _last_lines(errors.tail(STDERR_BYTES), credentials)
     what = f"git {_subcommand(args)}"
     if done.timed_out:
+        _unlock(git_dir, env)
+        if stop is not None and done.duration < timeout:
+            raise StopHeard(f"{what} was ended after {done.duration:.0f} s, because the task was told to stop")
         raise GitError(
             f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
         )
@@ -209,6 +232,12 @@ def git(
         )
     if done.dropped and spool is None:
         raise GitError(f"{what} printed more than {cap} bytes")
+    if done.returncode == FATAL and work_tree is not None and _MEMORY.search(stderr):
+        raise GitError(
+            f"{what} wanted more than the {memory() >> 20:,} MiB that it may have beside a work tree: {stderr}",
+            returncode=done.returncode,
+            stderr=stderr,
+        )
     if check and done.returncode != 0:
         if _FULL.search(stderr):
             why = (
@@ -223,6 +252,20 @@ def git(
             stderr=stderr,
         )
     return done
+
+
+@cache
+def memory() -> int:
+    """Bytes that a git beside a work tree may write to."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(LEAST, min(MEMORY, machine // SHARE))
+
+
+def _unlock(git_dir: Path | None, env: Mapping[str, str] | None) -> None:
+    """Remove the lock of the index that a git left which was ended here: the next one would refuse to work."""
+    index = (env or {}).get("GIT_INDEX_FILE") or (git_dir / "index" if git_dir is not None else None)
+    if index is not None:
+        Path(f"{index}.lock").unlink(missing_ok=True)
 
 
 class _Anonymous:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import resource
 import select
 import selectors
 import signal
 import subprocess
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from agent.disk import libc, write_all, writing
 from agent.values import Finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MARK = "MAKIMONO_UUID"
 """Every command that is executed for a task carries its uuid in this variable, so that its tree can be found."""
@@ -37,6 +38,7 @@ CHUNK = 1 << 16
 PIPE = 1 << 20  # what a pipe holds at most without a privilege (pipe(7))
 _WAITED: set[int] = set()
 _STARTING = threading.Lock()
+_commands = [0, 0]  # starts and ends of what may write into a work tree; how many run
 
 LINGER = 0.5  # seconds that a grandchild may hold the pipe after the direct child ended
 TICK = 0.2
@@ -112,6 +114,7 @@ def run(
     pass_fds: Sequence[int] = (),
     stop: Callable[[], bool] | None = None,
     user: int | None = None,
+    memory: int | None = None,
     foreign: bool = False,
 ) -> Finished:
     """Run `argv` to its end with exactly the environment `env`; as root with `user`, as that uid, the group of the
@@ -123,6 +126,9 @@ def run(
     time-out, or when `stop()` is true, the whole group is killed and `timed_out` is set; when the step is cut
     (`agent/step.py`) it is killed too, and the error raised.  `returncode` is negative for a signal.  OSError when the
     program cannot be started, DiskError when `spool` cannot be written (the command is killed then).
+
+    `memory`: bytes that the process, and each that it starts, may write to (RLIMIT_DATA); more than this one has.
+    A `foreign` one may change a work tree (`commands`).
     """
     started = time.monotonic()
     kept = Tail(cap)
@@ -141,8 +147,8 @@ def run(
         extra_groups=None if user is None else (),
     )
     timed_out = False
-    with keyring.apart() if foreign else nullcontext(_called) as call:
-        with _STARTING:
+    with _changing(foreign=foreign), keyring.apart() if foreign else nullcontext(_called) as call:
+        with _STARTING, _bounded(memory):
             child: subprocess.Popen[bytes] = call(start)
             _WAITED.add(child.pid)
         spooled = Spool(spool, spool_cap, kept) if spool is not None else None
@@ -162,6 +168,45 @@ def run(
                         pipe.close()
     output, dropped = kept.bytes()
     return Finished(child.returncode, output, time.monotonic() - started, timed_out, dropped, spool)
+
+
+@contextmanager
+def _changing(*, foreign: bool) -> Iterator[None]:
+    """Count a start and an end, if it is a foreign program."""
+    step_by = 1 if foreign else 0
+    with _STARTING:
+        _commands[0] += step_by
+        _commands[1] += step_by
+    try:
+        yield
+    finally:
+        with _STARTING:
+            _commands[0] += step_by
+            _commands[1] -= step_by
+
+
+@contextmanager
+def _bounded(memory: int | None) -> Iterator[None]:
+    """Inside, a child that is started may write to so many bytes.  The limit is inherited: whatever this process asks
+    for after the start comes too late for what the child starts first."""
+    if memory is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    hard = before[1]
+    soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def commands() -> int | None:
+    """How many starts and ends of foreign programs there were; None while one runs.  The same number twice says that
+    nothing but this program changed a work tree between."""
+    with _STARTING:
+        return _commands[0] if _commands[1] == 0 else None
 
 
 def _called(start: Callable[[], Any]) -> Any:

@@ -5,6 +5,8 @@ a wait its length), and says so with `within`.  Between such steps is plain work
 keeps a task's lease only while the newest step is not overdue; that another process took the task over comes back here
 by `cut`, and ends the step.  One process works on one task, so there is one place for it; threads beside the one that
 called `begin` say nothing.  A command line that works on no task never calls `begin`, and nothing happens here.
+
+What a person or a limit says of the task ends those waits that ask for it (`told`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ALLOWANCE = 600.0
 """Seconds for work that has no time-out of its own: reading files, counting, a few requests to a forge."""
@@ -43,6 +45,7 @@ class _Place:
         self.worker: int | None = None
         self.step = Step("start", 0.0, 0.0)
         self.end: Exception | None = None
+        self.ear: tuple[int, Callable[[], bool]] | None = None
 
 
 _place = _Place()
@@ -85,6 +88,22 @@ def cut(error: Exception) -> None:
     """End the step, from another thread: `check`, and the beginning of the next step, raise `error` from now on."""
     if _place.worker is not None:
         _place.end = error
+
+
+@contextmanager
+def hearing(stop: Callable[[], bool]) -> Iterator[None]:
+    """Inside, `told` of this thread asks `stop`: whether the task was told to end, so that a wait should."""
+    _place.ear = threading.get_ident(), stop
+    try:
+        yield
+    finally:
+        _place.ear = None
+
+
+def told() -> bool:
+    """Whether the task of this thread was told to end."""
+    ear = _place.ear
+    return ear is not None and ear[0] == threading.get_ident() and ear[1]()
 
 
 def check() -> None:

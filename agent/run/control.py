@@ -43,6 +43,7 @@ class TaskControl:
         self.drained_at = 0.0
         self.lock = threading.Lock()
         self.outcome: Outcome | None = None
+        self.settled = False
         self.row_at = self.forge_at = -FORGE_SECONDS
 
     def drain(self) -> None:
@@ -51,6 +52,15 @@ class TaskControl:
         if not self.draining.is_set():
             self.drained_at = clock.monotonic()
             self.draining.set()
+
+    def pending(self) -> bool:
+        """Whether somebody said something that ends the work, and nothing has been made of it yet: what waits, git for
+        one, should end (`step.told`)."""
+        return not self.settled and self.poll() is not None
+
+    def settle(self) -> None:
+        """What was said so far is being carried out: what that needs waits as long as it has to."""
+        self.settled = self.outcome is not None
 
     def hurry(self) -> None:
         """The row holds a word that was put there just now: read it at the next look."""

@@ -18,6 +18,7 @@ from agent.errors import (
     GitError,
     PolicyViolation,
     PushRejected,
+    RulesRefused,
     SandboxUnavailable,
     SetupFailed,
     WorkError,
@@ -99,8 +100,12 @@ class Delivery:
     def deliver(self, outcome: Outcome) -> Report:
         """Commit, check, push, verify; the pull request is ready only when everything is green."""
         title = outcome.title or self.issue.title
-        report = self._commit(title)
-        behind = self.workspace.left_behind(self.written())
+        try:
+            report = self._commit(title)
+            behind = self.workspace.left_behind(self.written())
+        except RulesRefused as refused:  # nothing can be committed until the model has put it right
+            self.events.emit("push_refused", findings=list(refused.findings))
+            return replace(self._as_it_is(), findings=refused.findings)
         self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
         return replace(self._deliver(outcome, report, title), left_behind=tuple(behind))
 
@@ -122,6 +127,11 @@ class Delivery:
             report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
             keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
         return report
+
+    def _as_it_is(self) -> Report:
+        """What was committed so far."""
+        changed = Report(self.workspace.branch, changed=True, base=self.workspace.base, commit=self.workspace.head())
+        return self._changes() if self.workspace.has_commits() else changed
 
     def keep(self) -> bool:
         """Commit what there is, and publish nothing; whether there is anything.  GitError, WorkError, DiskError."""

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from agent import clock
+from agent import clock, step
 from agent.context import TaskContextManager
-from agent.errors import DiskError, Fenced, GitError, LedgerError, MakimonoError, WorkError
+from agent.errors import DiskError, Fenced, GitError, LedgerError, MakimonoError, StopHeard, WorkError
 from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run import later
@@ -75,7 +75,7 @@ class TaskHandler:
         self.run = run = TaskRun(self.wiring, context, publishing=self.publishing)
         if self.drain_wanted:
             run.control.drain()
-        with run.held:
+        with run.held, step.hearing(run.control.pending):
             if (ending := Ending.kept(context.context_dir)) is not None:  # all is decided, and perhaps told
                 self.outcome = ending.outcome
                 return self._close(context, run, ending)
@@ -96,9 +96,14 @@ class TaskHandler:
                 return self._conclude(context, run, outcome)
             except Interrupted as stop:  # in the set-up command or in the verify command
                 return self._conclude(context, run, stop.outcome)
+            except StopHeard:  # in a wait of ours
+                if run.control.outcome is None:
+                    raise
+                return self._conclude(context, run, run.control.outcome)
 
     def _conclude(self, context: TaskContextManager, run: TaskRun, outcome: Outcome) -> Outcome:
         """deliver → notify → close: leave every end as its kind wants, files first, the forge second, the row last."""
+        run.control.settle()
         if outcome.end in WAITS:
             return self._wait(context, run, outcome)
         if outcome.end is End.STOPPED:

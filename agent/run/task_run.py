@@ -491,7 +491,7 @@ class TaskRun:
     def beat(self) -> None:
         """Heartbeat and counters; commands' dead orphans are collected.  Fenced when a newer attempt owns the row."""
         trees.reap_orphans()
-        if self.model.takes_no_pictures:
+        if self.is_briefed and self.model.takes_no_pictures:
             note(self.context.context_dir, NONE_TAKEN)
         self.context.beat()
 

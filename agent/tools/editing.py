@@ -9,14 +9,15 @@ import os
 from typing import TYPE_CHECKING
 
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools import kinds, splice, text
 from agent.tools.base import Place, Product, schema, text_of
 from agent.tools.outputs import blocks
 from agent.tools.reading import look
-from agent.tools.tree import Tree, name_of
 
 if TYPE_CHECKING:
     from agent.tools.text import Form
+    from agent.tools.tree import Tree
     from agent.values import Json
 
 LARGEST = 10_000_000
@@ -24,7 +25,7 @@ LARGEST = 10_000_000
 
 def load(tree: Tree, path: str) -> tuple[bytes, Form, os.stat_result]:
     """A whole text file for changing; ToolError when it must not be."""
-    shown = name_of(tree.relative(path))
+    shown = printable(tree.relative(path))
     with tree.open(path) as descriptor:
         status = os.fstat(descriptor)
         if status.st_size > LARGEST:
@@ -90,7 +91,7 @@ class EditFile:
     def run(self, arguments: Json) -> Product:
         path, old, new = arguments["path"], arguments["old_text"], arguments["new_text"]
         tree = self.place.tree
-        shown = name_of(tree.relative(path))
+        shown = printable(tree.relative(path))
         if old == new:
             raise ToolError("old_text and new_text are the same; nothing was changed")
         data, form, status = load(tree, path)

@@ -9,12 +9,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools.base import Place, Product, schema, text_of
 from agent.tools.glob import matcher
 from agent.tools.text import size_of
-from agent.tools.tree import Found, name_of
 
 if TYPE_CHECKING:
+    from agent.tools.tree import Found
     from agent.values import Json
 
 MOST = 300_000
@@ -38,7 +39,7 @@ class ListFiles:
         tree, path, pattern = self.place.tree, arguments.get("path", "."), arguments.get("pattern")
         start = tree.relative(path)
         if not tree.is_folder(path):
-            raise ToolError(f"{name_of(start)} is a file; list_files takes a folder, read_file reads files")
+            raise ToolError(f"{printable(start)} is a file; list_files takes a folder, read_file reads files")
         fits = matcher(pattern) if pattern else None
         below = len(start) + 1 if start else 0
         left_out: list[str] = []
@@ -53,10 +54,10 @@ class ListFiles:
         notes = [f"{'more than ' if stopped else ''}{len(found):,} file{'' if len(found) == 1 else 's'}"]
         if left_out:
             more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
-            notes.append(f"not entered: {', '.join(name_of(one) for one in left_out[:5])}{more}")
+            notes.append(f"not entered: {', '.join(printable(one) for one in left_out[:5])}{more}")
         listed, room = [], self.place.page - 400
         for entry in sorted(found, key=lambda one: one.path):
-            line = name_of(entry.path)
+            line = printable(entry.path)
             if entry.kind == "symbolic link":
                 line += f" -> {tree.link_target(entry.path)}"
             elif entry.kind != "file":
@@ -78,9 +79,9 @@ class ListFiles:
             if slash:
                 folders[entry.path[: below + len(name) + 1]] += 1
             else:
-                files.append(name_of(entry.path))
+                files.append(printable(entry.path))
         listed = [
-            f"{name_of(name)} ({count:,} file{'' if count == 1 else 's'})" for name, count in sorted(folders.items())
+            f"{printable(name)} ({count:,} file{'' if count == 1 else 's'})" for name, count in sorted(folders.items())
         ]
         listed += sorted(files)
         room = self.place.page - 400

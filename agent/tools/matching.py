@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools import kinds, lines
 from agent.tools.glob import matcher
 from agent.tools.outputs import blocks
 from agent.tools.reading import SAMPLE, line_end, look
 from agent.tools.text import decode, detect, lenient
-from agent.tools.tree import Tree, name_of
+from agent.tools.tree import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -114,7 +115,7 @@ def search(
                     if found == limit:
                         return f"only the first {limit} matches: give a narrower pattern, path or glob"
                     found, seen = found + 1, piece.number
-                    emit(f"{name_of(name)}:{piece.number}: {around(piece, match.start(), match.end())}")
+                    emit(f"{printable(name)}:{piece.number}: {around(piece, match.start(), match.end())}")
         except ToolError:
             if name == start:
                 raise
@@ -125,7 +126,7 @@ def search(
         notes.append(f"{said} searched in pieces: a match of over {OVERLAP:,} characters may be missing")
     if left_out:
         notes.append(
-            f"not searched: {', '.join(name_of(one) for one in left_out[:5])}{' …' if len(left_out) > 5 else ''}"
+            f"not searched: {', '.join(printable(one) for one in left_out[:5])}{' …' if len(left_out) > 5 else ''}"
         )
     return "; ".join(notes)
 

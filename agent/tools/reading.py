@@ -13,10 +13,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools import kinds, lines, text
 from agent.tools.base import Place, Product, schema, text_of, whole
 from agent.tools.outputs import blocks
-from agent.tools.tree import JUNK, name_of
+from agent.tools.tree import JUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,7 +92,7 @@ class ReadFile:
     def run(self, arguments: Json) -> Product:
         path, offset = arguments["path"], arguments.get("offset", 1)
         limit = arguments.get("limit", LINES)
-        shown = name_of(self.place.tree.relative(path))
+        shown = printable(self.place.tree.relative(path))
         with self.place.tree.open(path) as descriptor:
             size = os.fstat(descriptor).st_size
             form, kind = look(descriptor, size)

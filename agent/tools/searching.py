@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import agent
 from agent import proc
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools.base import Place, Product, schema, text_of
 from agent.tools.matching import compiled, search
-from agent.tools.tree import name_of
 
 if TYPE_CHECKING:
     from agent.values import Json
@@ -54,7 +54,7 @@ class SearchText:
             note = self._in_child(pattern, path, glob, found)
         else:
             note = search(self.place.tree, pattern, path, glob, LIMIT, self.seconds, found.append)
-        where = name_of(self.place.tree.relative(path)) or "the tree"
+        where = printable(self.place.tree.relative(path)) or "the tree"
         count = f"{len(found)} matching line{'' if len(found) == 1 else 's'}" if found else "no match"
         head = f"[{count} in {where}{' for ' + glob if glob else ''}{'; ' + note if note else ''}]"
         return Product("\n".join(found), head=head)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ToolError
-from agent.tools.tree import name_of
+from agent.filetree import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,6 +68,6 @@ class State:
         """`{"plan": [...], "files_read": [...], "files_changed": [...]}`, files in the order of their last use."""
         return {
             "plan": [dict(item) for item in self.plan],
-            "files_read": [name_of(name) for name in self._read],
-            "files_changed": [name_of(name) for name in self._changed],
+            "files_read": [printable(name) for name in self._read],
+            "files_changed": [printable(name) for name in self._changed],
         }

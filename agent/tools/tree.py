@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from agent import disk
 from agent.errors import DiskError, ToolError
+from agent.filetree import kind_of, printable
 from agent.tools.text import fit
 
 if TYPE_CHECKING:
@@ -64,12 +65,6 @@ def is_git(part: str) -> bool:
     return plain in (".git", "git~1") or plain.startswith(".git:")
 
 
-def name_of(path: str) -> str:
-    r"""A path as it is shown: names that are not UTF-8 have their bytes as `\xNN`, ends of line are escaped."""
-    shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in shown)
-
-
 _QUOTED = re.compile(r'"(?:[^"\\]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
 _SIGNS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -86,18 +81,6 @@ def unquoted(path: str) -> str:
         return bytes([int(code, 8)]) if len(code) == 3 else _SIGNS.get(code, code)
 
     return os.fsdecode(_ESCAPE.sub(sign, os.fsencode(path[1:-1])))
-
-
-def kind_of(mode: int) -> str:
-    """What a file mode says, for people."""
-    kinds = (
-        (stat.S_ISREG, "file"),
-        (stat.S_ISDIR, "folder"),
-        (stat.S_ISLNK, "symbolic link"),
-        (stat.S_ISFIFO, "named pipe"),
-        (stat.S_ISSOCK, "socket"),
-    )
-    return next((name for test, name in kinds if test(mode)), "device")
 
 
 class Tree:
@@ -130,7 +113,7 @@ class Tree:
         return self._as_stored("/".join(parts))
 
     def _as_stored(self, relative: str) -> str:
-        r"""`relative`, with each part that is written as `name_of` shows it (`caf\xe9.txt`) as the tree has it.
+        r"""`relative`, with each part that is written as `printable` shows it (`caf\xe9.txt`) as the tree has it.
 
         A part that exists as it is written, or that matches nothing, stays as it is.
         """
@@ -141,7 +124,7 @@ class Tree:
             path = f"{found}/{part}" if found else part
             if "\\" in part and not self._is_there(path):
                 with suppress(OSError):
-                    shown = ((name_of(entry.path.rpartition("/")[2]), entry.path) for entry in self._entries(found))
+                    shown = ((printable(entry.path.rpartition("/")[2]), entry.path) for entry in self._entries(found))
                     path = next((stored for name, stored in shown if name == part), path)
             found = path
         return found
@@ -219,7 +202,7 @@ class Tree:
         except OSError:
             return "?"
         try:
-            return name_of(os.readlink(name, dir_fd=parent))
+            return printable(os.readlink(name, dir_fd=parent))
         except OSError:
             return "?"
         finally:
@@ -227,7 +210,7 @@ class Tree:
 
     def _refusal(self, relative: str, error: OSError) -> ToolError:
         """The ToolError for a path that cannot be opened."""
-        shown = name_of(relative) or "."
+        shown = printable(relative) or "."
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             return ToolError(self._obstacle(relative, shown))
         if error.errno == errno.ENOENT:
@@ -245,7 +228,7 @@ class Tree:
             target = self.link_target(prefix)
             if target != "?":
                 return (
-                    f"{name_of(prefix)} is a symbolic link (to {target}); links are not followed. "
+                    f"{printable(prefix)} is a symbolic link (to {target}); links are not followed. "
                     "If it points into the work tree, use the path it points to"
                 )
         return f"{shown}: a part of this path is a file, not a folder"
@@ -256,7 +239,7 @@ class Tree:
         with suppress(OSError, ToolError):
             names = [entry.path for _, entry in zip(range(2000), self._entries(folder), strict=False)]
             wanted = f"{folder}/{name}" if folder else name
-            return [name_of(path) for path in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+            return [printable(path) for path in get_close_matches(wanted, names, n=3, cutoff=0.6)]
         return []
 
     def _entries(self, relative: str) -> list[Found]:
@@ -324,7 +307,7 @@ class Tree:
             if not isinstance(cause, OSError) or cause.errno in _FULL:
                 reason = cause if isinstance(cause, OSError) else OSError(errno.EIO, str(error))
                 raise disk.disk_error(self.root / relative, reason) from error
-            raise ToolError(f"{name_of(relative)} cannot be written: {cause.strerror}") from error
+            raise ToolError(f"{printable(relative)} cannot be written: {cause.strerror}") from error
         finally:
             os.close(parent)
 

@@ -10,11 +10,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.errors import ToolError
+from agent.filetree import printable
 from agent.tools import kinds, splice, text
 from agent.tools.base import Place, Product, schema, text_of
 from agent.tools.editing import LARGEST, load
 from agent.tools.text import UTF8
-from agent.tools.tree import name_of
 
 if TYPE_CHECKING:
     from agent.values import Json
@@ -72,7 +72,7 @@ class WriteFile:
 
     def run(self, arguments: Json) -> Product:
         tree, path, content = self.place.tree, arguments["path"], arguments["content"]
-        shown = name_of(tree.relative(path))
+        shown = printable(tree.relative(path))
         if text.size_of(content) > LARGEST:
             raise ToolError(f"content has {kinds.size_text(text.size_of(content))}; at most {kinds.size_text(LARGEST)}")
         before = None

@@ -52,6 +52,7 @@ class Fates:
             *("check-ignore", "-v", "-z", "--stdin"),
             stdin=b"./" + os.fsencode(path) + b"\0",  # a leading `:` would be magic
             check=False,
+            paths=[path],
             **{**self._options, "env": {**self._options["env"], "GIT_LITERAL_PATHSPECS": "0"}},  # else it refuses
         )
         source, line, pattern, *_ = [*done.output.decode("utf-8", "surrogateescape").split("\0"), "", "", ""]

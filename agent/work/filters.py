@@ -56,6 +56,7 @@ _POINTER_LIKE = re.compile(rb"version https://git-lfs\.github\.com/spec/.*", re.
 
 def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
     """path → name of its filter, for those of `paths` that have one by the .gitattributes of the tree."""
+    paths = list(paths)
     asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
     if not asked:
         return {}
@@ -67,6 +68,7 @@ def filters_of(git_dir: Path, tree: Path, paths: Iterable[str], env: Mapping[str
         env=env,
         check=False,
         timeout=600,
+        paths=paths,
     )
     fields = done.output.decode("utf-8", "surrogateescape").split("\0")
     found = zip(fields[::3], fields[2::3], strict=False)

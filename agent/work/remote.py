@@ -111,7 +111,7 @@ class Remote:
     def list(self, more: Sequence[str] = ()) -> Listing:
         """HEAD, branches and tags of the other side, and those of `more` that are there.  RepositoryMissing when there
         is no repository."""
-        done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300)
+        done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300, hears=True)
         head = head_commit = None
         refs: dict[str, str] = {}
         for line in done.output.decode("utf-8", "surrogateescape").splitlines():
@@ -127,7 +127,7 @@ class Remote:
     def commit_of(self, branch: str) -> str | None:
         """The commit of one branch on the other side, None when there is no such branch."""
         name = f"refs/heads/{branch}"
-        done = self.git("ls-remote", *self._serve("upload-pack"), "--", self.url, name, timeout=300)
+        done = self.git("ls-remote", *self._serve("upload-pack"), "--", self.url, name, timeout=300, hears=True)
         for line in done.output.decode("utf-8", "surrogateescape").splitlines():
             commit, _, found = line.partition("\t")
             if found == name:
@@ -147,6 +147,7 @@ class Remote:
             timeout=3600,
             config=("fetch.unpackLimit=1", "fetch.writeCommitGraph=false"),
             pass_fds=pass_fds,
+            hears=True,
         )
 
     def push(self, git_dir: Path, commit: str, branch: str, lease: str) -> None:

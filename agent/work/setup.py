@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, disk, filetree, treecopy
-from agent.errors import ConfigError, SetupFailed, WorkError
+from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
 from agent.gitcmd import git
 from agent.work import gitdir, outage, tree
 from agent.work.verify import tail
@@ -218,7 +218,10 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
             tree.give(scratch, workspace.owner_uid)
             tree.give(home, workspace.owner_uid)
         done = run(section.command, scratch, home, section.network, dict(section.env), section.timeout)
-        report = _report(section, done, _changed(scratch, workspace, index), online=section.network)
+        try:
+            report = _report(section, done, _changed(scratch, workspace, index), online=section.network)
+        except RulesRefused as refused:
+            return _unfit(section, done, refused)
         if report.ok:
             tracked = _by_folder(_names(git("ls-files", "-z", **places).output))
             unknown = [name for name in _unknown(scratch, workspace, index) if not _holds(tracked, name)]
@@ -251,7 +254,10 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
         return SetupReport(ok=True, note=note, command=section.command)
     disk.make_dir(home)
     done = run(section.command, workspace.tree, home, section.network, dict(section.env), section.timeout)
-    changed = _changed(workspace.tree, workspace, {})
+    try:
+        changed = _changed(workspace.tree, workspace, {})
+    except RulesRefused as refused:
+        return _unfit(section, done, refused)
     report = _report(section, done, changed, online=True)
     if changed:
         names = b"".join(os.fsencode(name) + b"\0" for name in changed)
@@ -286,6 +292,12 @@ def _report(section: Setup, done: Finished, changed: list[str], *, online: bool)
         output=tail(done.output),
         changed=tuple(tree.shown(name) for name in changed),
     )
+
+
+def _unfit(section: Setup, done: Finished, refused: RulesRefused) -> SetupReport:
+    """A set-up that left a tree at which git must not look."""
+    note = f"what the set-up left is refused: {refused}"
+    return SetupReport(ok=False, note=note, command=section.command, duration=done.duration, output=tail(done.output))
 
 
 def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:

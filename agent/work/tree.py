@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 INSIDE = "/git"
 """Where commands see the git directory, bound read-only: what the `.git` file says means something only there."""
 
+shown = filetree.printable
+
 _HFS_IGNORED = dict.fromkeys(
     (0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF),
 )
@@ -128,9 +130,3 @@ def leaves_tree(path: str, target: str) -> bool:
                 return True
             gone_down = True
     return False
-
-
-def shown(path: str) -> str:
-    """A path as it can be printed: control signs and what is not UTF-8 escaped."""
-    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

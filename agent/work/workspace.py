@@ -17,8 +17,8 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import disk, proc
-from agent.errors import BaseMissing, GitError, WorkError
+from agent import disk, git_guard, proc
+from agent.errors import BaseMissing, GitError, RulesRefused, StopHeard, WorkError
 from agent.gitcmd import Identity, git
 from agent.work import changes, gitdir, rebase, tree
 from agent.work.fate import Fates
@@ -177,7 +177,11 @@ class Workspace:
 
     def _repair_index(self) -> None:
         """Make the index anew when a power loss has broken it; the tree stays as it is."""
-        done = self._git("update-index", "-q", "--refresh", "--ignore-submodules", check=False, timeout=600)
+        try:
+            done = self._git("update-index", "-q", "--refresh", "--ignore-submodules", check=False, timeout=600)
+        except RulesRefused as refused:  # the task goes on, so that the model can put it right before the commit
+            self.reports.append(str(refused))
+            return
         if done.returncode > 1:  # 1 says that files differ
             (self.git_dir / "index").unlink(missing_ok=True)
             head = self.head()
@@ -241,6 +245,10 @@ class Workspace:
         if tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         found = []
+        try:
+            git_guard.judge(self.tree)
+        except RulesRefused as refused:
+            return list(refused.findings)
         for folder in tree.closed_folders(self.tree):
             if self._holds_tracked(folder):
                 found.append(self._closed(folder))
@@ -443,7 +451,9 @@ class Workspace:
         """Why no commit will have `path`, with what can be done; "" when one will.  For whoever writes it now."""
         try:
             return self._fates.why_left_out(path)
-        except GitError:  # it is told at the end too, and the file is written
+        except RulesRefused as refused:
+            return str(refused)
+        except (GitError, StopHeard):  # it is told at the end too, and the file is written
             return ""
 
     def left_behind(self, written: Iterable[str]) -> list[str]:

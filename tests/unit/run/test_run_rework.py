@@ -128,6 +128,27 @@ def test_a_file_that_no_commit_has_is_said_once_and_fails_nothing(work):
     assert "draft: false" in pull
 
 
+def test_a_tree_at_which_git_must_not_look_goes_back_to_the_model(work):
+    """A named pipe called `.gitignore`: git waited ten minutes at each call and heard no stop."""
+    bad, good = (does("run_command", command=line) for line in ("mkfifo .gitignore", "rm .gitignore"))
+    one = work(write("a.txt"), bad, write("b.txt"), finish(), good, finish())
+    assert one.handle().end is End.FINISHED
+    assert one.row.status is Status.COMPLETED, one.row.error_message
+    (said,) = one.fixes()
+    assert ".gitignore is a named pipe" in said
+    (pull,) = one.pulls()
+    assert "draft: false" in pull
+    assert one.here.named("push_refused")[0]["findings"][0].startswith(".gitignore is a named pipe")
+
+
+def test_a_tree_at_which_git_must_not_look_ends_as_what_it_is(work):
+    one = work(does("run_command", command="mkfifo .gitattributes"), finish(), finish(), finish())
+    one.handle()
+    assert (one.row.status, one.row.error_code) == (Status.FAILED, "policy")
+    assert ".gitattributes is a named pipe" in one.row.error_message
+    assert one.pulls() == []
+
+
 def test_after_the_rounds_the_task_ends_with_what_is_wrong(work):
     one = work(write("a.txt"), finish(), finish(), finish(), verify=NEEDS_B)
     one.handle()

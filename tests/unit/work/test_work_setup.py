@@ -34,6 +34,7 @@ class Runs:
             cwd=tree,
             timeout=timeout,
             env={"PATH": "/usr/bin:/bin", "HOME": str(home), **env},
+            foreign=True,
         )
 
 
@@ -132,6 +133,13 @@ def test_a_failure_is_reported_with_its_output_and_not_kept(source, make_workspa
     ] == []
     put(make_workspace(source, uuid="second"), "echo why it failed; mkdir node_modules; exit 3", runs=runs)
     assert len(runs.seen) == 2
+
+
+@pytest.mark.parametrize("relocatable", [True, False], ids=["copied", "in place"])
+def test_one_that_leaves_a_pipe_that_git_would_read_is_a_failure(source, make_workspace, relocatable):
+    report = put(make_workspace(source), "mkfifo .gitignore", relocatable=relocatable)
+    assert not report.ok
+    assert ".gitignore is a named pipe" in report.note
 
 
 def test_one_that_takes_too_long_is_a_failure(source, make_workspace):
