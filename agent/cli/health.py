@@ -22,6 +22,14 @@ def doctor(
     forget: Annotated[
         bool, typer.Option("--forget", help="First forget what refusals of the models' servers have taught.")
     ] = False,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair",
+            help="First make rows again from all folders that have none, and queue issues that show that somebody has "
+            "them and of which the ledger knows no task.",
+        ),
+    ] = False,
 ) -> int:
     """Look at everything that a task needs: server, window, forges, git, sandbox, SQLite, disk; and say what to do."""
     from agent.run.doctor import examine, worst
@@ -29,6 +37,8 @@ def doctor(
     state: State = context.obj
     if forget:
         _forget(state)
+    if repair:
+        _repair(state)
     with steps(state) as step:
         checks = list(examine(state.load, step))
     code = worst(checks)
@@ -52,6 +62,17 @@ def _forget(state: State) -> None:
 
     with closing(Wiring(state.load(True))) as wiring:
         wiring.learnt.forget_all()
+
+
+def _repair(state: State) -> None:
+    from agent.run.repair import repair
+    from agent.run.wiring import Wiring
+
+    with closing(Wiring(state.settings)) as wiring:
+        done = repair(wiring)
+    state.say(f"repair: {done.rows} row(s) made again from folders, {len(done.issues)} issue(s) queued again")
+    for forge, why in done.unasked.items():
+        state.say(f"repair: the issues of {forge} could not be compared with the rows: {why}")
 
 
 def _advise(state: State, advice: str, *, indent: str) -> None:

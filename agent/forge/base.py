@@ -163,6 +163,10 @@ class Labels:
         remove = tuple(label for label in here if label in self.all() and label != target)
         return remove, target if target and target not in here else None
 
+    def left(self) -> tuple[str, ...]:
+        """The labels of an issue that somebody has: it is worked on, or waits for a person."""
+        return tuple(label for label in (self.processing, self.paused) if label)
+
     def can_start(self, present: Iterable[str]) -> bool:
         """Whether a comment may start a task on an issue with these labels: nobody works on it; the bot label may be
         there too, then both ask for the same."""

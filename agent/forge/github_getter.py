@@ -39,9 +39,22 @@ class GitHubTaskGetter:
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
+        self._left = False  # look for what somebody has, not for what waits
         self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
+        found = self._all()
+        self.forge.askers = self._askers  # what does not wait any more is forgotten
+        return found
+
+    def get_left_list(self) -> list[Task]:
+        self._left = True
+        try:
+            return self._all()
+        finally:
+            self._left = False
+
+    def _all(self) -> list[Task]:
         self._problems, self._look_ups, self._askers = [], 0, {}
         with self.forge.wire.hurried(RESERVE):
             return self._look()
@@ -57,7 +70,6 @@ class GitHubTaskGetter:
                 if task is not None:
                     found[f"{owner}/{repo}", number] = task
         self._items.end(unless_some=True)
-        self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = tuple(self._problems)
         return [found[place] for place in sorted(found)]
 
@@ -83,14 +95,17 @@ class GitHubTaskGetter:
 
     def _queries(self) -> Iterator[dict[str, Any]]:
         common = {"state": "open", "sort": "created", "direction": "asc"}
-        yield common | {"labels": self.forge.labels.queued}
-        if not isinstance(self.forge.wire.tokens, AppToken):  # an app cannot be assigned
+        yield from (common | {"labels": label} for label in self._labels())
+        if not self._left and not isinstance(self.forge.wire.tokens, AppToken):  # an app cannot be assigned
             yield common | {"assignee": self.forge.places.own()}
+
+    def _labels(self) -> tuple[str, ...]:
+        return self.forge.labels.left() if self._left else (self.forge.labels.queued,)
 
     def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         words = ["state:open", "archived:false", *self.forge.qualifiers]
-        asked = [f'label:"{self.forge.labels.queued}"']
-        if not isinstance(self.forge.wire.tokens, AppToken):
+        asked = [f'label:"{label}"' for label in self._labels()]
+        if not self._left and not isinstance(self.forge.wire.tokens, AppToken):
             asked.append(f"assignee:{self.forge.places.own()}")
         for one in asked:
             query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
@@ -107,8 +122,10 @@ class GitHubTaskGetter:
         ours = present & self.forge.labels.all()
         labelled = self.forge.labels.queued in present
         assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
-        if item.get("state") != "open" or not (labelled or (assigned and not ours)):
+        waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
+        if item.get("state") != "open" or not waits:
             return None
+        labelled = labelled or (self._left and not assigned)  # its label was taken away when it was taken
         kind = "pull_request" if item.get("pull_request") else "issue"
         key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
         project = self.forge.places.project(owner, repo)

@@ -41,9 +41,22 @@ class GitLabTaskGetter:
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
+        self._left = False  # look for what somebody has, not for what waits
         self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
 
     def get_task_list(self) -> list[Task]:
+        found = self._all()
+        self.forge.askers = self._askers  # what does not wait any more is forgotten
+        return found
+
+    def get_left_list(self) -> list[Task]:
+        self._left = True
+        try:
+            return self._all()
+        finally:
+            self._left = False
+
+    def _all(self) -> list[Task]:
         self._problems, self._look_ups, self._askers = [], 0, {}
         served = self.forge.served() if self.forge.projects else Served(self.forge).projects()
         projects = {project.id: (names, project) for names, project in served}
@@ -55,7 +68,6 @@ class GitLabTaskGetter:
                 if place not in found and (task := self._task(names, project, kind, item)) is not None:
                     found[place] = task
         self._items.end(unless_some=True)
-        self.forge.askers = self._askers  # what does not wait any more is forgotten
         self.problems = (*self.forge.take_problems(), *self._problems)
         return [found[place] for place in sorted(found)]
 
@@ -69,11 +81,12 @@ class GitLabTaskGetter:
             refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused),
         )
         asked = [
-            (f"{path}/{kind}", kind, {"labels": self.forge.labels.queued})
+            (f"{path}/{kind}", kind, {"labels": label})
             for path in self.forge.lists
             for kind in KINDS
+            for label in (self.forge.labels.left() if self._left else (self.forge.labels.queued,))
         ]
-        asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS]
+        asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS if not self._left]
         for path, kind, query in asked:
             listed: list[dict[str, Any]] = []
             with lists.one(path):  # 403, 404: the kind is switched off there, or the place went away since the look-up
@@ -101,9 +114,11 @@ class GitLabTaskGetter:
     def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
         """The task of an item, None when it does not wait (any more)."""
         places = self.forge.places
-        if not self.forge.items.waits(item):
+        if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
             return None
         labelled = self.forge.labels.queued in self.forge.items.label_names(item)
+        if self._left:  # its label was taken away when it was taken
+            labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
         where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
         if project.archived:
             self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)

@@ -92,6 +92,10 @@ class Items:
             return item.get("state") == "opened"
         return not present & self.labels.all() and any(self.places.is_own(user) for user in item.get("assignees") or ())
 
+    def is_left(self, item: dict[str, Any]) -> bool:
+        """Whether it is open and shows that somebody has it."""
+        return item.get("state") == "opened" and not self.label_names(item).isdisjoint(self.labels.left())
+
     def path(self, key: TaskKey, project: Project) -> str:
         """Its path in the API."""
         return f"{project.path}/{'merge_requests' if is_merge(key) else 'issues'}/{number_of(key)}"

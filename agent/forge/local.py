@@ -32,7 +32,7 @@ from agent.observe.items import Items
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from agent.forge.base import Comment, Marked
 
@@ -289,9 +289,9 @@ class LocalForge:
     def task_at(self, address: str) -> Task | None:  # noqa: ARG002 - an issue is a file, and has no address
         return None
 
-    def task(self, number: int, *, waiting: bool = True) -> Task | None:
-        """The task of an issue that waits for one (or, with `waiting` False, of any open issue), else None; reads no
-        more than the front matter."""
+    def task(self, number: int, *, labels: Collection[str] | None = None) -> Task | None:
+        """The task of an open issue that has one of `labels` (of any open one without), else None; reads no more than
+        the front matter."""
         relative = f"issues/{number}.md"
         name = self._name(relative)
         try:
@@ -301,7 +301,7 @@ class LocalForge:
         repo = head.value("repo") or REPO
         key = TaskKey(self.source, OWNER, repo, "issue", str(number), self.instance)
         issue = _issue(key, head)
-        if issue.state != "open" or (waiting and self.labels.queued not in issue.labels):
+        if issue.state != "open" or (labels is not None and set(labels).isdisjoint(issue.labels)):
             return None
         self.address(repo, f"{name}:{head.line('repo')}")
         return Task(key, self, user=issue.author, title=issue.title)
@@ -335,13 +335,19 @@ class LocalForge:
 
 
 class LocalTaskGetter:
-    """Open issues with the bot label, by number (see `task.TaskGetter`)."""
+    """Open issues by label and number (see `task.TaskGetter`)."""
 
     def __init__(self, forge: LocalForge) -> None:
         self.forge = forge
         self.problems: tuple[IssueUnreadable, ...] = ()
 
     def get_task_list(self) -> list[Task]:
+        return self._look((self.forge.labels.queued,))
+
+    def get_left_list(self) -> list[Task]:
+        return self._look(self.forge.labels.left())
+
+    def _look(self, labels: Collection[str]) -> list[Task]:
         numbers, odd = self.forge.files.numbers("issues")
         problems = [
             IssueUnreadable(f"{self.forge.files.root / name}: write the number without leading zeros") for name in odd
@@ -355,7 +361,7 @@ class LocalTaskGetter:
         for number in numbers:
             with self.forge.items.one(f"issues/{number}.md"):
                 try:
-                    task = self.forge.task(number)
+                    task = self.forge.task(number, labels=labels)
                 except IssueUnreadable as error:
                     problems.append(error)
                     continue

@@ -77,6 +77,11 @@ class TaskGetter(Protocol):
         """
         ...
 
+    def get_left_list(self) -> list[Task]:
+        """Open issues that show that they are worked on or wait for a person (processing or paused label), whoever has
+        them, oldest number first: what a ledger that was lost is compared with.  As `get_task_list` else."""
+        ...
+
 
 class TaskFactory:
     """Makes the task again from what the queue carried (seed 002, 4.7)."""

@@ -24,6 +24,10 @@ EVENTS: dict[str, str] = {
     "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
     "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
+    "issue_taken_up": (
+        "An issue shows that somebody has it, and the ledger knew no task of it: it is queued again (uuid, task, "
+        "known: whether its uuid stood on the issue)."
+    ),
     "item_skipped": "One row, folder or message cannot be handled; the others are (loop, item, why).",
     "worker_awaited": "`run --once` waits for a worker that an earlier daemon started (uuid).",
     "worker_died": "A worker ended without closing its task, or could not be started (uuid, signal, error).",
@@ -137,6 +141,7 @@ LEVELS: dict[str, str] = {
     "call_recovered": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
+    "issue_taken_up": "warning",
     "item_skipped": "warning",
     "disk_low": "warning",
     "disk_slow": "warning",

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import TakenElsewhere
 from agent.forge.marks import marked, marker, parts_of
+from agent.taskqueue.identity import hostname
 from agent.values import CLOSED_STATUSES
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from agent.taskqueue import Ledger
     from agent.values import TaskKey
 
-PROGRESS, FINAL = "progress", "final"
+PROGRESS, FINAL, HOME = "progress", "final", "of-"
 QUIET_SECONDS, LOOKS = 900.0, 3
 """How long an issue waits at least, with a claim on it and nothing stirring, before the claim counts for nothing; and
 how many looks of an idle daemon must fit in."""
@@ -57,10 +59,18 @@ def over_in(ledger: Ledger) -> Callable[[str], bool]:
     return is_over
 
 
-def signed(words: str, uuid: str, started_by: str | None) -> str:
-    """A progress comment with its markers: whose it is, and which comment asked for it."""
+def home_of(settings: Settings) -> str:
+    """8 hex digits that say whose ledger a claim was made from: this host and base_dir, or the shared database.  No
+    secret and no path can be read from them, and they outlive the ledger itself (`run/left.py`)."""
+    address = settings.taskqueue.ledger
+    place = address.rpartition("@")[2] if "://" in address else f"{hostname()}\0{settings.base_dir.resolve()}"
+    return blake2b(f"{address.partition(':')[0]}\0{place}".encode(), digest_size=4).hexdigest()
+
+
+def signed(words: str, uuid: str, started_by: str | None, home: str) -> str:
+    """A progress comment with its markers: whose it is, of which ledger (`home_of`), and which comment asked for it."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
-    return marked(words, *asking, marker(uuid, PROGRESS))
+    return marked(words, *asking, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
 
 
 def claim(
@@ -70,6 +80,7 @@ def claim(
     words: Callable[[], str],
     quiet: timedelta,
     *,
+    home: str,
     started_by: str | None = None,
     take: Callable[[], bool],
     is_over: Callable[[str], bool] = lambda _uuid: False,
@@ -93,7 +104,7 @@ def claim(
     if uuid not in live:
         if live.keys() - dead.keys() or (started_by is not None and not _may_go_on(forge, key)):
             return False
-        forge.post_comment(key, signed(words(), uuid, started_by))
+        forge.post_comment(key, signed(words(), uuid, started_by, home))
         clock.sleep(forge.settle)
         seen = forge.marked_comments(key)
         live = _live(seen, uuid, is_over)
@@ -118,6 +129,7 @@ def check(
     words: Callable[[], str],
     quiet: timedelta,
     *,
+    home: str,
     started_by: str | None,
     issue: IssueText,
     posted: bool,
@@ -140,6 +152,7 @@ def check(
             uuid,
             words,
             quiet,
+            home=home,
             started_by=started_by,
             is_over=is_over,
             take=lambda: again or not _has_ended(forge, issue),
@@ -155,6 +168,25 @@ def withdraw(forge: Forge, key: TaskKey, uuid: str) -> None:
     """Take the task's claim back."""
     for one in _of(forge.marked_comments(key), uuid):
         forge.remove_comment(key, one.id)
+
+
+def lost(marks: Iterable[Marked], home: str, is_over: Callable[[str], bool]) -> str | None:
+    """The uuid of the oldest live claim that was made from this ledger's home, None when there is none."""
+    for uuid, one in _live(marks, "", is_over).items():
+        if marker(uuid, f"{HOME}{home}") in one.markers:
+            return uuid
+    return None
+
+
+def is_claimed(marks: Iterable[Marked], is_over: Callable[[str], bool]) -> bool:
+    """Whether there is a live claim, whosever."""
+    return bool(_live(marks, "", is_over))
+
+
+def is_quiet(issue: IssueText, marks: Iterable[Marked], quiet: timedelta) -> bool:
+    """Whether nothing of ours has stirred on the issue for so long."""
+    since = clock.now() - quiet
+    return not any(_is_after(when, since) for when in (issue.updated_at, *(one.updated_at for one in marks)))
 
 
 def is_held(forge: Forge, key: TaskKey, uuid: str, is_over: Callable[[str], bool] = lambda _uuid: False) -> bool:

@@ -19,7 +19,7 @@ from agent.context.folder import write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.marks import marker
 from agent.run import later
-from agent.run.claims import FINAL, PROGRESS, signed
+from agent.run.claims import FINAL, PROGRESS, home_of, signed
 from agent.run.comments import fit, post_once
 from agent.run.ending import Ending
 from agent.run.folders import set_aside
@@ -139,7 +139,9 @@ def _tell(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None:
             effects.file.close()
     if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is not None:
         with suppress(ForgeError):  # the final comment tells the same
-            forge.edit_comment(row.key, progress, signed(ending.progress, row.uuid, row.started_by))
+            forge.edit_comment(
+                row.key, progress, signed(ending.progress, row.uuid, row.started_by, home_of(wiring.settings))
+            )
     newest = wiring.ledger.latest(row.key)
     if newest is None or newest.uuid == row.uuid:  # else the label is that of a later task
         forge.move_label(row.key, LABELS[row.status])

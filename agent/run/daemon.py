@@ -20,7 +20,7 @@ from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
 from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
-from agent.run.ground import Ground
+from agent.run.ground import Ground, is_lost
 from agent.run.installed import RESTART, lock_of, record
 from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
@@ -59,6 +59,7 @@ class Daemon:
         self.events = events
         self.heard = heard
         self.wake = threading.Event()
+        self.lost = threading.Event()  # rows are known to be lost
         self.drain = False
         self.kill = False
         self.signal = ""
@@ -92,12 +93,14 @@ class Daemon:
             )
             sources.follow(wiring)
             sources.tell_missing(wiring)
+            ground = Ground(wiring, lock, lost=is_lost(wiring))
+            self.lost = ground.lost
             if self.role != "producer":
                 groups.remove(self.settings.base_dir)
-                reconcile(wiring)
+                if reconcile(wiring):
+                    ground.lost.set()
                 later.try_now(wiring.ledger)
             courier = None if once else self._courier()
-            ground = Ground(wiring, lock)
             starts = self.role != "producer"
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
             with suppress(DiskError):  # `doctor` cannot tell then whether this daemon is outdated
@@ -129,7 +132,7 @@ class Daemon:
         """One poll, then everything that is due.  3 when a source could not be asked and nothing else failed."""
         asked = True
         if self.role != "worker":
-            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events)
+            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events, lost=self.lost)
             poller.poll(everything=True)
             asked = not poller.unasked
         supervisor.sweep()
@@ -168,7 +171,7 @@ class Daemon:
         """The poller's thread, with a connection of its own: a slow forge must not hold up the workers."""
         wiring = Wiring(self.settings, events=self.events)
         try:
-            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events)
+            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events, lost=self.lost, compares=True)
             while not self.drain:
                 with self._surviving("all"):
                     if poller.poll():

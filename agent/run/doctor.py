@@ -262,8 +262,8 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
         return
     sqlite = db.module()
     advice = (
-        f"move {path} and its -wal and -shm files away: the tasks' folders are complete without it; "
-        f"or put a backup in its place"
+        f"stop the daemon and move {path} and its -wal and -shm files away: the next start makes the rows again "
+        f"from the tasks' folders, all but priorities; or put a backup in its place"
     )
     try:
         with closing(sqlite.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)) as connection:

@@ -7,6 +7,7 @@ look healthy, and start nothing.  `Supervisor` looks at each sweep; `why` keeps 
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from agent import disk
@@ -22,14 +23,25 @@ if TYPE_CHECKING:
 SHARED = "another daemon works on it now; stop one of the two"
 
 
+def is_lost(wiring: Wiring) -> bool:
+    """Whether a base_dir in which a daemon has worked has a ledger without any row.  Before this one has left a
+    trace."""
+    there = lock_of(wiring.settings).with_suffix(".json").is_file()
+    return there and not any(wiring.ledger.counts().values())
+
+
 class Ground:
     """`lock` is the descriptor of the daemon's lock, which `close` gives back; None where there is no daemon (tests).
-    `why` says why no task can be started, "" when one can."""
+    `why` says why no task can be started, "" when one can; `lost` is set when rows are known to be lost, for whoever
+    compares issues with the ledger (`left.py`)."""
 
-    def __init__(self, wiring: Wiring, lock: int | None = None) -> None:
+    def __init__(self, wiring: Wiring, lock: int | None = None, *, lost: bool = False) -> None:
         self.wiring = wiring
         self.lock = lock
         self.why = ""
+        self.lost = threading.Event()
+        if lost:
+            self.lost.set()
         self.base_dir = wiring.settings.base_dir
         self.database: Path | None = getattr(wiring.db, "path", None)
         self.seen = self._identities()

@@ -15,6 +15,8 @@ from agent import clock
 from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
 from agent.observe.items import WHOLE, Items
 from agent.run.attention import Attention
+from agent.run.left import SECONDS as LEFT_SECONDS
+from agent.run.left import take_up
 from agent.run.pace import Pace
 from agent.run.parent import parent_of
 from agent.run.starting import start
@@ -22,6 +24,7 @@ from agent.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from threading import Event
 
     from agent.config import Settings
     from agent.forge import Task
@@ -35,6 +38,14 @@ AT_ONCE = 20
 thousands wait, taking them all lasts hours."""
 
 
+@dataclass(slots=True)
+class Left:
+    """When issues are compared with the ledger next (monotonic), and whether it is known to be lost."""
+
+    at: float = field(default_factory=clock.monotonic)
+    surely: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """One forge, and what is kept between two looks at it.  `backlog`: what was found and is not taken yet; it is
@@ -46,17 +57,30 @@ class Place:
     items: Items
     backlog: deque[Task] = field(default_factory=deque)
     problems: set[str] = field(default_factory=set)  # of the last look, so that each is reported once
+    left: Left = field(default_factory=Left)
 
 
 class Poller:
     """Looks at every forge.  A forge that fails does not stop the others; its error is an event.  `unasked`: places
-    that could not be asked in the newest `poll`."""
+    that could not be asked in the newest `poll`.  `lost`: set where rows are known to be lost; with it issues are
+    compared with the ledger (`left.py`), once when it is set, else now and then (`compares`)."""
 
-    def __init__(self, settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        forges: Iterable[Forge],
+        events: Events,
+        *,
+        lost: Event | None = None,
+        compares: bool = False,
+    ) -> None:
         self.settings = settings
         self.ledger = ledger
         self.events = events
         self.unasked: list[str] = []
+        self.lost = lost
+        self.compares = compares
         self.places = [self._place(forge) for forge in forges]
         self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
@@ -73,6 +97,11 @@ class Poller:
         """One look at what is due (or at `everything`); returns the uuids that are new in the ledger."""
         new: list[str] = []
         self.unasked = []
+        if self.lost is not None and self.lost.is_set():
+            self.lost.clear()
+            for place in self.places:
+                place.left.surely, place.left.at = True, clock.monotonic()
+                place.pace.again()
         for place in self.places:
             if everything or place.pace.is_due():
                 with self.items.one(f"{place.forge.source} {place.forge.instance}"):
@@ -102,6 +131,7 @@ class Poller:
                 with place.items.one(str(task.get_task_key())):
                     uuid = enqueue(self.settings, self.ledger, task, self.events)
                     new += [uuid] if uuid is not None else []
+            self._compare(place, new)
             try:
                 stirred = place.attention.look(new)
             finally:
@@ -116,6 +146,14 @@ class Poller:
             place.pace.looked(happened=stirred or found > 0, pause=forge.pause)
             if place.backlog:
                 place.pace.again()
+
+    def _compare(self, place: Place, new: list[str]) -> None:
+        """Take up issues whose rows were lost, when that is due."""
+        due = place.left.surely or self.compares
+        if not due or clock.monotonic() < place.left.at:
+            return
+        new += take_up(self.settings, self.ledger, place.forge, self.events, place.items, surely=place.left.surely)
+        place.left.surely, place.left.at = False, clock.monotonic() + LEFT_SECONDS
 
     def _tell(self, place: Place, problems: list[str]) -> None:
         """Report what the look before has not reported."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
 from agent.errors import ForgeError
-from agent.run.claims import PROGRESS, signed
+from agent.run.claims import PROGRESS, home_of, signed
 from agent.run.comments import post_once
 from agent.run.wording import render
 from agent.values import End
@@ -19,6 +19,7 @@ from agent.values import End
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from agent.config import Settings
     from agent.context import EffectStore, TaskContextManager
     from agent.forge.base import Forge
     from agent.observe.events import Events
@@ -36,6 +37,7 @@ ORDERED = (End.PAUSED, End.STOPPED)
 class Run(Protocol):
     """What is shown of a run (`task_run.TaskRun`).  `tools` is there once it has come so far."""
 
+    settings: Settings
     publishing: bool
     key: TaskKey
     uuid: str
@@ -133,7 +135,7 @@ class Progress:
         self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words))
 
     def _signed(self, words: str) -> str:
-        return signed(words, self.run.uuid, self.started_by)
+        return signed(words, self.run.uuid, self.started_by, home_of(self.run.settings))
 
     def words(self, state: str, **values: Any) -> str:
         """What the comment says in this state, however far the run came."""

@@ -43,13 +43,15 @@ LEASE_SECONDS = 60.0
 OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
 
-def reconcile(wiring: Wiring) -> None:
-    """All that is to be mended at a start, in the order in which one step helps the next.  DiskError, LedgerError."""
-    restore(wiring)
+def reconcile(wiring: Wiring) -> int:
+    """All that is to be mended at a start, in the order in which one step helps the next; how many rows were lost and
+    made again.  DiskError, LedgerError."""
+    restored = restore(wiring)
     quarantine(wiring)
     settle_ended(wiring, OPEN)
     move_leftovers(wiring)
     recreate(wiring)
+    return restored
 
 
 # --- a folder without a row ----------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def run_again(settings: Settings, original: Recorded, key: TaskKey, uuid: str, l
         log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
         while True:
             claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
-            task = forge.task(int(key.task_id), waiting=False)
+            task = forge.task(int(key.task_id))
             assert task is not None, "the issue of the copy is open"
             task.uuid = uuid
             outcome = TaskHandler(wiring, attempt=claim.attempt, publishing=False).handle(task)

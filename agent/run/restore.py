@@ -1,10 +1,13 @@
-"""Rows made again from the tasks' folders, where the ledger has none at all: `tasks` was dropped, or tasks.db removed.
+"""Rows made again from the tasks' folders, where the ledger knows none of them: `tasks` was dropped, or tasks.db
+removed.
 
 A folder is complete without its row: metadata.json says whose task it is, end.json how it ended, and the stores tell
 what was done.  A task in `completed/` gets a closed row, which nobody is told again; one in `running/` goes back to the
-queue and goes on from its files.  Priority, parent and comment cursor are in the row alone and are lost.  A ledger with
-a single row is taken for whole, since a folder without a row may then be anything.  Called by `run/reconcile.py` and at
-each sweep of the supervisor.
+queue and goes on from its files.  Priority, parent and comment cursor are in the row alone and are lost.  A ledger that
+knows one of the folders is taken for whole, since a folder without a row may then be anything; what others have put
+into a ledger that was lost, another host or the poller, says nothing.  `everything` makes rows whatever the ledger
+knows, and of what lies in `quarantine/` too: `doctor --repair`, by a person who has looked.  Called by
+`run/reconcile.py` and at each sweep of the supervisor.
 """
 
 from __future__ import annotations
@@ -20,39 +23,60 @@ from agent.context.survey import Cut, Survey
 from agent.errors import LedgerError, MakimonoError
 from agent.run import later
 from agent.run.ending import Ending
-from agent.run.folders import is_uuid
+from agent.run.folders import QUARANTINE, is_uuid
 from agent.store.jsonl import last_record
 from agent.taskqueue import ENDING
 from agent.values import Status, TaskKey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from agent.run.wiring import Wiring
 
 
-def restore(wiring: Wiring) -> int:
+def restore(wiring: Wiring, *, everything: bool = False) -> int:
     """Make the rows; how many.  A folder that does not say whose it is has none.  LedgerError, DiskError."""
-    base = wiring.settings.base_dir
-    if any(wiring.ledger.counts().values()):
+    folders = list(_folders(wiring.settings.base_dir))
+    if not everything and any(wiring.ledger.get(folder.name) is not None for folder in folders):
         return 0
+    if everything:
+        folders += _taken_back(wiring)
     made = 0
-    for parent in ("completed", "running"):
-        place = base / parent
-        for name in sorted(os.listdir(place)) if disk.is_real_dir(place) else ():  # noqa: PTH208 - names only
-            folder = place / name
-            if not is_uuid(name) or not disk.is_real_dir(folder):
-                continue
-            record = record_of(folder)
-            if record is None:
-                continue
-            try:
-                made += wiring.ledger.restore(record)
-            except LedgerError as error:  # this one alone
-                wiring.events.emit("row_restored", uuid=name, status="", error=str(error))
-                continue
-            wiring.events.emit("row_restored", uuid=name, status=str(record["status"]), error="")
+    for folder in folders:
+        record = record_of(folder)
+        if record is None:
+            continue
+        try:
+            is_new = wiring.ledger.restore(record)
+        except LedgerError as error:  # this one alone
+            wiring.events.emit("row_restored", uuid=folder.name, status="", error=str(error))
+            continue
+        if is_new:
+            made += 1
+            wiring.events.emit("row_restored", uuid=folder.name, status=str(record["status"]), error="")
     return made
+
+
+def _folders(base: Path, parents: tuple[str, ...] = ("completed", "running")) -> Iterator[Path]:
+    for place in (base / parent for parent in parents):
+        for name in sorted(os.listdir(place)) if disk.is_real_dir(place) else ():  # noqa: PTH208 - names only
+            if is_uuid(name) and disk.is_real_dir(place / name):
+                yield place / name
+
+
+def _taken_back(wiring: Wiring) -> Iterator[Path]:
+    """Folders of tasks in `quarantine/`, each moved to where it was; one that has come back meanwhile stays."""
+    base = wiring.settings.base_dir
+    for folder in list(_folders(base, (QUARANTINE,))):
+        if record_of(folder) is None or wiring.ledger.get(folder.name) is not None:
+            continue
+        parent = base / ("completed" if (folder / "end.json").is_file() else "running")
+        if os.path.lexists(base / "running" / folder.name) or os.path.lexists(base / "completed" / folder.name):
+            continue
+        disk.make_dir(parent, disk.passable())
+        disk.move_dir(folder, parent / folder.name)
+        yield parent / folder.name
 
 
 def record_of(folder: Path) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agent import clock
 from agent.errors import ForgeError, IssueUnreadable, MakimonoError
 from agent.forge.marks import marker
-from agent.run.claims import PROGRESS, signed
+from agent.run.claims import PROGRESS, home_of, signed
 from agent.run.comments import fit
 from agent.run.room import OUTCOME as DISK
 from agent.run.wording import render
@@ -80,7 +80,7 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
     )
     words = fit(text, forge, row.uuid, redact)
     try:
-        forge.edit_comment(row.key, progress, signed(words, row.uuid, row.started_by))
+        forge.edit_comment(row.key, progress, signed(words, row.uuid, row.started_by, home_of(settings)))
     except IssueUnreadable:
         raise
     except ForgeError as error:  # a person deleted it, say; the label tells the same

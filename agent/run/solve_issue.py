@@ -117,7 +117,7 @@ def on_the_tracker(settings: Settings, issue: str) -> Task | None:
             return None
         name = path.name.removesuffix(".md")
     try:
-        found = LocalForge(settings).task(int(name), waiting=False) if name.isdecimal() else None
+        found = LocalForge(settings).task(int(name)) if name.isdecimal() else None
     except IssueUnreadable as error:
         raise UsageError(str(error)) from error
     if found is None:

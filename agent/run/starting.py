@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from agent import clock
 from agent.errors import DiskError, ForgeError
-from agent.run.claims import claim, over_in, quiet_of
+from agent.run.claims import claim, home_of, over_in, quiet_of
 from agent.run.comments import fit
 from agent.run.wording import render
 from agent.security.redact import Redactor
@@ -50,18 +50,21 @@ def start(
     parent_uuid: str | None = None,
     started_by: str | None = None,
     take: Callable[[], bool] | None = None,
+    uuid: str | None = None,
+    quiet: timedelta | None = None,
 ) -> tuple[str | None, Refusal]:
     """(the uuid of the new task, None when there is none; why there is none).
 
     `started_by`: the comment that asks for it, on an issue whose task has ended.  `take` shows that it is taken
-    (`Forge.take` by default).
+    (`Forge.take` by default).  `uuid`: of a task that was lost and whose claim stands on the issue.  `quiet`: after how
+    long without a stir the claims of others count for nothing (`quiet_of` by default).
     """
     if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
         events.emit("budget_spent", task=str(key), limit=spent)
         return None, "limit"
     uuid = ledger.put(
         key,
-        uuid=str(uuid4()),
+        uuid=uuid or str(uuid4()),
         user=user,
         title=title,
         not_before=ledger.now() + HELD,
@@ -76,7 +79,7 @@ def start(
         take = partial(forge.take, key, again=started_by is not None)
     taken = True
     try:
-        taken = take() if uuid is None else _claim(settings, ledger, forge, key, uuid, started_by, take)
+        taken = take() if uuid is None else _claim(settings, ledger, forge, key, uuid, started_by, take, quiet)
     except (ForgeError, DiskError) as error:
         events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
     if uuid is None:
@@ -99,14 +102,24 @@ def _claim(
     uuid: str,
     started_by: str | None,
     take: Callable[[], bool],
+    quiet: timedelta | None,
 ) -> bool:
     def words() -> str:
         redact = Redactor(settings.secrets())
         text = render("progress", redact, state="queued", uuid=uuid, plan=[], last="", facts={})
         return fit(text, forge, uuid, redact)
 
-    quiet, is_over = quiet_of(settings), over_in(ledger)
-    return claim(forge, key, uuid, words, quiet, started_by=started_by, take=take, is_over=is_over)
+    return claim(
+        forge,
+        key,
+        uuid,
+        words,
+        quiet_of(settings) if quiet is None else quiet,
+        home=home_of(settings),
+        started_by=started_by,
+        take=take,
+        is_over=over_in(ledger),
+    )
 
 
 def adopted(ledger: Ledger, key: TaskKey) -> bool:

@@ -203,8 +203,10 @@ class Supervisor:
         items.end()
         if self.ground.look():
             reconcile(self.wiring)
+            self.ground.lost.set()
+        elif not any(self.ledger.counts().values()) and restore(self.wiring):
+            self.ground.lost.set()
         self.ledger.after_the_clock()
-        restore(self.wiring)
         settled: list[Row] = []
         settle_ended(self.wiring)
         alone = self.settings.taskqueue.ledger == "sqlite"  # one kernel opens it, and so sees every lock

@@ -329,6 +329,7 @@ class TaskRun:
             self.uuid,
             lambda: self.progress.words("started"),
             claims.quiet_of(self.settings),
+            home=claims.home_of(self.settings),
             started_by=started_by,
             issue=self.issue,
             posted=self.progress.is_posted,

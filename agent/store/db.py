@@ -287,8 +287,8 @@ class Database:
         if is_broken(error):
             return SurroundingsError(
                 f"{self.where} is damaged or no SQLite database ({error}), or its disk cannot be read: look at `dmesg` "
-                f"first. If the disk is well, move the file and its -wal and -shm away, the tasks' folders are "
-                f"complete without it, or put a backup in its place"
+                f"first. If the disk is well, stop the daemon and move the file and its -wal and -shm away: the next "
+                f"start makes the rows again from the tasks' folders; or put a backup in its place"
             )
         if code in (_BUSY, _LOCKED, _PROTOCOL):
             return LedgerError(f"{self.where} is busy: another process held it for {BUSY_TIMEOUT:g} s; try again")

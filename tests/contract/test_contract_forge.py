@@ -59,6 +59,9 @@ def test_every_forge_has_a_place_here():
     assert missing == [], "add a place to forge_places.py"
 
 
+HOME = "0a0b0c0d"
+
+
 def test_an_adapter_names_itself_by_source_and_instance(place):
     forge = place.forge
     assert forge.source in FORGES.names()
@@ -475,14 +478,14 @@ def test_of_daemons_that_see_an_issue_at_once_one_has_it(place, tmp_path):
         def daemon(one, key=key, barrier=barrier, won=won):
             uuid, forge = one
             barrier.wait()
-            if claim(forge, key, uuid, lambda: "Queued.", timedelta(hours=1), take=lambda: forge.take(key)):
+            if claim(forge, key, uuid, lambda: "Queued.", timedelta(hours=1), home=HOME, take=lambda: forge.take(key)):
                 won.append(uuid)
             forge.close()
 
         in_threads(daemon, daemons)
         assert len(won) == 1
         assert place.labels(key) == ["bug", "coding agent processing"]
-        held = [] if place.forge.settle is None else [marker(won[0], "progress")]
+        held = [] if place.forge.settle is None else [marker(won[0], f"of-{HOME}"), marker(won[0], "progress")]
         assert [mark for one in place.forge.marked_comments(key) for mark in one.markers] == held
 
 
@@ -493,11 +496,11 @@ def test_a_comment_starts_one_task_also_when_that_has_ended_before_the_other_rea
     def go_on(forge, uuid, asking):
         quiet = timedelta(hours=1)
         take = partial(forge.take, key, again=True)
-        return claim(forge, key, uuid, lambda: "Queued.", quiet, started_by=asking, take=take)
+        return claim(forge, key, uuid, lambda: "Queued.", quiet, home=HOME, started_by=asking, take=take)
 
     assert go_on(place.forge, first, "r17")
     if place.forge.settle is None:  # there the worker posts it
-        place.forge.post_comment(key, signed("Started.", first, "r17"))
+        place.forge.post_comment(key, signed("Started.", first, "r17", HOME))
     place.forge.post_comment(key, marked("The end.", marker(first, "final")))
     place.forge.move_label(key, "done")
     assert not go_on(place.again(), second, "r17")
@@ -512,6 +515,17 @@ def in_threads(call, arguments):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def test_issues_that_somebody_has_are_listed_apart_from_those_that_wait(place):
+    keys = {label: place.issue(label, labels=(label,)) for label in ("coding agent", "coding agent done")}
+    left = [place.issue(label, labels=(f"coding agent {label}", "bug")) for label in ("processing", "paused")]
+    getter = place.forge.getter()
+    found = getter.get_left_list()
+    assert [task.get_task_key() for task in found] == left
+    assert [task.title for task in found] == ["processing", "paused"]
+    assert all(task.get_user() for task in found)
+    assert [task.get_task_key() for task in getter.get_task_list()] == [keys["coding agent"]], "as before"
 
 
 def test_the_account_has_a_name_to_be_called_by(place):

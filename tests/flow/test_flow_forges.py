@@ -148,7 +148,7 @@ def test_a_task_that_somebody_else_has_taken_over_ends_and_says_nothing(homes, k
     held.go()
     own = home.flow.row(1)["uuid"]
     withdraw(home.place.forge, key, own)
-    home.place.forge.post_comment(key, signed("Working.", str(uuid4()), None))
+    home.place.forge.post_comment(key, signed("Working.", str(uuid4()), None, "0a0b0c0d"))
     said = home.place.comments(key)
     home.flow.once()
     row = home.flow.row(1)

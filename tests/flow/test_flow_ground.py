@@ -1,13 +1,14 @@
 """A real daemon whose log, folders or rows are taken away: it goes on, or says why it starts nothing."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from flow_home import ROOT, finish, finished, until, write
+from flow_home import ROOT, Held, finish, finished, until, write
 
 from agent import disk
 
@@ -61,3 +62,60 @@ def test_a_task_whose_lock_somebody_else_holds_is_said_and_not_forked_again_and_
     text = finished(daemon)
     assert text.count("worker_unclaimed") <= 1, text
     assert here.row(1)["status"] == "queued"
+
+
+QUICK = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.argv[1:] = sys.argv[2:]
+from agent.run import supervisor
+supervisor.SWEEP_SECONDS = 0.2
+import main
+sys.exit(main.start())
+"""
+
+
+def test_tasks_come_to_their_end_although_somebody_removes_base_dir_under_the_daemon(home):
+    held = Held(finish())
+    plays = {"First": [write("a.txt"), held], "Second": [write("b.txt"), finish()]}
+    here = home(plays, config=SOON.replace("{", "{max_workers: 1, ", 1))
+    here.issue(1, "First")
+    here.issue(2, "Second")
+    daemon = here.start("run", program=["-c", QUICK, str(ROOT)])
+    held.arrived()
+    until(lambda: here.row(2).get("status") == "queued", "the second one's row")
+    shutil.rmtree(here.contexts, ignore_errors=True)
+    held.go()
+    until(lambda: [here.label(1), here.label(2)] == ["coding agent done"] * 2, "both ends")
+    daemon.send_signal(signal.SIGTERM)
+    text = finished(daemon)
+    assert text.count("ground_replaced") == 2, text
+    assert text.count("issue_taken_up") == 2, text
+    assert (len(here.pulls()), len(here.said(1)), len(here.said(2))) == (2, 1, 1), "nothing outside happened twice"
+
+
+def test_every_open_task_comes_back_when_tasks_db_was_moved_away(home):
+    """What `doctor` advises for a damaged file: one that was worked on, and one that never began."""
+    held = Held(finish())
+    plays = {"Works": [write("a.txt"), held], "Waits": [write("c.txt"), finish()]}
+    here = home(plays, config=SOON.replace("{", "{max_workers: 1, ", 1))
+    here.issue(1, "Works")
+    here.issue(2, "Waits")
+    daemon = here.start("run")
+    held.arrived()
+    until(lambda: here.row(2).get("status") == "queued", "the last one's row")
+    daemon.kill()
+    daemon.wait()
+    os.kill(here.worker(1), signal.SIGKILL)
+    folder = here.kept(1)
+    (here.folder / "away").mkdir()
+    for path in here.contexts.glob("tasks.db*"):
+        path.rename(here.folder / "away" / path.name)
+    held.go()
+    text = here.once()
+    assert (text.count("row_restored"), text.count("issue_taken_up")) == (1, 1), text
+    rows = here.rows()
+    assert [rows[number]["status"] for number in (1, 2)] == ["completed", "completed"], rows
+    assert here.kept(1).name == folder.name
+    assert [one["tool"] for one in here.lines(1, "tools.jsonl")] == ["write_file", "finish"], "it went on"
+    assert [here.label(number) for number in (1, 2)] == ["coding agent done"] * 2

@@ -33,17 +33,21 @@ def place(request, tmp_path, time):
 
 def claim(place, key, uuid, forge=None, take=None):
     forge = forge or place.again()
-    return claims.claim(forge, key, uuid, lambda: "Queued.", QUIET, take=take or (lambda: forge.take(key)))
+    return claims.claim(
+        forge, key, uuid, lambda: "Queued.", QUIET, home="0a0b0c0d", take=take or (lambda: forge.take(key))
+    )
 
 
 def check(place, key, uuid, *, posted, started_by=None):
     forge = place.again()
     more = {"issue": forge.read(key), "posted": posted, "started_by": started_by}
-    claims.check(forge, key, uuid, lambda: "Started.", QUIET, **more)
+    claims.check(forge, key, uuid, lambda: "Started.", QUIET, home="0a0b0c0d", **more)
 
 
 def holders(place, key):
-    return [mark.split(":")[1] for one in place.forge.marked_comments(key) for mark in one.markers]
+    return [
+        mark.split(":")[1] for one in place.forge.marked_comments(key) for mark in one.markers if ":of-" not in mark
+    ]
 
 
 def end(place, key, uuid):
@@ -76,7 +80,9 @@ class Late:
 
 def test_an_older_claim_that_is_shown_later_than_the_younger_one_counts(place):
     key = place.issue()
-    place.forge.post_comment(key, claims.signed("Queued.", A, None))  # A is about to look whether it is alone
+    place.forge.post_comment(
+        key, claims.signed("Queued.", A, None, "0a0b0c0d")
+    )  # A is about to look whether it is alone
     assert not claim(place, key, B, Late(place.again(), B))
     assert holders(place, key) == [A]
     assert claim(place, key, A)
@@ -97,7 +103,7 @@ def test_a_claim_is_the_tasks_whoever_comes_with_it(place):
 
 def test_who_died_before_the_label_moved_goes_on_when_he_is_back(place, time):
     key = place.issue()
-    place.forge.post_comment(key, claims.signed("Queued.", A, None))
+    place.forge.post_comment(key, claims.signed("Queued.", A, None, "0a0b0c0d"))
     time.move(120)
     assert not claim(place, key, B)
     assert claim(place, key, A)
@@ -113,7 +119,7 @@ def test_a_dead_daemons_claim_is_none_when_the_issue_has_waited_for_long(place, 
         time.move(7200)
         place.put_labels(key, "coding agent", "coding agent processing")
     else:
-        place.forge.post_comment(key, claims.signed("Queued.", A, None))
+        place.forge.post_comment(key, claims.signed("Queued.", A, None, "0a0b0c0d"))
     time.move(QUIET.total_seconds() - 60)
     assert not claim(place, key, B), "perhaps it is about to move the label"
     place.comment(key, "Is anybody there?")
@@ -136,7 +142,7 @@ def test_a_dead_daemons_claim_is_none_when_the_issue_has_waited_for_long(place, 
 
 def test_of_two_that_find_a_dead_claim_one_has_the_issue(place, time):
     key = place.issue()
-    place.forge.post_comment(key, claims.signed("Queued.", A, None))
+    place.forge.post_comment(key, claims.signed("Queued.", A, None, "0a0b0c0d"))
     time.move(2 * QUIET.total_seconds())
     won = []
 
@@ -181,7 +187,7 @@ def test_a_task_of_this_ledger_that_has_ended_is_no_claim_although_nobody_could_
     place.put_labels(key, "coding agent", "coding agent processing")
     forge = place.again()
     known = {"take": lambda: forge.take(key), "is_over": {A: True}.get}
-    assert claims.claim(forge, key, B, lambda: "Queued.", QUIET, **known)
+    assert claims.claim(forge, key, B, lambda: "Queued.", QUIET, home="0a0b0c0d", **known)
     assert holders(place, key) == [A, B]
 
 
@@ -196,7 +202,7 @@ def test_a_claim_whose_answer_was_lost_is_one(place):
 def test_a_poller_and_a_worker_that_both_posted_leave_the_older_comment(place):
     key = place.issue()
     for _ in range(2):
-        place.forge.post_comment(key, claims.signed("Queued.", A, None))
+        place.forge.post_comment(key, claims.signed("Queued.", A, None, "0a0b0c0d"))
     assert claim(place, key, A)
     assert holders(place, key) == [A]
 
@@ -205,7 +211,7 @@ def test_a_comment_on_a_closed_issue_makes_nobody_write_and_stir_it_again(place)
     key = place.issue(labels=(DONE,), state="closed")
     forge = place.again()
     asked = {"started_by": "7", "take": lambda: forge.take(key, again=True)}
-    assert not claims.claim(forge, key, A, lambda: "Queued.", QUIET, **asked)
+    assert not claims.claim(forge, key, A, lambda: "Queued.", QUIET, home="0a0b0c0d", **asked)
     assert [verb for verb, *_ in place.server.asked() if verb != "GET"] == []
 
 

@@ -1,11 +1,14 @@
 """A `tasks` table that is gone: it is made again, with the rows that the folders tell."""
 
+import os
+
 import pytest
 from run_home import UUID
 
 from agent.context import TaskContextManager
 from agent.run.later import MARK
 from agent.run.reconcile import reconcile
+from agent.run.repair import repair
 from agent.run.supervisor import Supervisor
 from agent.store import db
 from agent.values import End, Outcome, Status, TaskKey, Usage
@@ -95,15 +98,31 @@ def test_rows_are_made_again_from_the_folders(worked, harm, mended_by):
         assert task.get_message_store().last_seq == 4
 
 
-def test_every_command_makes_the_table_again_and_a_ledger_with_rows_is_taken_for_whole(worked):
+def test_every_command_makes_the_table_again_and_what_others_put_into_it_says_nothing(worked):
     here = worked
     drop(here)
     database = db.open_tasks(here.settings.base_dir)
     assert database.execute("SELECT * FROM tasks") == []
     database.close()
-    here.row(9)
+    here.row(9)  # the poller, or another host of the same ledger
+    reconcile(here.wiring)
+    assert len(here.named("row_restored")) == 4
+    assert not here.named("folder_quarantined")
+
+
+def test_a_ledger_that_knows_one_of_the_folders_is_taken_for_whole_but_by_a_person_who_repairs(worked):
+    here = worked
+    here.wiring.db.execute("DELETE FROM tasks WHERE uuid <> :uuid", uuid=UUID % 1)
+    folder = here.settings.base_dir / "running" / (UUID % 3)
+    os.utime(folder, (1, 1))
     reconcile(here.wiring)
     assert not here.named("row_restored")
+    assert [one["name"] for one in here.named("folder_quarantined")] == [UUID % 3]
+    made = repair(here.wiring)
+    assert sorted(fields["uuid"] for fields in here.named("row_restored")) == [UUID % 2, UUID % 3, UUID % 4]
+    assert (made.rows, here.ledger.get(UUID % 3).status) == (3, Status.QUEUED)
+    assert folder.is_dir(), "what was put aside is where it was"
+    assert repair(here.wiring).rows == 0
 
 
 def test_a_folder_that_does_not_say_whose_it_is_has_no_row(worked):
