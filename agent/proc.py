@@ -114,11 +114,12 @@ def run(
     pass_fds: Sequence[int] = (),
     stop: Callable[[], bool] | None = None,
     user: int | None = None,
+    groups: Sequence[int] = (),
     memory: int | None = None,
     foreign: bool = False,
 ) -> Finished:
     """Run `argv` to its end with exactly the environment `env`; as root with `user`, as that uid, the group of the
-    same number and no other.  With `foreign` it is no command of this program, and gets a session keyring of its own.
+    same number and `groups`.  With `foreign` it is no command of this program, and gets a session keyring of its own.
 
     Output (stdout, and stderr unless `merge` is False, which drops it, or `errors` is given, a descriptor that
     gets it) is kept as head + tail of `cap` bytes; when it is longer (`dropped`), the file `spool` is made and has it
@@ -144,7 +145,7 @@ def run(
         pass_fds=tuple(pass_fds),
         user=user,
         group=user,
-        extra_groups=None if user is None else (),
+        extra_groups=None if user is None else groups,
     )
     timed_out = False
     with _changing(foreign=foreign), keyring.apart() if foreign else nullcontext(_called) as call:

@@ -66,11 +66,10 @@ class TaskFolder:
             disk.make_dir(self.base_dir / "running", mode)
             self.path = self.base_dir / "running" / uuid
             self.is_new = not self.path.exists()
-            disk.make_dir(self.path, mode)
+            disk.make_dir(self.path)
         else:
             with disk.writing(tempfile.gettempdir()):
                 self.path = Path(tempfile.mkdtemp(prefix=f"makimono-{uuid[:8]}-"))
-            self.path.chmod(mode)
             self.is_new = True
 
     def sweep(self) -> list[str]:
@@ -135,7 +134,7 @@ class TaskFolder:
         target = self.base_dir / "completed" / self.uuid
         if self.path == target:
             return
-        disk.make_dir(target.parent, disk.passable())
+        disk.make_dir(target.parent)
         disk.move_dir(self.path, target)
         self.path = target
 

@@ -130,7 +130,7 @@ class _Copy(treecopy.Copy):
 
     def task(self, source: Path, target: Path) -> None:
         """One task's folder."""
-        disk.make_dir(target.parent, disk.passable())
+        disk.make_dir(target.parent, 0o700 if target.parent.name == "completed" else disk.passable())
         self.folder(source, target, task=True)
 
     def folder(self, source: Path, target: Path, *, task: bool = False) -> None:

@@ -182,6 +182,6 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
         wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
         return
     write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
-    disk.make_dir(target.parent, disk.passable())
+    disk.make_dir(target.parent)
     disk.move_dir(folder, target)
     wiring.events.emit("folder_moved", uuid=row.uuid, status=str(row.status))

@@ -20,6 +20,7 @@ from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
 from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
+from agent.run.folders import keep_from_others
 from agent.run.ground import Ground, is_lost
 from agent.run.installed import RESTART, lock_of, record
 from agent.run.kept_thread import KeptThread
@@ -97,6 +98,7 @@ class Daemon:
             self.lost = ground.lost
             if self.role != "producer":
                 groups.remove(self.settings.base_dir)
+                keep_from_others(self.settings)
                 if reconcile(wiring):
                     ground.lost.set()
                 later.try_now(wiring.ledger)

@@ -30,7 +30,7 @@ from agent.llm.server import same_model
 from agent.run.daemon import Daemon
 from agent.run.folders import folder_of
 from agent.run.wiring import Wiring
-from agent.sandbox import Mounts, make_sandbox, probe
+from agent.sandbox import Mounts, account, make_sandbox, probe
 from agent.store.jsonl import records
 from agent.work import tree
 
@@ -245,10 +245,10 @@ class Demo:
         base_dir = disk.make_dir(self.settings.base_dir, disk.passable())
         place = Path(tempfile.mkdtemp(prefix="checkout-", dir=base_dir))
         try:
-            place.chmod(disk.passable())
             checkout = place / "billing"
             git("clone", "--quiet", f"--branch={branch}", "--", str(self.repository), str(checkout), env=LOCAL)
             sandbox = make_sandbox(self.settings, uuid=TRIAL, base_dir=base_dir)
+            account.share(place, sandbox.uid)
             if sandbox.uid is not None:
                 tree.give(checkout, sandbox.uid)
             done = sandbox.run(TEST, Mounts(work=checkout), timeout=120)

@@ -7,11 +7,14 @@ The lowest module of this room: whatever looks for a folder, or tells a task's f
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from agent import clock, disk
 from agent.errors import ContextError
+from agent.work import mirror
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,16 +50,33 @@ def folder_of(settings: Settings, uuid: str) -> Path | None:
 
 
 def make_folder(settings: Settings, uuid: str) -> Path:
-    """`running/{uuid}/`, made with the modes of design section 4.  ValueError when `uuid` is not one, ContextError when
-    a link lies in its place: what it leads to is not the task's."""
+    """`running/{uuid}/`, for this process's user alone: whoever runs commands there lets those of the task in.
+
+    ValueError when `uuid` is not one, ContextError when a link lies in its place: what it leads to is not the task's.
+    """
     if not is_uuid(uuid):
         raise ValueError(f"{uuid!r} is not a uuid")
     mode = disk.passable()
     running = disk.make_dir(disk.claim_dir(settings.base_dir, mode) / "running", mode)
-    folder = disk.make_dir(running / uuid, mode)
+    folder = disk.make_dir(running / uuid)
     if folder.is_symlink():
         raise ContextError(f"{folder} is a link, not a task's folder; remove it, the next daemon makes the folder anew")
     return folder
+
+
+def keep_from_others(settings: Settings) -> None:
+    """Close folders that an earlier version of the program left open to other users of the machine.
+
+    Task folders that are worked on are opened to the group of their commands when they are taken up.
+    """
+    base_dir = settings.base_dir
+    for top in (base_dir, *(base_dir / REPLAYS).glob("*")):
+        if disk.is_real_dir(top / mirror.FOLDER):
+            mirror.keep_from_others(top / mirror.FOLDER)
+        for folder in (top / "completed", *(top / "running").glob("*")):
+            if disk.is_real_dir(folder) and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o007:
+                with suppress(OSError):
+                    folder.chmod(mode & ~0o007 if folder.name != "completed" else 0o700)
 
 
 def set_aside(settings: Settings, path: Path) -> Path:

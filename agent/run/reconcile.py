@@ -155,8 +155,7 @@ def _recreate(wiring: Wiring, row: Row) -> None:
     folder = settings.base_dir / "running" / row.uuid
     if os.path.lexists(folder) or os.path.lexists(settings.base_dir / "completed" / row.uuid):
         return
-    mode = disk.passable()
-    disk.make_dir(disk.make_dir(folder.parent, mode) / row.uuid, mode)
+    disk.make_dir(disk.make_dir(folder.parent, disk.passable()) / row.uuid)
     write_metadata(
         folder,
         row.uuid,

@@ -173,6 +173,7 @@ def make_source(original: Recorded, place: Path) -> Path:
     commit = state.start or state.base_commit
     sha = ("--object-format=sha256",) if commit and len(commit) == 64 else ()
     git("init", "--quiet", "--bare", "--template=", *sha, "--", str(source))
+    source.chmod(0o700)
     if commit is not None:
         own = original.folder / "git"
         if git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=own, check=False).returncode != 0:

@@ -34,7 +34,7 @@ from agent.run.present import Present
 from agent.run.progress import Progress, Waiting
 from agent.run.quota import FolderQuota
 from agent.run.start import start_of
-from agent.sandbox import make_sandbox
+from agent.sandbox import account, make_sandbox
 from agent.sandbox.base import Mounts
 from agent.security.paths import guarded
 from agent.security.redact import Redactor
@@ -148,6 +148,7 @@ class TaskRun:
             self.progress.start()
         repository = self.forge.repository(self.key, self.issue)
         self.sandbox = make_sandbox(settings, uuid=self.uuid, base_dir=base_dir)
+        account.share(self.context.context_dir, self.sandbox.uid)
         self.isolation = {"sandbox": self.sandbox.kind, "sandbox_reason": self.sandbox.reason}
         network = {**network_environment(), proc.MARK: self.uuid}  # a push of a dead attempt is found and ended
         login = login_of(self.forge, self.key, repository)

@@ -1,7 +1,10 @@
 """The user that commands run as.
 
 As root every task has a uid of its own, so that one task's commands can neither read nor signal another's and a
-folder's mode is enough to keep them out.  As an ordinary user there is only that user, and `uid_of` says None.
+folder's mode is enough to keep them out.  As an ordinary user there is only that user, and `own_uid` says None.
+
+Other users of the machine pass no folder that holds what tasks keep: a task's folder is root's and of the group whose
+number is the task's uid, the folder of mirrors of the group `readers()`, which every command has beside its own.
 """
 
 from __future__ import annotations
@@ -52,6 +55,27 @@ def own_uid(uuid: str) -> int | None:
     return uid_of(uuid) if os.geteuid() == 0 else None
 
 
+def readers(mapped: list[tuple[int, int]] | None = None) -> int:
+    """The group whose members may pass the folder of mirrors: commands, and nobody else on this machine.
+
+    The number before the first uid of a task; where none is mapped that of nobody.
+    """
+    mapped = spans(Path("/proc/self/gid_map")) if mapped is None else mapped
+    if any(first < FIRST <= last for first, last in mapped):
+        return FIRST - 1
+    return next((max(first, SMALL_FIRST) for first, last in mapped if last > SMALL_FIRST), NOBODY)
+
+
+def share(path: Path, group: int | None) -> None:
+    """Let the members of `group` pass the folder `path`, and no other user; None: this process's user alone."""
+    mode = 0o700 if group is None else 0o710
+    status = path.stat()
+    if group is not None and status.st_gid != group:
+        os.chown(path, -1, group)
+    if stat.S_IMODE(status.st_mode) != mode:
+        path.chmod(mode)
+
+
 NEEDED = (0, 6, 7)
 """CAP_CHOWN, CAP_SETGID, CAP_SETUID (capabilities(7)): what root needs to give files away and to become another."""
 
@@ -70,18 +94,20 @@ def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Pa
 
 
 def reachable(path: Path, uid: int | None) -> bool:
-    """Whether user `uid`, a member of the one group of the same number, can pass every folder on the way to `path`.
+    """Whether a command of user `uid`, a member of the group of that number and of `readers()`, can pass every folder
+    on the way to `path`.
 
     True for None, this process's own user.  Access lists are not looked at.
     """
     if uid is None:
         return True
+    groups = (uid, readers())
     for folder in path.resolve().parents:
         try:
             found = folder.stat()
         except OSError:
             return False
-        bit = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid == uid else stat.S_IXOTH
+        bit = stat.S_IXUSR if found.st_uid == uid else stat.S_IXGRP if found.st_gid in groups else stat.S_IXOTH
         if not found.st_mode & bit:
             return False
     return True

@@ -73,6 +73,7 @@ def launch(
     sources = profile.Sources(staged=staged)
     with ExitStack() as stack:
         user = (os.getuid(), os.getgid()) if uid is None else (uid, uid)
+        groups = () if uid is None or command.mounts.mirror is None else (account.readers(),)
         shell_path = command.env.get("SHELL", "/bin/sh")
         contents = profile.files(command.mounts, network=command.network)
         contents |= surroundings.accounts(*user, base.HOME, shell_path)
@@ -97,7 +98,7 @@ def launch(
         as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
         if staged:
             assert uid is not None
-            inner = profile.stage(str(tool.path), _setpriv(), uid, sources, outer_writer) + inner
+            inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
             handed.append(outer_writer)
             as_user = None  # the stage needs root to bind; setpriv becomes the uid after it
         try:
@@ -112,6 +113,7 @@ def launch(
                 stop=stop,
                 pass_fds=handed,
                 user=as_user,
+                groups=groups,
                 foreign=True,
             )
         except OSError as error:

@@ -64,13 +64,14 @@ class Sources:
         return name
 
 
-def stage(bwrap: str, setpriv: str, uid: int, sources: Sources, status: int) -> list[str]:
-    """The outer command, run by root: bind the sources, become `uid` for good, run what follows.
+def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: Sources, status: int) -> list[str]:
+    """The outer command, run by root: bind the sources, become `uid` with `groups` for good, run what follows.
 
     It has processes of its own, so that all of it dies with its first: the signal that ends a child with its parent
     (PR_SET_PDEATHSIG) is checked like any other, and root without capabilities may not send it to another uid.
     """
-    become = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs", "--inh-caps=-all"]
+    others = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
+    become = [f"--reuid={uid}", f"--regid={uid}", others, "--no-new-privs", "--inh-caps=-all"]
     binds = ["--dev-bind", "/", "/", "--perms", "0755", "--tmpfs", STAGE, *sources.outer]
     flags = ["--unshare-pid", "--die-with-parent", "--json-status-fd", str(status)]
     return [bwrap, *flags, *binds, "--", setpriv, *become, "--bounding-set=-all", "--"]

@@ -59,7 +59,8 @@ USER = "agent"
 def accounts(uid: int, gid: int, home: str, shell_path: str) -> dict[str, bytes]:
     """/etc/passwd and /etc/group with the one user there is: `getpwuid`, `whoami`, `os.userInfo()` ask for it."""
     lines = {f"{USER}:x:{uid}:{gid}:{USER}:{home}:{shell_path}": uid, "root:x:0:0:root:/root:/bin/sh": 0}
-    groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0}
+    # Other groups that the user is in have no number inside and show as this one; `id` fails over one without a name.
+    groups = {f"{USER}:x:{gid}:": gid, "root:x:0:": 0} | ({"nogroup:x:65534:": 65534} if gid != 65534 else {})
     return {
         "/etc/passwd": _known(lines, uid),
         "/etc/group": _known(groups, gid),

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import disk, filetree
 from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
+from agent.sandbox import account
 from agent.work import tree
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+FOLDER = "repos"
+"""Below base_dir: every mirror."""
 
 REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _CONFIG = """\
@@ -62,7 +66,7 @@ class Mirror:
         self.remote = Remote(url, credentials=credentials, renew=renew, ca_file=ca_file, env=env)
         parts = [_name(host), *(_name(part) for part in owner.split("/") if part)]
         self.base_dir = Path(base_dir).absolute()
-        self.path = self.base_dir.joinpath("repos", *parts, f"{_name(repo, last=True)}.git")
+        self.path = self.base_dir.joinpath(FOLDER, *parts, f"{_name(repo, last=True)}.git")
         self._lock = self.path.with_name(f".{self.path.name}.lock")
 
     @property
@@ -102,6 +106,8 @@ class Mirror:
         disk.make_dir(folder, disk.passable())
         for part in self.path.parent.relative_to(folder).parts:
             folder = disk.make_dir(folder / part, disk.passable())
+            if part == FOLDER:
+                keep_from_others(folder)
         with disk.locked(self._lock) as descriptor:
             yield descriptor
 
@@ -181,6 +187,16 @@ def _name(text: str, *, last: bool = False) -> str:
     if len(name.encode()) > 240:
         raise WorkError(f"{text!r} is too long for a folder name")
     return name
+
+
+def keep_from_others(folder: Path) -> None:
+    """Let no other user into the folder of mirrors: their names can be guessed, and commands have to read them.
+
+    A file system that knows no groups leaves it as it is.
+    """
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            account.share(folder, account.readers())
 
 
 def _remove_locks(git_dir: Path) -> None:

@@ -25,6 +25,7 @@ import orjson
 from agent import clock, disk, filetree, treecopy
 from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
 from agent.gitcmd import git
+from agent.sandbox import account
 from agent.work import gitdir, outage, tree
 from agent.work.verify import tail
 
@@ -207,7 +208,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
     """Run the command on the base commit in a scratch folder; a good result becomes `entry` by rename."""
     temporary = entry.with_name(f".{entry.name}.tmp")
     tree.remove(temporary)
-    disk.make_dir(temporary, disk.passable())
+    account.share(disk.make_dir(temporary), workspace.owner_uid)
     scratch, home = disk.make_dir(temporary / "tree"), disk.make_dir(temporary / "home")
     index = {"GIT_INDEX_FILE": str(temporary / "index")}
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": scratch, "env": index}

@@ -7,6 +7,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+import outsiders
 import pytest
 from flow_home import Parts, finish
 from llm_servers import Reply, Script, call
@@ -94,6 +95,11 @@ def test_kept_in_a_folder_that_is_named_it_can_be_looked_at(tmp_path):
     assert [row["uuid"] for row in json.loads(shown.stdout)] == [result["uuid"]]
     assert (here / "tracker" / "pulls" / "1.md").is_file()
     assert list((here / "contexts").glob("checkout-*")) == []
+    for folder in (here, *here.parents[:-1]):  # nothing above keeps others out
+        if folder.stat().st_uid == os.getuid():
+            folder.chmod(folder.stat().st_mode | 0o011)
+    if os.geteuid() == 0:
+        assert outsiders.readable(here / "contexts") == []
 
 
 def test_a_folder_that_holds_anything_is_left_alone(tmp_path):

@@ -4,10 +4,13 @@ import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
+import outsiders
 import pytest
 
-from agent.sandbox import Mounts, make_sandbox
+from agent import disk
+from agent.sandbox import Mounts, account, make_sandbox
 from agent.work import Mirror, Workspace, prepare
 from agent.work.checkout import checked_out
 
@@ -55,8 +58,9 @@ def place(tmp_path):
     mirror.fetch()
     context_dir = base_dir / "running" / "0000-flow"
     context_dir.mkdir(parents=True)
-    for folder in (base_dir, base_dir / "running", context_dir):
-        folder.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    for folder in (base_dir, base_dir / "running"):
+        folder.chmod(disk.passable())
+    account.share(context_dir, sandbox.uid)
     workspace = Workspace(context_dir, mirror, branch="makimono/1-00000000", base=None, owner_uid=sandbox.uid)
     workspace.open()
     return workspace, sandbox
@@ -79,6 +83,23 @@ def test_git_reads_inside_and_cannot_write(place):
     assert inside(place, "git init -q /tmp/other && cd /tmp/other && git status --short && echo fine") == "fine\n"
     assert workspace.commit("change", name="n", email="e@x")
     assert inside(place, "git status --porcelain; git diff --stat main | cat").startswith(" app.py | 2 +-")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has commands of another user")
+def test_no_other_user_of_the_machine_reads_anything_and_commands_read_the_mirror(place):
+    workspace, _ = place
+    test_a_set_up_is_built_and_copied_in_the_same_places(place)
+    inside(place, "chmod -R a+rwX . ~; echo secret > app.py; chmod 666 app.py")
+    assert workspace.commit("change", name="n", email="e@x")
+    base_dir = workspace.mirror.base_dir
+    for who in (outsiders.OUTSIDER, account.uid_of(str(uuid4()))):
+        assert outsiders.readable(base_dir, who) == []
+    with checked_out(workspace, workspace.head()):
+        assert outsiders.readable(base_dir) == []
+    assert "first" in inside(place, f"git log --oneline main; ls {workspace.mirror.path} > /dev/null; id > /dev/null")
+    # On the way over root's outer stage the groups are given by setpriv.
+    base_dir.chmod(0o700)
+    assert "first" in inside(place, f"git log --oneline main; ls {workspace.mirror.path} > /dev/null; id > /dev/null")
 
 
 def test_a_check_sees_a_clean_check_out_that_it_may_write_in(place):

@@ -84,8 +84,9 @@ def test_files_are_private_and_folders_as_passable_as_they_must_be(open_task, co
     task = open_task()
     task.get_message_store().add_message("user", "x")
     task.get_tool_store().add_tool_call("f", {}, "", "success", 1)
-    for folder in (contexts, contexts / "running", task.context_dir):
+    for folder in (contexts, contexts / "running"):
         assert stat.S_IMODE(folder.stat().st_mode) == disk.passable()
+    assert stat.S_IMODE(task.context_dir.stat().st_mode) == 0o700
     for file in task.context_dir.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
     assert stat.S_IMODE((contexts / "tasks.db").stat().st_mode) == 0o600

@@ -7,6 +7,7 @@ import sys
 import time
 from datetime import timedelta
 
+import outsiders
 import pytest
 from run_home import UUID
 
@@ -16,6 +17,7 @@ from agent.context.folder import write_end
 from agent.errors import ContextError
 from agent.run import worker
 from agent.run.closing import tell_untold
+from agent.run.folders import keep_from_others
 from agent.run.reconcile import reconcile
 from agent.run.supervisor import Supervisor
 from agent.values import End, Outcome, Status
@@ -36,6 +38,22 @@ def started(here):
     """What a daemon's start does before it starts a task."""
     reconcile(here.wiring)
     Supervisor(here.wiring).sweep()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's folders are for that user alone")
+def test_what_an_earlier_version_left_open_to_other_users_is_closed(place):
+    here = place()
+    base_dir = here.settings.base_dir
+    for folder_of_old in ("repos/h/o/r.git", "running/" + UUID % 1, "completed/" + UUID % 2, "replays/r/repos/x.git"):
+        path = base_dir / folder_of_old
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "secret").write_text("x")
+    for path in (base_dir, *base_dir.parents[:-2], *base_dir.rglob("*")):
+        path.chmod(0o644 if path.is_file() else 0o755)
+    assert [path for path in outsiders.readable(base_dir) if path.endswith("secret")] != []
+    keep_from_others(here.settings)
+    assert [path for path in outsiders.readable(base_dir) if path.endswith("secret")] == []
+    assert (base_dir / "running").stat().st_mode & 0o777 == 0o755  # `doctor` warns
 
 
 def test_a_closed_row_whose_folder_is_in_running_has_it_moved_and_the_person_is_told(place):

@@ -39,7 +39,7 @@ def test_who_it_is_has_a_name_and_can_commit_in_a_repository_of_its_own(room):
     asked = "import os, pwd, grp; print(pwd.getpwuid(os.getuid()).pw_dir, grp.getgrgid(os.getgid()).gr_name)"
     assert room.says(f"python3 -c '{asked}'") == "/home/agent agent"
     assert room.says("echo x > /var/tmp/f && cat /var/tmp/f && ls /var") == "x\ntmp"
-    assert room.says("grep -c . /etc/passwd /etc/group | sort -u | cut -d: -f2 | uniq") == ("2" if own else "1")
+    assert room.says("cat /etc/passwd /etc/group | grep -c .") == ("5" if own else "3")
     made = room.says("git init -q t && cd t && git commit -q --allow-empty -m x && git log --format='%an %s'")
     assert made.splitlines()[-1] == "agent x"
     if shutil.which("node", path="/usr/local/bin:/usr/bin:/bin"):

@@ -193,7 +193,8 @@ def test_modes_are_as_the_design_says_whatever_the_umask(mask, source, make_mirr
     finally:
         os.umask(old)
     root = os.geteuid() == 0
-    for folder in ("", "repos", "repos/local", "repos/local/local"):
+    assert mode(tmp_path / "contexts" / "repos") == (0o710 if root else 0o700)
+    for folder in ("", "repos/local", "repos/local/local"):
         assert mode(tmp_path / "contexts" / folder) == (0o711 if root else 0o700)
     for parent, _, files in os.walk(mirror.path):
         assert mode(parent) & 0o777 == (0o755 if root else 0o700), parent
