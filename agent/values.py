@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -368,6 +368,10 @@ class Effects(Protocol):
     def intended(self) -> frozenset[str]:
         """Names of all effects that were intended, whatever came of them."""
         ...
+
+
+Public = NewType("Public", str)
+"""A text that may leave: `run/publishable.py` alone makes it, and forges post nothing else."""
 
 
 class Redact(Protocol):

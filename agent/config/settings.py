@@ -247,6 +247,11 @@ class Settings(Section):
             rows.append((key, text, self._origins.get(key, "default")))
         return rows
 
+    def paths(self) -> list[tuple[str, Path]]:
+        """(key, path) for every key that names a place of this machine, entries of mappings too."""
+        single = [(key, value) for key, value, _ in self._values() if isinstance(value, Path)]
+        return [*single, *((f"local.repos.{name}", path) for name, path in self.local.repos.items())]
+
     def _values(self) -> Iterator[tuple[str, Any, bool]]:
         """(dotted key, value, whether it is a size) for every key that holds a value."""
         yield from _walk(self, ())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.forge.task import Task, TaskGetter
-    from agent.values import TaskKey
+    from agent.values import Public, TaskKey
 
 FORGES = Registry(
     "task source",
@@ -302,7 +302,7 @@ class Forge(Protocol):
         """Id of the oldest comment *of the own account* that carries `marker`; None when there is none."""
         ...
 
-    def post_comment(self, key: TaskKey, body: str) -> str:
+    def post_comment(self, key: TaskKey, body: Public) -> str:
         """Write a comment as the own account; returns its id.  The marker is in `body` (`marks.marked`).
 
         After the return it is durable and found by `find_comment`.  ForgeError when `body` is longer than
@@ -319,7 +319,7 @@ class Forge(Protocol):
         """Remove an own comment; one that is gone is none.  ForgeError when it is somebody else's."""
         ...
 
-    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+    def edit_comment(self, key: TaskKey, comment_id: str, body: Public) -> None:
         """Replace the body of an own comment.  ForgeError when it is gone or somebody else's."""
         ...
 
@@ -330,7 +330,7 @@ class Forge(Protocol):
         """
         ...
 
-    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+    def open_pull(self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool) -> PullRef:
         """Open a pull request for a branch that is pushed already.  With an open one for `head` that one is returned,
         unchanged: two callers, or one that was killed, never make two."""
         ...
@@ -340,8 +340,8 @@ class Forge(Protocol):
         key: TaskKey,
         pull: PullRef,
         *,
-        title: str | None = None,
-        body: str | None = None,
+        title: Public | None = None,
+        body: Public | None = None,
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:

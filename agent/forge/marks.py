@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from agent.values import Public
+
 PREFIX = "makimono"
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
@@ -29,9 +31,9 @@ def hidden(mark: str) -> str:
     return f"<!-- {mark} -->"
 
 
-def marked(body: str, *marks: str) -> str:
+def marked(body: Public, *marks: str) -> Public:
     """`body` with the hidden markers as its last lines."""
-    return "\n".join((f"{without_markers(body).rstrip()}\n", *map(hidden, marks)))
+    return Public("\n".join((f"{without_markers(body).rstrip()}\n", *map(hidden, marks))))
 
 
 def hidden_in(body: str) -> str | None:

@@ -120,6 +120,7 @@ EVENTS: dict[str, str] = {
     # outside effects
     "effect_done": "An outside effect happened, or was found to have happened (effect, url).",
     "effect_failed": "An outside effect could not be made (effect, error).",
+    "publication_masked": "A text was masked or made inert before it was published (what, rules: id and count).",
     "push_refused": "What would be published holds a secret or touches a guarded path (findings).",
     # watching itself
     "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",

@@ -14,13 +14,13 @@ from jinja2.loaders import FileSystemLoader
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from jinja2.runtime import Context
 
     Words = Callable[[str], str]
 
-REDACT = "_redact"
+WORDS = "_words"
 _FOLDER = Path(__file__).parent
 _END = ".md.j2"
 _HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOTALL)
@@ -105,16 +105,16 @@ def live(value: object) -> Live:
 
 
 @cache
-def _environment(words: Words | None = None) -> ImmutableSandboxedEnvironment:
+def _environment(*, published: bool = False) -> ImmutableSandboxedEnvironment:
     @pass_context
     def finalize(context: Context, value: object) -> object:
-        if words is None or isinstance(value, Live):
+        if isinstance(value, Live):
             return value
-        redact: Words = context.get(REDACT, str)
-        return words(redact(str(value)))
+        words: Words = context[WORDS]
+        return words(str(value))
 
     environment = ImmutableSandboxedEnvironment(
-        finalize=finalize if words is not None else None,
+        finalize=finalize if published else None,
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
         autoescape=False,  # Markdown and prompts, not HTML
@@ -146,16 +146,16 @@ def render(name: str, /, **values: object) -> str:
     return _filled(_environment(), name, values)
 
 
-def publish(name: str, words: Words, redact: Words, /, **values: object) -> str:
-    """The same for others to read: each value passes `redact`, then `words` (`security.inert`), but for those that the
-    template calls live.  The template's own text stays."""
-    return _filled(_environment(words), name, values | {REDACT: redact})
+def publish(name: str, words: Words, /, **values: object) -> str:
+    """The same for others to read: each value passes `words` (`run/publishable.py`), but for those that the template
+    calls live.  The template's own text stays."""
+    return _filled(_environment(published=True), name, values | {WORDS: words})
 
 
-def publish_text(template: str, words: Words, redact: Words, /, **values: object) -> str:
+def publish_text(template: str, words: Words, /, **values: object) -> str:
     """As `publish`, for a template of the operator's.  ValueError when it cannot be filled."""
     try:
-        return _environment(words).from_string(template).render(values | {REDACT: redact}).strip()
+        return _environment(published=True).from_string(template).render(values | {WORDS: words}).strip()
     except TemplateError as error:
         raise ValueError(f"the template cannot be filled: {error}") from error
 
@@ -170,11 +170,11 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
     return text.strip()
 
 
-def preload(published: Mapping[str, Words]) -> None:
-    """Compile every template now, so that processes forked from this one share them; `published` says by which words
-    (`publish`) those are filled that others read."""
+def preload(published: Collection[str]) -> None:
+    """Compile every template now, so that processes forked from this one share them; `published` are those that others
+    read."""
     for name in names():
-        _environment(published.get(name)).get_template(f"{name}{_END}")
+        _environment(published=name in published).get_template(f"{name}{_END}")
 
 
 @cache

@@ -21,9 +21,9 @@ from agent.run import words
 from agent.run.answering import answer
 from agent.run.claims import is_held, over_in
 from agent.run.hearing import since, spoken
+from agent.run.publishable import Door
 from agent.run.showing import WAITING, show
 from agent.run.starting import start
-from agent.security.redact import Redactor
 from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
@@ -196,7 +196,8 @@ class Attention:
         return True, None
 
     def _tell(self, row: Row, comment: Comment, why: Why) -> None:
-        answer(self.ledger, self.forge, self.events, Redactor(self.settings.secrets()), row, comment, why)
+        door = Door.of(self.settings, self.events, self.forge.instance, row.uuid)
+        answer(self.ledger, self.forge, self.events, door, row, comment, why)
 
     def _starts(self, comment: Comment) -> bool:
         names = self.forge.names()

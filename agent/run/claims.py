@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Forge, IssueText, Marked
     from agent.taskqueue import Ledger
-    from agent.values import TaskKey
+    from agent.values import Public, TaskKey
 
 PROGRESS, FINAL, HOME = "progress", "final", "of-"
 QUIET_SECONDS, LOOKS = 900.0, 3
@@ -67,7 +67,7 @@ def home_of(settings: Settings) -> str:
     return blake2b(f"{address.partition(':')[0]}\0{place}".encode(), digest_size=4).hexdigest()
 
 
-def signed(words: str, uuid: str, started_by: str | None, home: str) -> str:
+def signed(words: Public, uuid: str, started_by: str | None, home: str) -> Public:
     """A progress comment with its markers: whose it is, of which ledger (`home_of`), and which comment asked for it."""
     asking = [marker(uuid, _asking(started_by))] if started_by is not None else []
     return marked(words, *asking, marker(uuid, f"{HOME}{home}"), marker(uuid, PROGRESS))
@@ -77,7 +77,7 @@ def claim(
     forge: Forge,
     key: TaskKey,
     uuid: str,
-    words: Callable[[], str],
+    words: Callable[[], Public],
     quiet: timedelta,
     *,
     home: str,
@@ -126,7 +126,7 @@ def check(
     forge: Forge,
     key: TaskKey,
     uuid: str,
-    words: Callable[[], str],
+    words: Callable[[], Public],
     quiet: timedelta,
     *,
     home: str,

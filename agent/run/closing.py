@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,8 @@ from agent.run.claims import FINAL, PROGRESS, home_of, signed
 from agent.run.comments import fit, post_once
 from agent.run.ending import Ending
 from agent.run.folders import set_aside
+from agent.run.publishable import Door
 from agent.run.showing import show
-from agent.run.wording import render
-from agent.security.redact import Redactor
 from agent.values import CLOSED_STATUSES, End, Outcome, Status
 
 if TYPE_CHECKING:
@@ -155,17 +155,18 @@ def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:
         folder = wiring.settings.base_dir / place / row.uuid
         kept = Ending.kept(folder)
         if kept is not None and kept.status is row.status:
-            return kept
+            door = Door.of(wiring.settings, wiring.events, forge.instance, row.uuid)
+            return replace(kept, progress=door.again(kept.progress), final=door.again(kept.final))
         if row.status is not Status.COMPLETED and later.has_work(folder) and not where:
             where = later.kept_where(folder)
-    redact = Redactor(wiring.settings.secrets())
+    door = Door.of(wiring.settings, wiring.events, forge.instance, row.uuid)
     said = row.error_message or ""
     where = "" if where in said else where
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
     note = said if row.status is Status.STOPPED else ""
-    progress = render("progress", redact, state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
-    final = render("final", redact, outcome=outcome, report=None, uuid=row.uuid, facts={})
-    progress, final = (fit(text, forge, row.uuid, redact) for text in (progress, final))
+    progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
+    final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts={})
+    progress, final = (fit(text, forge, row.uuid) for text in (progress, final))
     return Ending(row.status, outcome.code, outcome.summary, outcome, progress, final)
 
 

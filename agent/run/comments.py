@@ -10,14 +10,14 @@ import http
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeRefused
-from agent.forge.marks import marked, marker, without_markers
-from agent.security.terminal import plain
+from agent.forge.marks import marked, marker
+from agent.values import Public
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agent.forge.base import Forge
-    from agent.values import Effects, Json, Redact, TaskKey
+    from agent.values import Effects, Json, TaskKey
 
 MARGIN = 200
 """Characters of a comment kept for the marker and the word that it was cut."""
@@ -26,14 +26,14 @@ SHORT = 4000
 """A comment of so many characters is not made shorter, whatever a proxy says."""
 
 
-def fit(text: str, forge: Forge, uuid: str, redact: Redact) -> str:
-    """Nothing a terminal obeys, secrets masked, markers taken out, at most what one comment may hold."""
-    text = without_markers(redact(plain(text)))
+def fit(text: Public, forge: Forge, uuid: str) -> Public:
+    """At most what one comment may hold."""
     return _cut(text, forge.max_comment - MARGIN, uuid)
 
 
-def _cut(text: str, room: int, uuid: str) -> str:
-    return text if len(text) <= room else f"{text[:room]}\n\n… cut; the whole text is in the folder of task {uuid}."
+def _cut(text: Public, room: int, uuid: str) -> Public:
+    cut = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {uuid}."
+    return text if len(text) <= room else Public(cut)
 
 
 def post_once(
@@ -41,9 +41,9 @@ def post_once(
     key: TaskKey,
     uuid: str,
     name: str,
-    body: Callable[[], str],
+    body: Callable[[], Public],
     effects: Effects | None,
-    signed: Callable[[str], str] | None = None,
+    signed: Callable[[Public], Public] | None = None,
 ) -> str:
     """The id of the comment `name` of the task: the one that its marker finds, else what `body` says, posted.
 

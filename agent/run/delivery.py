@@ -23,17 +23,15 @@ from agent.errors import (
     SetupFailed,
     WorkError,
 )
-from agent.forge.marks import without_markers
+from agent.prompts import Live
 from agent.run.gate import MENDABLE, decide, is_checked
 from agent.run.report import Report
 from agent.run.solo import is_private, keep_pull
-from agent.run.wording import Live, commit_message, render, signed_off
-from agent.run.wording import title as wording_title
+from agent.run.wording import signed_off
 from agent.security.paths import notable
 from agent.security.sanitise import output
-from agent.security.terminal import plain
 from agent.security.visible import hidden
-from agent.values import End
+from agent.values import End, Public
 from agent.work.moved import catch_up
 from agent.work.verify import Verdict, touched_tests, verify
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.forge.base import Forge, IssueText, PullRef
     from agent.observe.events import Events
+    from agent.run.publishable import Door
     from agent.values import Effects, Finished, Outcome, Redact, TaskKey
     from agent.work.publish import Publisher
     from agent.work.workspace import Workspace
@@ -79,6 +78,7 @@ class Delivery:
     on_base: Callable[[Callable[[str], Verdict]], Verdict]
     facts: Callable[[], dict[str, object]]
     redact: Redact
+    door: Door
     hold: Callable[[], None] = lambda: None
     publishing: bool = True
     pushes: bool = True
@@ -139,18 +139,18 @@ class Delivery:
 
     def _commit(self, title: str) -> Report:
         name, email = self.author
-        self.workspace.commit(self._fit(self._message(title)), name=name, email=email)
+        self.workspace.commit(self._message(title), name=name, email=email)
         return self._changes() if self.workspace.has_commits() else Report(self.workspace.branch)
 
-    def _message(self, title: str) -> str:
+    def _message(self, title: str) -> Public:
         """The commit message: the program's, or the operator's (`commit.template`)."""
         wanted = self.settings.commit
         if wanted.template is None:
-            message = render("commit", self.redact, title=title, issue=self.issue, key=self.key, uuid=self.uuid)
+            title = self.door.masked(title)  # before it is cut
+            message = self.door.render("commit", title=title, issue=self.issue, key=self.key, uuid=self.uuid)
         else:
-            message = commit_message(
+            message = self.door.commit_message(
                 wanted.template,
-                self.redact,
                 title=" ".join(title.split()),
                 issue=" ".join(self.issue.title.split()),
                 key=Live(self.key),
@@ -198,7 +198,7 @@ class Delivery:
         if path.stat().st_size <= room:
             with suppress(UnicodeDecodeError):
                 text = path.read_text("utf-8")
-        return replace(report, patch=text if self._fit(text) == text else "", patch_file=PATCH)
+        return replace(report, patch=text if self.door.carries(text) else "", patch_file=PATCH)
 
     def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         try:
@@ -221,10 +221,9 @@ class Delivery:
                 f"pull request. Open one onto another branch, or restore {report.base!r} and set the label again"
             )
             return self._rejected(report, PushRejected(said, code="base_missing"))
-        body = render(
+        body = self.door.render(
             "pull_request",
-            self.redact,
-            summary=self._fit(summary),
+            summary=summary,
             ended=ended,
             issue=self.issue,
             key=self.key,
@@ -236,7 +235,7 @@ class Delivery:
         )
         self.hold()
         try:
-            pull = self._pull(wording_title(self._fit(title), self.redact), body, draft=not ready)
+            pull = self._pull(self.door.title(title), body, draft=not ready)
         except PushRejected as rejected:
             if rejected.code not in ("pull_refused", "pull_closed"):
                 raise
@@ -249,11 +248,7 @@ class Delivery:
         last fetch)."""
         return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
-    def _fit(self, text: str) -> str:
-        """Words of a model as people read them, on a terminal too: no sequence it obeys, no marker, no secret."""
-        return self.redact(without_markers(plain(text)))
-
-    def _pull(self, title: str | None, body: str | None, *, draft: bool) -> PullRef:
+    def _pull(self, title: Public | None, body: Public | None, *, draft: bool) -> PullRef:
         """Open the pull request once; later calls bring its text and state up to date.  What was done after a person
         merged it goes into one more; one that a person closed stays closed."""
         head = self.workspace.branch
@@ -266,7 +261,12 @@ class Delivery:
         def open_it() -> dict[str, object]:
             try:
                 pull = self.forge.open_pull(
-                    self.key, title=title or "", body=body or "", head=head, base=self.workspace.base, draft=draft
+                    self.key,
+                    title=title or Public(""),
+                    body=body or Public(""),
+                    head=head,
+                    base=self.workspace.base,
+                    draft=draft,
                 )
             except ForgeRefused as refused:  # waiting would change nothing; a person can
                 raise PushRejected(f"{refused}. The branch is pushed", code="pull_refused") from refused

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.context import receipt_in
 from agent.taskqueue import ENDING
-from agent.values import End, Outcome, Status
+from agent.values import End, Outcome, Public, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agent.context import TaskContextManager
 
 NAME = "end"
+NOTHING = Public("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Ending:
     code: str
     message: str
     outcome: Outcome
-    progress: str = ""
-    final: str = ""
+    progress: Public = NOTHING
+    final: Public = NOTHING
 
     @classmethod
     def kept(cls, folder: Path) -> Ending | None:

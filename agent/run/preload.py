@@ -26,7 +26,7 @@ import agent.run.worker  # noqa: F401
 from agent import prompts
 from agent.llm.base import CLIENTS
 from agent.observe import log
-from agent.run.wording import WORDS
+from agent.run.publishable import KINDS
 from agent.sandbox.base import SANDBOXES
 from agent.store import db, migrate, queries
 from agent.taskqueue import identity
@@ -41,7 +41,7 @@ queries.queries()
 migrate.migrations()
 identity.machine()
 log.get("preload")  # what structlog makes for its first logger
-prompts.preload(WORDS)
+prompts.preload(KINDS)
 jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # reads the meta-schemas
 
 # multiprocessing would run the main module of the daemon once more in each worker, in case its target lies there; a

@@ -13,7 +13,6 @@ from agent import clock
 from agent.errors import ForgeError
 from agent.run.claims import PROGRESS, home_of, signed
 from agent.run.comments import post_once
-from agent.run.wording import render
 from agent.values import End
 
 if TYPE_CHECKING:
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge
     from agent.observe.events import Events
     from agent.run.hearing import Hearing
+    from agent.run.publishable import Door
     from agent.tools import Toolbox
-    from agent.values import Redact, TaskKey
+    from agent.values import Public, TaskKey
 
 EDIT_SECONDS = 10.0
 WAIT_SECONDS = 3.0
@@ -53,16 +53,16 @@ class Run(Protocol):
         ...
 
     @property
-    def redact(self) -> Redact:
-        """Masks secrets."""
+    def door(self) -> Door:
+        """What may be published."""
         ...
 
     def facts(self) -> dict[str, Any]:
         """What the texts for people say about the run, however far it came."""
         ...
 
-    def say(self, text: str) -> str:
-        """The text as the forge may have it."""
+    def say(self, text: Public) -> Public:
+        """At most what a comment may hold."""
         ...
 
 
@@ -82,7 +82,7 @@ class Progress:
         """Post the comment, once per task; whoever queued it may have done so."""
         run, known = self.run, self.is_posted
 
-        def words() -> str:
+        def words() -> Public:
             nonlocal known
             known = True
             run.hold()
@@ -123,7 +123,7 @@ class Progress:
         """Write the comment anew if it says something else than before."""
         self.write(self.words(state, **values))
 
-    def write(self, words: str) -> None:
+    def write(self, words: Public) -> None:
         """Make these the comment's words; without a comment, which a run that fails early has not, nothing is done."""
         if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
             self.comment = str(receipt["id"])
@@ -134,19 +134,18 @@ class Progress:
         self.text = words
         self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words))
 
-    def _signed(self, words: str) -> str:
+    def _signed(self, words: Public) -> Public:
         return signed(words, self.run.uuid, self.started_by, home_of(self.run.settings))
 
-    def words(self, state: str, **values: Any) -> str:
+    def words(self, state: str, **values: Any) -> Public:
         """What the comment says in this state, however far the run came."""
         run = self.run
         plan = run.tools.plan() if hasattr(run, "tools") else []
         if state in ORDERED and run.hearing.asked_by:
             values = {"note": run.hearing.asked_by, **values}
         return run.say(
-            render(
+            run.door.render(
                 "progress",
-                run.redact,
                 state=state,
                 uuid=run.uuid,
                 plan=plan,

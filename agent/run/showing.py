@@ -14,9 +14,8 @@ from agent.errors import ForgeError, IssueUnreadable, MakimonoError
 from agent.forge.marks import marker
 from agent.run.claims import PROGRESS, home_of, signed
 from agent.run.comments import fit
+from agent.run.publishable import Door
 from agent.run.room import OUTCOME as DISK
-from agent.run.wording import render
-from agent.security.redact import Redactor
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -67,10 +66,8 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         return
     if paused and row.outcome == DISK:
         note = for_the_disk(row.error_message or "the disk cannot be written")
-    redact = Redactor(settings.secrets())
-    text = render(
+    text = Door.of(settings, events, forge.instance, row.uuid).render(
         "progress",
-        redact,
         state="paused" if paused else "drained",
         uuid=row.uuid,
         plan=[],
@@ -78,7 +75,7 @@ def _show(settings: Settings, forge: Forge, events: Events, row: Row, note: str)
         note=note,
         facts={},
     )
-    words = fit(text, forge, row.uuid, redact)
+    words = fit(text, forge, row.uuid)
     try:
         forge.edit_comment(row.key, progress, signed(words, row.uuid, row.started_by, home_of(settings)))
     except IssueUnreadable:

@@ -17,8 +17,7 @@ from agent import clock
 from agent.errors import DiskError, ForgeError
 from agent.run.claims import claim, home_of, over_in, quiet_of
 from agent.run.comments import fit
-from agent.run.wording import render
-from agent.security.redact import Redactor
+from agent.run.publishable import Door
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from agent.forge.base import Forge
     from agent.observe.events import Events
     from agent.taskqueue import Ledger
-    from agent.values import TaskKey
+    from agent.values import Public, TaskKey
 
 Refusal = Literal["", "limit", "known", "taken"]
 """A daily limit holds it back until tomorrow; a task of that key is open, or this comment has started one before; the
@@ -79,7 +78,7 @@ def start(
         take = partial(forge.take, key, again=started_by is not None)
     taken = True
     try:
-        taken = take() if uuid is None else _claim(settings, ledger, forge, key, uuid, started_by, take, quiet)
+        taken = take() if uuid is None else _claim(settings, ledger, forge, key, events, uuid, started_by, take, quiet)
     except (ForgeError, DiskError) as error:
         events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
     if uuid is None:
@@ -99,15 +98,16 @@ def _claim(
     ledger: Ledger,
     forge: Forge,
     key: TaskKey,
+    events: Events,
     uuid: str,
     started_by: str | None,
     take: Callable[[], bool],
     quiet: timedelta | None,
 ) -> bool:
-    def words() -> str:
-        redact = Redactor(settings.secrets())
-        text = render("progress", redact, state="queued", uuid=uuid, plan=[], last="", facts={})
-        return fit(text, forge, uuid, redact)
+    def words() -> Public:
+        door = Door.of(settings, events, forge.instance, uuid)
+        text = door.render("progress", state="queued", uuid=uuid, plan=[], last="", facts={})
+        return fit(text, forge, uuid)
 
     return claim(
         forge,

@@ -32,6 +32,7 @@ from agent.run.past import read_point
 from agent.run.pictures import NONE_TAKEN, Pictures, note, notes
 from agent.run.present import Present
 from agent.run.progress import Progress, Waiting
+from agent.run.publishable import Door
 from agent.run.quota import FolderQuota
 from agent.run.start import start_of
 from agent.sandbox import account, make_sandbox
@@ -42,7 +43,7 @@ from agent.security.sanitise import output
 from agent.security.secrets import scan
 from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
-from agent.values import Said, Status
+from agent.values import Public, Said, Status
 from agent.window import make_window
 from agent.work import setup
 from agent.work.base_check import base_verdict
@@ -100,6 +101,7 @@ class TaskRun:
         self.uuid = context.uuid
         self.events = wiring.events
         self.redact = Redactor(self.settings.secrets())
+        self.door = Door.of(self.settings, self.events, self.key.instance)
         self.forge = wiring.forge_of(self.key)
         self.hearing = Hearing(
             self.forge,
@@ -156,7 +158,7 @@ class TaskRun:
         self.mirror = Mirror(base_dir, *where, env=network, **login)
         self.point = read_point(self.context.context_dir)
         earlier = self.parent.branch if self.parent and self.point is None else None
-        name = solo.branch_name(settings, self.key.instance)
+        name = self.door.branch(solo.branch_name(settings, self.key.instance))
         prefix = settings.branch.prefix
         decided = row.get("branch")  # for a host that has not the files; where they are, `Workspace` keeps to theirs
         self.begin = start_of(self.key, self.uuid, self.issue, repository, earlier, name, decided, prefix)
@@ -213,6 +215,7 @@ class TaskRun:
             on_base=self.check_base,
             facts=self.facts,
             redact=self.redact,
+            door=self.door,
             hold=self.hold,
             publishing=self.publishing,
             pushes=self.begin.pushes,
@@ -311,7 +314,7 @@ class TaskRun:
         """Tell a person that an order says nothing to a task that is being worked on."""
         if self.publishing:
             self.hold()
-            answer(self.wiring.ledger, self.forge, self.events, self.redact, row, comment, "running")
+            answer(self.wiring.ledger, self.forge, self.events, self.door, row, comment, "running")
 
     @property
     def is_briefed(self) -> bool:
@@ -544,6 +547,6 @@ class TaskRun:
             self.hold()
             self.forge.move_label(self.key, state)
 
-    def say(self, text: str) -> str:
-        """The text as the forge may have it (`comments.fit`)."""
-        return fit(text, self.forge, self.uuid, self.redact)
+    def say(self, text: Public) -> Public:
+        """At most what a comment may hold."""
+        return fit(text, self.forge, self.uuid)

@@ -1,6 +1,6 @@
 """What a person is told when a run pauses or ends: the progress comment's last words, and one comment more.
 
-Every text passes the redactor, loses anything that looks like a marker, and is cut to what the forge takes.
+Every text passes the door (`publishable.py`) and is cut to what the forge takes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from agent.errors import ForgeError
 from agent.run.claims import FINAL
 from agent.run.comments import post_once
 from agent.run.ending import Ending
-from agent.run.wording import render
 from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from agent.run.gate import Decision
     from agent.run.report import Report
     from agent.run.task_run import TaskRun
+    from agent.values import Public
 
 
 def tell_pause(run: TaskRun, outcome: Outcome) -> None:
@@ -28,9 +28,10 @@ def tell_pause(run: TaskRun, outcome: Outcome) -> None:
     if not run.publishing:
         return
 
-    def words() -> str:
+    def words() -> Public:
+        facts = run.facts()
         return run.say(
-            render("final", run.redact, outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=run.facts())
+            run.door.render("final", outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=facts)
         )
 
     _edit(run, run.progress.words(str(outcome.end)))
@@ -45,17 +46,11 @@ def put_in_words(run: TaskRun, outcome: Outcome, report: Report | None, decision
     """The end with what people will read of it, however far the run came; secrets are masked."""
     failed = decision.status is Status.FAILED
     state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
-    final = render(
-        "final", run.redact, outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=run.facts()
-    )
+    facts = run.facts()
+    final = run.door.render("final", outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=facts)
     said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
     message = run.redact(decision.message)
     return Ending(decision.status, decision.code, message, said, run.progress.words(state), run.say(final))
-
-
-def _final(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision | None) -> str:
-    facts = run.facts()
-    return render("final", run.redact, outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=facts)
 
 
 def tell_end(run: TaskRun, ending: Ending) -> None:
@@ -65,14 +60,14 @@ def tell_end(run: TaskRun, ending: Ending) -> None:
         _post(run, FINAL, lambda: ending.final)
 
 
-def _edit(run: TaskRun, words: str) -> None:
+def _edit(run: TaskRun, words: Public) -> None:
     try:
         run.progress.write(words)
     except ForgeError as error:  # a person deleted it, say; the other comment tells the same
         run.events.emit("effect_failed", effect="progress", error=str(error))
 
 
-def _post(run: TaskRun, name: str, words: Callable[[], str]) -> None:
+def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
     run.hold()
     post_once(run.forge, run.key, run.uuid, name, words, run.effects)
     run.events.emit("effect_done", effect=name)

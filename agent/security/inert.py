@@ -19,11 +19,12 @@ from collections import deque
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from agent.security import links
+from agent.security.links import APART
 
-APART = "\u200b"
-"""Stands in between, is not seen, and is no white space to any pattern."""
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Collection, Iterator
 
 _ADDRESS = re.compile(r"\bhttps?://[^\s<>\"'`|\\^{}]+", re.IGNORECASE)
 _OF_ITEM = re.compile(r"/(?:issues|pulls?|merge_requests|work_items|epics|discussions)/(?=[0-9])", re.IGNORECASE)
@@ -31,8 +32,13 @@ _SIGNS = re.compile(r"(?<![^\W_])@(?=\w)|(?<!&)[#!](?=[0-9])|\bG[HL]-(?=[0-9])",
 _CLOSING = r"\b(?:close|fix|resolve|implement)(?:s|d|es|ed|ing)?\b:?"
 _CLOSING_KEY = re.compile(rf"({_CLOSING}\s{{1,9}}[A-Z][A-Z0-9_]{{1,30}}-)(?=[0-9])", re.IGNORECASE)
 _CLOSING_WORD = re.compile(rf"({_CLOSING})(?=\s{{0,9}}(?:[\w./-]{{0,200}}[#!]|G[HL]-|https?:)[0-9]?)", re.IGNORECASE)
-_ENTITY = re.compile(r"&(?=#|(?:commat|num|excl|sol|dash|hyphen);)")
-"""`&#64;octocat` is a mention: an entity that may stand for one of the signs is shown as it is written."""
+_MENTION = re.compile(r"(?<![^\W_])@(?=\w)")
+_ENTITY = re.compile(
+    r"&(?=#|(?:commat|num|excl|sol|dash|hyphen|colon|quest|equals|period|bsol|lpar|rpar|lsqb|lbrack|rsqb|rbrack|Tab"
+    r"|NewLine|grave|DiacriticalGrave|lowbar|UnderBar|ast|midast|percnt|shy|ZeroWidthSpace|zwj|zwnj|NoBreak);)"
+)
+"""`&#64;octocat` is a mention, `&#104;ttps:` begins an address: an entity that may stand for one of the signs is shown
+as it is written."""
 _ORDER = re.compile(r"^([^\S\n]{0,20}(?:[>*+-][^\S\n]{0,4}){0,4}/)(?=[A-Za-z])", re.MULTILINE)
 _MACHINE = re.compile(
     r"^([^\w\n]{0,20}[bhrtoa])(?=(?:ors|omu|echeck|etest|est\sthis|k\sto\stest|dd\sto\swhitelist)(?:[\s,:]|$))",
@@ -48,41 +54,57 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^\n]*)")
 _TICKS = re.compile(r"`+")
 
 
-def plain(text: str) -> str:
-    """Text that nobody reads as Markdown: a title, a commit message."""
-    return _stilled(_unskipped(text), address=False)
+class Inert:
+    """Makes words inert: `own` are the hosts whose pictures and links stay as they are, `found` counts by rule."""
 
+    def __init__(self, own: Collection[str], found: Counter[str]) -> None:
+        self.own, self.found = own, found
 
-def markdown(text: str) -> str:
-    """A comment: code stays as it is."""
-    return "".join(part if is_code else _stilled(part) for part, is_code in parts(text))
+    def plain(self, text: str) -> str:
+        """Text that nobody reads as Markdown: a title, a commit message."""
+        return self._stilled(self._unskipped(text), is_markdown=False)
 
+    def markdown(self, text: str) -> str:
+        """A comment: code stays as it is."""
+        return "".join(part if is_code else self._stilled(part) for part, is_code in parts(text))
 
-def description(text: str) -> str:
-    """The text of a pull request, which a squash merge can make the message of a commit (docs.github.com "Configuring
-    commit squashing"): what `plain` looks for in a message is looked for in all of it, code too, since no host knows
-    code there.  GitLab looks for closing words in all of it as well; in code the word is put apart from its reference,
-    and nothing else is touched."""
-    return "".join(
-        _unskipped(_CLOSING_WORD.sub(rf"\1{APART}", part) if is_code else _stilled(part))
-        for part, is_code in parts(text)
-    )
+    def description(self, text: str) -> str:
+        """The text of a pull request, which a squash merge can make the message of a commit (docs.github.com
+        "Configuring commit squashing"): what `plain` looks for in a message is looked for in all of it, code too, since
+        no host knows code there.  GitLab looks for closing words in all of it as well; in code the word is put apart
+        from its reference, and nothing else is touched."""
+        return "".join(
+            self._unskipped(self._put(_CLOSING_WORD, rf"\1{APART}", part) if is_code else self._stilled(part))
+            for part, is_code in parts(text)
+        )
 
+    def _put(self, pattern: re.Pattern[str], new: str, text: str, rule: str = "PU-04") -> str:
+        text, count = pattern.subn(new, text)
+        if count:
+            self.found[rule] += count
+        return text
 
-def _unskipped(text: str) -> str:
-    """Orders to skip checks and trailers are words."""
-    return _TRAILER.sub(rf"\1{APART}", _SKIP.sub(rf"\g<0>{APART}", text))
+    def _unskipped(self, text: str) -> str:
+        """Orders to skip checks and trailers are words."""
+        return self._put(_TRAILER, rf"\1{APART}", self._put(_SKIP, rf"\g<0>{APART}", text))
 
+    def _stilled(self, text: str, *, is_markdown: bool = True) -> str:
+        """`text` outside of code."""
+        if is_markdown:  # first: an entity may stand for a sign of an address
+            text = _ENTITY.sub("&amp;", text)
+        text = links.still(text, self.own, self.found, is_markdown=is_markdown)
+        text = self._put(_ORDER, rf"\1{APART}", self._put(_MACHINE, rf"\1{APART}", text))
+        text = self._put(_CLOSING_KEY, rf"\1{APART}", text)
+        self.found["PU-04"] += sum(1 for _ in _CLOSING_WORD.finditer(text))
+        done, position = [], 0
+        for found in _ADDRESS.finditer(text):
+            done += [self._still_signs(text[position : found.start()]), _still_address(found[0], code=is_markdown)]
+            position = found.end()
+        return "".join((*done, self._still_signs(text[position:])))
 
-def _stilled(text: str, *, address: bool = True) -> str:
-    """`text` outside of code."""
-    text = _ORDER.sub(rf"\1{APART}", _MACHINE.sub(rf"\1{APART}", text))
-    text = _CLOSING_KEY.sub(rf"\1{APART}", text)
-    done, position = [], 0
-    for found in _ADDRESS.finditer(text):
-        done += [_still_signs(text[position : found.start()], entities=address), _still_address(found[0], code=address)]
-        position = found.end()
-    return "".join((*done, _still_signs(text[position:], entities=address)))
+    def _still_signs(self, text: str) -> str:
+        self.found["PU-03"] += text.count("@") and sum(1 for _ in _MENTION.finditer(text))
+        return _SIGNS.sub(rf"\g<0>{APART}", text)
 
 
 def _still_address(address: str, *, code: bool) -> str:
@@ -92,11 +114,6 @@ def _still_address(address: str, *, code: bool) -> str:
         return _OF_ITEM.sub(rf"\g<0>{APART}", address)
     end = len(address.rstrip(".,;:!?)]*_"))
     return f"`{address[:end]}`{address[end:]}"
-
-
-def _still_signs(text: str, *, entities: bool) -> str:
-    text = _ENTITY.sub("&amp;", text) if entities else text
-    return _SIGNS.sub(rf"\g<0>{APART}", text)
 
 
 # --- code ----------------------------------------------------------------------------------------------------

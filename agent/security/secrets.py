@@ -52,7 +52,7 @@ SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
 )
 
 _PLACEHOLDER = frozenset(b"xX0*.-_")
-_HINTS = re.compile(
+HINTS = re.compile(
     rb"gh[pousr]_|_pat_|gl[a-z]+-|sk[-_]|rk_|AKIA|ASIA|xox|xapp|AIza|ya29|npm_|pypi-|hf_|SG\.|_v1_|PRIVATE KEY"
 )
 
@@ -84,18 +84,18 @@ class _Search:
 
     def suspects(self, block: bytes) -> bool:
         """A quick look at many lines at once."""
-        return _HINTS.search(block) is not None or any(needle in block for needle in self.needles)
+        return HINTS.search(block) is not None or any(needle in block for needle in self.needles)
 
     def __call__(self, piece: bytes) -> Iterator[str]:
         if any(needle in piece for needle in self.needles):
             yield "SE-01 a declared secret"
-        if _HINTS.search(piece) is not None:
+        if HINTS.search(piece) is not None:
             for rule, name, shape in SHAPES:
-                if any(_is_real(match[0]) for match in shape.finditer(piece)):
+                if any(is_real(match[0]) for match in shape.finditer(piece)):
                     yield f"{rule} {name}"
 
 
-def _is_real(token: bytes) -> bool:
+def is_real(token: bytes) -> bool:
     """Whether it is no placeholder, as in `ghp_xxxxxxxx`, and no example that a vendor prints."""
     return not (_PLACEHOLDER.issuperset(token[-16:]) or is_example(token))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from agent.values import FileChange
+    from agent.values import FileChange, Public
     from agent.work.changes import DiffStat
     from agent.work.lfs import Pointer
     from agent.work.mirror import Mirror
@@ -273,7 +273,7 @@ class Workspace:
         names = [self.base_commit, self.head()]
         return any(name and self._git("ls-tree", "-z", name, f"{folder}/").output for name in names)
 
-    def commit(self, message: str, *, name: str, email: str) -> str | None:
+    def commit(self, message: Public, *, name: str, email: str) -> str | None:
         """Commit every change of the tree that belongs in the repository; the commit, or None when there is none.
 
         Commits that were refused publication are taken back first: what they hold, and this change puts right, must not

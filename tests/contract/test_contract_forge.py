@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 from forge_places import PLACES
+from leaks import GIVEN, ORDERS, PLACE, SECRET, SET_GOING, leaks
 
 from agent import clock
 from agent.errors import ForgeError, IssueUnreadable
@@ -20,7 +21,10 @@ from agent.forge import FORGES, TaskFactory
 from agent.forge.base import LABEL_STATES
 from agent.forge.marks import marked, marker
 from agent.run.claims import claim, signed
+from agent.run.publishable import Door
+from agent.values import End, Outcome
 
+UUID = "0badcafe-0000-4000-8000-000000000001"
 MARK = marker("0badcafe-0000-4000-8000-000000000001", "progress")
 
 
@@ -52,6 +56,32 @@ def needs(place, what):
     lacks = getattr(place, "lacks", {})
     if what in lacks:
         pytest.skip(lacks[what])
+
+
+WAYS = {
+    "secrets": GIVEN,
+    "pictures and links": SET_GOING,
+    "orders": ORDERS,
+    "paths": {"x": f"{PLACE}/running/x is gone"},
+}
+
+
+@pytest.mark.parametrize("ways", WAYS)
+def test_what_a_forge_is_given_to_publish_leaks_nothing(place, ways):
+    """A comment, and its edit: what stands there afterwards, as people and hosts read it."""
+    words = "\n\n".join(WAYS[ways].values())
+    door = Door([SECRET], instance=place.forge.instance, places=[(PLACE, "base_dir")])
+    key = place.issue()
+    values = {"report": None, "uuid": UUID, "facts": {}}
+    final = door.render("final", outcome=Outcome(End.ASKED, summary=words), **values)
+    comment = place.forge.post_comment(key, marked(final, MARK))
+    plan = [{"text": one, "status": "done"} for one in WAYS[ways].values()]
+    progress = door.render("progress", state="working", uuid=UUID, plan=plan, last=words, facts={}, note=words)
+    read = [place.comments(key)[-1][1]]
+    place.forge.edit_comment(key, comment, marked(progress, MARK))
+    read.append(place.comments(key)[-1][1])
+    assert leaks(door.title(words), is_markdown=False) == []
+    assert [leak for text in read for leak in leaks(text)] == []
 
 
 def test_every_forge_has_a_place_here():

@@ -11,9 +11,15 @@ from contextlib import closing
 import pytest
 from flow_home import finish, write
 from forge_home import HOMES, TASK
+from leaks import GITHUB, ORDERS, PEM, SET_GOING, leaks
 from llm_servers import Reply
 
-PLAY = [write("calc.py", "def total(prices):\n    return round(sum(prices))\n"), finish("Round late", "Done.")]
+SUMMARY = "\n\n".join(
+    ["Done.", *SET_GOING.values(), *ORDERS.values(), GITHUB, PEM, "The key: " + " ".join("key-of-the-test")]
+)
+"""What a model may say at its end: all of it would do something, or give something away."""
+
+PLAY = [write("calc.py", "def total(prices):\n    return round(sum(prices))\n"), finish("Round late", SUMMARY)]
 
 EFFECTS = {
     "github": {
@@ -80,6 +86,9 @@ def happened_once(home, key):
     assert home.own(key, "progress")[0].startswith("**Done.**")
     assert home.commits(pull.head) == ["Round late"]
     assert home.flow.row(1)["status"] == "completed"
+    for text in (pull.body, *home.own(key, "progress"), *home.own(key, "final")):
+        assert [one for one in leaks(text) if one != f"rings {home.account}"] == []
+        assert "k e y - o f" not in text
 
 
 @pytest.mark.parametrize("kind", EFFECTS)

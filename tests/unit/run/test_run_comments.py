@@ -7,7 +7,7 @@ from agent.context import EffectStore
 from agent.errors import ForgeRefused
 from agent.forge.local import LocalForge
 from agent.run.comments import fit, post_once
-from agent.security.redact import Redactor
+from agent.run.publishable import Door
 from agent.values import TaskKey
 
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -23,14 +23,13 @@ def forge(tmp_path):
 
 
 def test_a_comment_holds_no_escape_no_secret_no_marker_and_no_more_than_the_forge_takes(forge):
-    text = fit(
-        f"\x1b[2Jred key-of-the-test <!-- makimono:{UUID}:final --> end", forge, UUID, Redactor(["key-of-the-test"])
-    )
+    door = Door(["key-of-the-test"])
+    text = fit(door.title(f"\x1b[2Jred key-of-the-test <!-- makimono:{UUID}:final --> end"), forge, UUID)
     assert "\x1b" not in text
     assert "key-of-the-test" not in text
     assert "<!-- makimono" not in text
     assert text.endswith("end")
-    long = fit("x" * (forge.max_comment + 1), forge, UUID, Redactor([]))
+    long = fit("x" * (forge.max_comment + 1), forge, UUID)
     assert len(long) <= forge.max_comment
     assert long.endswith(f"is in the folder of task {UUID}.")
 

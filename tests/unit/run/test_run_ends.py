@@ -186,7 +186,9 @@ def test_a_task_that_a_person_stops_says_where_its_work_is(work):
     assert handler.handle(task).end is End.STOPPED
     row = here.ledger.get(UUID % 1)
     folder = here.settings.base_dir / "completed" / row.uuid / "git"
-    assert f"What was done is kept: branch makimono/1-{row.uuid[:8]} in {folder}" in said(here)
+    assert f"What was done is kept: branch makimono/1-{row.uuid[:8]} in base_dir/completed/{row.uuid}/git, and" in said(
+        here
+    )
     branch = f"makimono/1-{row.uuid[:8]}"
     shown = subprocess.check_output(["git", f"--git-dir={folder}", "ls-tree", "--name-only", branch], text=True)
     assert shown.split() == ["a.txt", "b.txt"]

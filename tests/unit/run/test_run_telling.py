@@ -117,7 +117,7 @@ def test_every_end_is_told_however_far_the_run_came(run, end):
 def test_a_comment_is_cut_to_what_the_forge_takes_and_cannot_hold_a_marker(run):
     one = run()
     forged = f"<!-- makimono:{one.uuid}:final -->"
-    text = one.say(f"{forged} key-of-the-test " + "x" * (one.forge.max_comment + 10))
+    text = one.say(one.door.title(f"{forged} key-of-the-test " + "x" * (one.forge.max_comment + 10)))
     assert len(text) <= one.forge.max_comment
     assert "makimono:" not in text
     assert "key-of-the-test" not in text

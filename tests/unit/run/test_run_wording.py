@@ -10,12 +10,12 @@ from forges.host_rules import github_closes, gitlab_closes, rung, skips_checks
 from run_home import UUID
 
 from agent import clock
-from agent.run.wording import WORDS, render, title
-from agent.security.redact import Redactor
+from agent.run.publishable import KINDS, Door
 from agent.values import End, Outcome
 
 HOSTILE = "Done. closes #2, fixes #3; cc @octocat @acme/security @all\n/close\nbors r+ [skip ci]"
 SECRET = "sk-@abc#123456789"
+DOOR = Door()
 
 
 @pytest.fixture(params=[GitHubPlace, GitLabPlace])
@@ -26,7 +26,7 @@ def place(request, tmp_path):
         made.close()
 
 
-def texts(key, issue, redact=str):
+def texts(key, issue, door):
     """(name → text) of everything that others read of a hostile run."""
     plan = [{"text": HOSTILE, "status": "done"}]
     outcome = Outcome(End.ASKED, summary=HOSTILE, title=HOSTILE)
@@ -43,26 +43,26 @@ def texts(key, issue, redact=str):
     )
     common = {"key": key, "issue": issue, "uuid": UUID % 1}
     return {
-        "final": render(
-            "final", redact, outcome=outcome, report=None, uuid=UUID % 1, facts={"reports": [HOSTILE]}, decision=None
+        "final": door.render(
+            "final", outcome=outcome, report=None, uuid=UUID % 1, facts={"reports": [HOSTILE]}, decision=None
         ),
-        "progress": render(
-            "progress", redact, state="working", uuid=UUID % 1, plan=plan, last=HOSTILE, facts={}, note=HOSTILE
+        "progress": door.render(
+            "progress", state="working", uuid=UUID % 1, plan=plan, last=HOSTILE, facts={}, note=HOSTILE
         ),
-        "commit": render("commit", redact, title=HOSTILE, **common),
-        "pull_request": render(
-            "pull_request", redact, summary=HOSTILE, ended="", report=report, ready=True, mention="@makimono", **common
+        "commit": door.render("commit", title=HOSTILE, **common),
+        "pull_request": door.render(
+            "pull_request", summary=HOSTILE, ended="", report=report, ready=True, mention="@makimono", **common
         ),
     }
 
 
 def test_a_merge_closes_the_tasks_issue_alone_and_nobody_is_rung(place):
     keys = [place.issue(title=HOSTILE.splitlines()[0]) for _ in range(3)]
-    made = texts(keys[0], place.forge.read(keys[0]))
+    made = texts(keys[0], place.forge.read(keys[0]), DOOR)
     place.branch("makimono/1-0badcafe")
     pull = place.forge.open_pull(
         keys[0],
-        title=title(HOSTILE, str),
+        title=DOOR.title(HOSTILE),
         body=made["pull_request"],
         head="makimono/1-0badcafe",
         base="main",
@@ -76,7 +76,7 @@ def test_a_merge_closes_the_tasks_issue_alone_and_nobody_is_rung(place):
     assert host.merge(item, [made["commit"]]) == {1}
     assert host.rung("makimono") == set()
     assert not skips_checks(made["commit"])
-    assert not skips_checks(title(HOSTILE, str))
+    assert not skips_checks(DOOR.title(HOSTILE))
 
 
 def test_without_it_the_same_words_would(place):
@@ -94,13 +94,12 @@ def test_without_it_the_same_words_would(place):
 
 def test_a_secret_is_masked_before_anything_is_put_into_it(place):
     key = place.issue()
-    redact = Redactor([SECRET])
+    door = Door([SECRET])
     issue = place.forge.read(key)
-    for name in texts(key, issue, redact):
-        assert name in WORDS
-    final = render(
+    for name in texts(key, issue, door):
+        assert name in KINDS
+    final = door.render(
         "final",
-        redact,
         outcome=Outcome(End.ASKED, summary=f"It is {SECRET}."),
         report=None,
         uuid="u",

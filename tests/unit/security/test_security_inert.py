@@ -2,12 +2,21 @@
 
 import re
 import time
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from forges.host_rules import github_closes, gitlab_closes, rung, skips_checks
 
-from agent.security import inert
+from agent.security.inert import APART, Inert
 
+
+def by(kind):
+    """The words of one kind."""
+    return getattr(Inert((), Counter()), kind)
+
+
+inert = SimpleNamespace(APART=APART, plain=by("plain"), markdown=by("markdown"), description=by("description"))
 HOST, REPO = "127.0.0.1:1", "acme/web"
 HOSTILE = [
     "This does not fix #2.",
