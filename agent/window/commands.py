@@ -16,9 +16,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from agent.store.text import dumps, fit
-from agent.window.kinds import ends_early, kind_of, speaks_for
-from agent.window.printed import ENDING, printed
+from agent.window.kinds import ends_early, is_check, kind_of, speaks_for
+from agent.window.printed import ENDING, printed, shown
 from agent.window.steps import steps_of
+from agent.window.telling import names_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,8 +51,9 @@ class Run:
     """What a command came to, or an error of another tool.
 
     `seq` and `at` are its number and offset in tools.jsonl; `code` is the exit code, None where there was none; `sure`
-    says that the code speaks of all its programs.  `waiting` are the programs that must succeed before a failure is
-    over; `names_tests` says that its output names failing tests; `in_doubt` that a command of its kind ran since.
+    says that the code speaks of all its programs, `names_tests` that its output names failing tests.  A failure is
+    `about` some of its programs; those of them that are `waiting` must succeed before it is over; it is `in_doubt` when
+    a command of its kind ran since.
     """
 
     seq: int
@@ -62,9 +64,15 @@ class Run:
     code: int | None = None
     sure: bool = True
     steps: tuple[Step, ...] = ()
-    waiting: list[Step] = field(default_factory=list)
     names_tests: bool = False
     in_doubt: bool = False
+    about: tuple[Step, ...] = field(init=False)
+    waiting: list[Step] = field(init=False)
+
+    def __post_init__(self) -> None:
+        checks = tuple(filter(is_check, self.steps)) if self.names_tests else ()
+        self.about = checks or self.steps  # `pip install . && pytest` that names a test failed in pytest
+        self.waiting = list(self.about)
 
     @property
     def kind(self) -> str:
@@ -82,9 +90,9 @@ class Run:
             return False
         if not self.steps or not self.sure:  # a filter may show another part of it
             return self.steps == other.steps and self.line == other.line
-        return len(self.steps) == len(other.steps) and all(
+        return len(self.about) == len(other.about) and all(
             speaks_for(one, two) and (one.words == two.words or not ends_early(one))
-            for one, two in zip(self.steps, other.steps, strict=True)
+            for one, two in zip(self.about, other.about, strict=True)
         )
 
 
@@ -200,8 +208,7 @@ def _run(record: Json, at: int, command: str) -> Run:
         number,
         sure,
         steps,
-        list(steps),
-        (number != 0 or not sure) and printed(record, None).named,
+        (number != 0 or not sure) and names_test(shown(record)),
     )
 
 

@@ -36,7 +36,7 @@ _GAP_TOKENS = 2
 class Lines:
     """What is known of an output: its telling lines and its last ones, each with its number.
 
-    `named` says whether it names a failing test; `size` is how many characters of it are known.
+    `size` is how many characters of it are known.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -48,7 +48,6 @@ class Lines:
             if any(map(str.isalnum, line)):
                 self._take(_short(fit(line)))
         self._texts.update(self._last)
-        self.named = bool(self._sorts[NAME])
         self.size = sum(map(len, self._texts.values()))
 
     def _take(self, line: str) -> None:

@@ -77,6 +77,11 @@ def speaks_for(good: Step, failed: Step) -> bool:
     return _Scope(good.words, at).covers(_Scope(failed.words, at))
 
 
+def is_check(step: Step) -> bool:
+    """Whether it runs tests, or checks in another way."""
+    return _check_at(step.words) is not None
+
+
 def ends_early(step: Step) -> bool:
     """Whether it may end at the first failure, so that it names one of several."""
     return any(_EARLY.fullmatch(word) for word in step.words)

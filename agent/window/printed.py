@@ -39,10 +39,7 @@ def printed(record: Mapping[str, Any], folder: Path | None) -> Lines:
 
     The record's own `result` stands for a file that is missing, cannot be read or is no text.
     """
-    result = str(record.get("result") or "")
-    if ending := ENDING.match(result):
-        result = result[ending.end() :]
-    result = result.strip("\n")
+    result = shown(record)
     name = record.get("output")
     is_notice = result.startswith("(") and "\n" not in result  # it stands for binary output
     if folder is not None and isinstance(name, str) and _NAME.fullmatch(name) and not is_notice:
@@ -52,7 +49,16 @@ def printed(record: Mapping[str, Any], folder: Path | None) -> Lines:
             found = Lines(())
         if found.size:
             return found
-    return Lines(() if result == NOTHING else result.split("\n"))
+    return Lines(result.split("\n"))
+
+
+def shown(record: Mapping[str, Any]) -> str:
+    """What a record itself has of what the command printed, "" for nothing."""
+    result = str(record.get("result") or "")
+    if ending := ENDING.match(result):
+        result = result[ending.end() :]
+    result = result.strip("\n")
+    return "" if result == NOTHING else result
 
 
 def _stored(path: Path) -> Iterator[str]:

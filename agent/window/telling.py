@@ -11,7 +11,10 @@ import re
 NAME, FAULT, PLACE, REST = range(4)
 """What a line says, the most telling first."""
 
-_WORDS = ("error", "fail", "exception", "fatal", "panic", "assert", "undefined", "not ok", "*** ")
+LONGEST = 400
+"""Characters of a line that are looked at."""
+
+_WORDS = ("exception", "fatal", "panic", "assert", "undefined", "not ok", "*** ")
 _SIGNS = frozenset("✕✗✘×✖●❌")
 
 _PASSED = re.compile(
@@ -67,8 +70,7 @@ _MILD = re.compile(r"\b(?:warning|note|info)\b\s*(?:[:\[(]|TS\d)|^\d+:\d+\s+(?:w
 def told(line: str) -> tuple[int, str]:
     """(what a line says, the name of the test that it names, or "")."""
     start = line.lstrip()
-    low = start.lower()
-    may_fail = any(word in low for word in _WORDS)  # plain searches first: most lines of a long output say nothing
+    may_fail = _may_fail(start)
     if may_fail or _may_name(start):
         if _PASSED.search(start):
             return REST, ""
@@ -77,6 +79,21 @@ def told(line: str) -> tuple[int, str]:
     if start.startswith("E  ") or (may_fail and not _MILD.search(start) and _FAULT.search(_NONE.sub("", start))):
         return FAULT, ""
     return (PLACE if _has_place(start) else REST), ""
+
+
+def names_test(text: str) -> bool:
+    """Whether a text names a failing test; its last lines are asked first, where runners sum up."""
+    for line in reversed(text.split("\n")):
+        start = line[:LONGEST].lstrip()
+        if (_may_fail(start) or _may_name(start)) and _NAMED.match(start) and not _PASSED.search(start):
+            return True
+    return False
+
+
+def _may_fail(start: str) -> bool:
+    """A plain search: most lines of a long output say nothing, and are passed over by it."""
+    low = start.lower()
+    return "fail" in low or "error" in low or any(word in low for word in _WORDS)
 
 
 def _may_name(start: str) -> bool:

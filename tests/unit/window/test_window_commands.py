@@ -296,6 +296,21 @@ def test_the_same_failure_again_takes_the_place_of_the_one_before():
     assert [run.seq for run in calls.commands.failures] == [30]
 
 
+def test_a_failure_that_names_tests_is_about_the_checks_of_its_command():
+    calls = Calls()
+    calls.run("sed -i s/1/2/ a.py && pytest tests/a", 1, FAILED)
+    calls.run("sed -i s/2/3/ a.py && pytest tests/a", 1, FAILED)
+    assert [run.seq for run in calls.commands.failures] == [2]
+    calls.run("pytest tests/a", 0)
+    assert calls.commands.failures == []
+    calls.run("sed -i s/1/2/ a.py && pytest tests/a", 1, "sed: can't read a.py: No such file or directory")
+    calls.run("pytest tests/a", 0)
+    assert "No such file" in calls.show()
+    calls.run("ruff check && pytest", 1, FAILED)
+    calls.run("pytest", 0)
+    assert FAILED in calls.show()
+
+
 @pytest.mark.parametrize(
     ("command", "code", "output"),
     [
