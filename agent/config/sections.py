@@ -162,6 +162,18 @@ class Scheduling(Section):
     )
 
 
+class AtOnce(Section):
+    """How many tasks run at the same time, on all hosts of one ledger together."""
+
+    repository: Whole | None = Field(default=None, ge=1, description="Most tasks of one repository; empty: no limit.")
+    person: Whole | None = Field(
+        default=None, ge=1, description="Most tasks that one person has asked for; empty: no limit."
+    )
+    server: Whole | None = Field(
+        default=None, ge=1, description="Most tasks that one model's server works for; empty: no limit."
+    )
+
+
 class Limits(Section):
     """When a task is ended, whatever the model thinks."""
 
@@ -193,6 +205,9 @@ class Limits(Section):
     )
     folder_size: Size | None = Field(
         default=20 << 30, description="Most bytes of one task's folder, its work tree included; empty: no limit."
+    )
+    at_once: AtOnce = Field(
+        default_factory=AtOnce, description="How many tasks run at the same time, on all hosts of one ledger together."
     )
     runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
     repository_cost: Number | None = Field(

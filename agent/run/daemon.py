@@ -102,6 +102,7 @@ class Daemon:
                 if reconcile(wiring):
                     ground.lost.set()
                 later.try_now(wiring.ledger)
+                wiring.ledger.give_up_all(wiring.owner)
             courier = None if once else self._courier()
             starts = self.role != "producer"
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)

@@ -138,6 +138,11 @@ class Holds:
             self._write()
         return False
 
+    def is_shut(self) -> bool:
+        """Whether no task at all may start: the model's server is held, and it is no time for a probe yet."""
+        hold = self._held(self._server())
+        return hold is not None and hold.until > clock.stamp()
+
     def _held(self, place: str) -> Hold | None:
         hold = self.known.get(place)
         return hold if hold is not None and hold.until else None

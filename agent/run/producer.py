@@ -6,7 +6,6 @@ look at all of them (seed 002, 4.6).
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from agent import clock
 from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
 from agent.observe.items import WHOLE, Items
 from agent.run.attention import Attention
+from agent.run.backlog import Backlog
 from agent.run.left import SECONDS as LEFT_SECONDS
 from agent.run.left import take_up
 from agent.run.pace import Pace
@@ -46,16 +46,17 @@ class Left:
     surely: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
-    """One forge, and what is kept between two looks at it.  `backlog`: what was found and is not taken yet; it is
-    worked off before anything is listed again."""
+    """One forge, and what is kept between two looks at it.  `backlog`: what was found and is not taken yet.  It is
+    listed anew at `list_at`, so that who comes later does not wait until all of it is taken."""
 
     forge: Forge
     pace: Pace
     attention: Attention
     items: Items
-    backlog: deque[Task] = field(default_factory=deque)
+    backlog: Backlog = field(default_factory=Backlog)
+    list_at: float = 0.0
     problems: set[str] = field(default_factory=set)  # of the last look, so that each is reported once
     left: Left = field(default_factory=Left)
 
@@ -121,13 +122,14 @@ class Poller:
         where = {"source": forge.source, "instance": forge.instance}
         before = len(new)
         try:
-            if not place.backlog:
+            if not place.backlog or clock.monotonic() >= place.list_at:
                 getter = forge.getter()
-                place.backlog.extend(getter.get_task_list())
+                place.backlog.replace(getter.get_task_list())
+                place.list_at = clock.monotonic() + place.pace.shortest
                 self._tell(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
             while place.backlog and (most is None or len(new) - before < most):
-                task = place.backlog.popleft()
+                task = place.backlog.pop()
                 with place.items.one(str(task.get_task_key())):
                     uuid = enqueue(self.settings, self.ledger, task, self.events)
                     new += [uuid] if uuid is not None else []

@@ -29,7 +29,7 @@ from agent.run.showing import announce
 from agent.run.watch import Watch
 from agent.run.watchdog import Watchdog, close_too_large, end_worker
 from agent.store.jsonl import last_record
-from agent.taskqueue import alive_by_lock
+from agent.taskqueue import AtOnce, alive_by_lock
 from agent.taskqueue.identity import living_holder
 from agent.values import End, Outcome, Status
 
@@ -46,6 +46,10 @@ SWEEP_SECONDS = 5.0
 REFUSED_SECONDS = 300.0
 LEFT_SECONDS = 300.0
 """How often a task is looked at that is left to another host."""
+RESERVED_SECONDS = 60.0
+"""For how long no other host starts a task that a worker was started for here, which has not claimed it yet."""
+ROUNDS = 3
+"""How often one look reserves more, in place of what must wait."""
 HELD_SECONDS = 5.0
 """How often a task is looked at whose start is held (`holds.py`)."""
 MANY = 16
@@ -95,6 +99,9 @@ class Supervisor:
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
         self.refusals: dict[str, tuple[int, float]] = {}  # uuid → (workers that ended without a claim, not before)
+        self.messages: dict[str, str] = {}  # uuid of a worker → uuid in the broker's message that let it start
+        provider = self.settings.provider()
+        self.server = f"{provider.name} {provider.base_url or ''}".strip()
         self.draining = False
         self.swept_at = -SWEEP_SECONDS
         self.context = multiprocessing.get_context("forkserver")
@@ -115,14 +122,15 @@ class Supervisor:
         if self.watchdog.look():
             self.sweep()
         now = clock.monotonic()
-        if now - self.swept_at >= SWEEP_SECONDS:
+        swept = now - self.swept_at >= SWEEP_SECONDS
+        if swept:
             self.swept_at = now
             trees.reap_orphans()
             self.sweep()
             self.holds.look()
         if not self.draining:
             self.room.look()
-            self.start_due()
+            self.start_due(swept=swept)
 
     def busy(self) -> bool:
         """Whether a worker of this daemon is alive."""
@@ -249,45 +257,62 @@ class Supervisor:
             newest = last_record(self.settings.base_dir / "running" / row.uuid / "tools.jsonl")
         return int(newest["seq"]) if newest else 0
 
-    def start_due(self) -> None:
-        """Start queued tasks, oldest and most urgent first, while there is room."""
+    def start_due(self, *, swept: bool = False) -> None:
+        """Start what is next in the ledger, while there is room.  With a broker: as much as that says, and after a
+        sweep (`swept`) whatever waits; a message may be lost, or stand for a task that could not start then."""
         if not self.starts:
             return
         room = 0 if self.room.why or self.ground.why else max(0, self.settings.scheduling.max_workers - self.running())
-        connected = self.courier is not None and self.courier.connected
-        items = self.wiring.items("start")
-        for uuid in self.startable(later.MARK if connected else None) if room > 0 else ():
-            if room <= 0 or self.is_outdated():
-                break
-            well = False
-            with items.one(uuid):
-                if not self.leave(uuid):
-                    self.start(uuid)
-                    room -= 1
-                well = True
-            if not well:
-                self.refuse(uuid)  # or it would stand at the head of the queue for ever
-        items.end()
+        connected = self.courier is not None and self.courier.connected and not swept
+        if room > 0 and not self.is_outdated():
+            room -= len(self.start_next(room, later.MARK if connected else None))
         if self.courier is not None and connected:
             self.start_arrived(self.courier, room)
 
     def start_arrived(self, courier: Courier, room: int) -> None:
-        """Start what the broker brought.  A message about a row that is not queued, or has a worker, is let go."""
+        """Start as many tasks as the broker has brought messages.  Which ones says the ledger: in the broker those of
+        one person may stand before all others.  A message too many is let go."""
+        arrived = courier.take(room)
+        started = self.start_next(len(arrived)) if arrived and not self.is_outdated() else []
+        self.messages.update(zip(started, arrived, strict=False))
+        for uuid in arrived[len(started) :]:
+            courier.settle(uuid)
+        courier.room = room - len(started)
+
+    def start_next(self, room: int, outcome: str | None = None) -> list[str]:
+        """Start at most `room` of the tasks that are next (with this outcome); their uuids.  One that must wait is
+        passed over, and left to other hosts."""
         items = self.wiring.items("start")
-        for uuid in courier.take(room):
-            started = False
-            with items.one(uuid):
-                row = None if uuid in self.children or uuid in self.hindered() else self.ledger.get(uuid)
-                free = row is not None and row.status is Status.QUEUED and not self.is_outdated()
-                if free and not self.leave(uuid):
-                    self.start(uuid)
-                    started = True
-            if started:
-                room -= 1
-            else:
-                courier.settle(uuid)
-        courier.room = room
+        started: list[str] = []
+        for _ in range(0 if self.holds.is_shut() else ROUNDS):
+            for uuid in (taken := self.take(room - len(started), outcome)):
+                well = False
+                with items.one(uuid):
+                    if self.leave(uuid):
+                        self.ledger.give_up(uuid, self.owner)
+                    else:
+                        self.start(uuid)
+                        started.append(uuid)
+                    well = True
+                if not well:
+                    self.refuse(uuid)  # or it would stand at the head of the queue for ever
+            if len(started) >= room or not taken:
+                break
         items.end()
+        return started
+
+    def take(self, count: int, outcome: str | None = None) -> list[str]:
+        """Reserve what is next, less what has a worker here or waits for its next try."""
+        limits = self.settings.limits.at_once
+        return self.ledger.take(
+            count,
+            self.owner,
+            seconds=RESERVED_SECONDS,
+            server=self.server,
+            at_once=AtOnce(limits.repository, limits.person, limits.server),
+            without=sorted(self.hindered() | set(self.children)),
+            outcome=outcome,
+        )
 
     def is_outdated(self) -> bool:
         """Whether the code was replaced under this daemon, so that a worker would not fit to it; said once."""
@@ -317,12 +342,14 @@ class Supervisor:
         seconds = min(REFUSED_SECONDS, 2.0**count)
         self.refusals[uuid] = (count, clock.monotonic() + seconds)
         self.settle(uuid)
+        with suppress(LedgerError, DiskError):  # else it is free again when its time is over
+            self.ledger.give_up(uuid, self.owner)
         return seconds
 
     def settle(self, uuid: str) -> None:
         """The broker's message about the task, if there was one, has done its work."""
         if self.courier is not None:
-            self.courier.settle(uuid)
+            self.courier.settle(self.messages.pop(uuid, uuid))
 
     def startable(self, outcome: str | None = None) -> list[str]:
         """Queued tasks that are due (with this outcome), less those that have a worker and those that wait for their

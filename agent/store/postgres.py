@@ -45,13 +45,15 @@ REPEATABLE = frozenset(
 """Writes that change nothing more when they happen twice."""
 
 _COMMENT = re.compile(r"--[^\n]*")
+_ONLY_HERE = re.compile(r"-- postgresql: ")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
 @cache
 def translated(statement: str) -> str:
-    """A statement with `:name` as psycopg writes it, `%(name)s`.  Our SQL has no colon or `--` inside a string."""
-    return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", statement).replace("%", "%%"))
+    """A statement with `:name` as psycopg writes it, `%(name)s`.  Our SQL has no colon or `--` inside a string.  What
+    follows `-- postgresql:` is for this database alone; others read a comment there."""
+    return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", _ONLY_HERE.sub("", statement)).replace("%", "%%"))
 
 
 def without_password(address: str) -> str:

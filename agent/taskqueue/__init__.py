@@ -7,13 +7,15 @@ one, carries pointers to it.  Called by `run` and `cli`.  Not here: what a task 
 
 from __future__ import annotations
 
-from agent.taskqueue.base import ENDING, LEDGERS, BaseLedger, Claim, Row, is_decided
+from agent.taskqueue.base import ENDING, FREE, LEDGERS, AtOnce, BaseLedger, Claim, Row, is_decided
 from agent.taskqueue.identity import alive_by_lock, machine, owner, place
 from agent.taskqueue.ledger import Ledger
 
 __all__ = [
     "ENDING",
+    "FREE",
     "LEDGERS",
+    "AtOnce",
     "BaseLedger",
     "Claim",
     "Ledger",

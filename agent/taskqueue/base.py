@@ -29,7 +29,7 @@ from agent.registry import Registry
 from agent.values import Status, TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
     from datetime import datetime
 
@@ -194,6 +194,23 @@ class Claim:
     title: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """How many tasks may run at the same time of one repository, of one person and with one model's server; None: any
+    number."""
+
+    repository: int | None = None
+    person: int | None = None
+    server: int | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is limited."""
+        return (self.repository, self.person, self.server) != (None, None, None)
+
+
+FREE = AtOnce()
+
+
 class BaseLedger(Protocol):
     """Every method is atomic.  LedgerError when the database refuses, DiskError when the disk does."""
 
@@ -254,8 +271,37 @@ class BaseLedger(Protocol):
         ...
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
-        """Uuids of queued rows whose `not_before` has passed, those with this `outcome` where one is named: highest
-        priority, then oldest first.  An offer only."""
+        """Uuids of queued rows whose `not_before` has passed and that nobody has reserved, those with this `outcome`
+        where one is named: highest priority, then oldest first.  A look only; `take` says what is next."""
+        ...
+
+    def take(
+        self,
+        limit: int,
+        owner: str,
+        *,
+        seconds: float,
+        server: str = "",
+        at_once: AtOnce = FREE,
+        without: Iterable[str] = (),
+        outcome: str | None = None,
+    ) -> Uuids:
+        """Reserve the next rows for `owner`, which starts them; returns at most `limit` uuids, in the order of start.
+
+        Highest priority first.  Within a priority it goes round robin over the pairs (who asked, repository), that
+        pair first which was last served longest ago; of one pair the oldest row goes first.  A reserved row is no
+        other's for `seconds`, and counts as running for `at_once`: with those limits no row is taken of a person, a
+        repository or a model's server (`server`) that has as many tasks running already, on whatever host.
+        `without`: rows that are not to be taken now.  `outcome`: as in `due`."""
+        ...
+
+    def give_up(self, uuid: str, owner: str) -> bool:
+        """Let others take a row that `owner` has reserved and does not start; False when it is not so."""
+        ...
+
+    def give_up_all(self, owner: str) -> Uuids:
+        """Let everybody take what earlier processes of the owner's place have reserved: one daemon at a time works
+        there."""
         ...
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:

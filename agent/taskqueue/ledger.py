@@ -17,19 +17,21 @@ from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.items import Items
 from agent.taskqueue import identity, moves
-from agent.taskqueue.base import Claim, Row
+from agent.taskqueue.base import FREE, Claim, Row
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agent.taskqueue.base import Database, Records, Rows, Uuids
+    from agent.taskqueue.base import AtOnce, Database, Records, Rows, Uuids
     from agent.taskqueue.moves import Word
 
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
 """Seconds: from which a row counts as touched by a clock that was ahead; until it is due then; and beyond which no
 telling is put off."""
+SLACK = 50
+"""Rows of one pair that other hosts may be reserving at the same moment."""
 POISON = 3
 """Deaths in a row without progress after which a task is not started again."""
 
@@ -137,6 +139,45 @@ class Ledger:
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
         found = self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit), outcome=outcome)
+        return [row["uuid"] for row in found]
+
+    def take(
+        self,
+        limit: int,
+        owner: str,
+        *,
+        seconds: float,
+        server: str = "",
+        at_once: AtOnce = FREE,
+        without: Iterable[str] = (),
+        outcome: str | None = None,
+    ) -> Uuids:
+        now = self.db.now()
+        many = {"of_repository": at_once.repository, "of_person": at_once.person, "of_server": at_once.server}
+        params = {
+            "owner": owner,
+            "now": clock.stamp(now),
+            "until": _after(now, seconds),
+            "server": server,
+            "without": " ".join(without),
+            "outcome": outcome,
+            "limited": "yes" if at_once else None,
+            **{name: _limit(number) for name, number in many.items()},
+        }
+        if not at_once:
+            found = self.db.run("ledger_take", limit=_limit(limit), depth=_limit(limit) + SLACK, **params)
+            return [row["uuid"] for row in sorted(found, key=_by_age)]
+        taken: Uuids = []
+        with self.db.transaction():  # one by one, and no other host in between: what is taken counts for the next
+            while len(taken) < limit and (found := self.db.run("ledger_take", limit=1, depth=1, **params)):
+                taken.append(found[0]["uuid"])
+        return taken
+
+    def give_up(self, uuid: str, owner: str) -> bool:
+        return bool(self.db.run("ledger_give_up", uuid=uuid, owner=owner))
+
+    def give_up_all(self, owner: str) -> Uuids:
+        found = self.db.run("ledger_give_up_all", place=f"{identity.place_of(owner)}:")
         return [row["uuid"] for row in found]
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
@@ -485,6 +526,10 @@ def open_postgresql(base_dir: Path, address: str) -> Ledger:
 def _left(row: Row) -> Status:
     """What the row becomes when its holder lets go of it.  An end that is decided, and perhaps told, stays one."""
     return Status.QUEUED if row.is_decided else moves.left(row.requested)
+
+
+def _by_age(record: Mapping[str, Any]) -> tuple[int, str, str]:
+    return -record["priority"], record["created_at"], record["uuid"]
 
 
 def _seen(row: Row) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import services
 from agent import clock
 from agent.context.row import SETTABLE
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
-from agent.taskqueue import LEDGERS, identity
+from agent.taskqueue import LEDGERS, AtOnce, identity
 from agent.taskqueue.ledger import POISON
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
@@ -200,6 +200,140 @@ def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger
     assert ledger.due(0) == []
     assert ledger.due(10, clock.now() + timedelta(seconds=58)) == [urgent, old, new]
     assert ledger.due(10, clock.now() + timedelta(seconds=59)) == [later, urgent, old, new]
+
+
+def take(ledger, base_dir, limit=1, **more):
+    return ledger.take(limit, me(base_dir), seconds=60, **more)
+
+
+def put_many(ledger, count, first=1, user="alice", **changes):
+    with ledger.db.transaction():
+        return [ledger.put(key(number, **changes), user=user) for number in range(first, first + count)]
+
+
+def test_the_issue_of_another_starts_as_the_next_one_before_a_thousand_of_one_person(ledger, base_dir, time):
+    many = put_many(ledger, 1000)
+    for _ in range(3):
+        (uuid,) = take(ledger, base_dir)
+        assert uuid in many
+        ledger.claim(uuid, me(base_dir), 60)
+    time.move(1)
+    other = ledger.put(key(2000, repo="other"), user="bob")
+    same_repository = ledger.put(key(2001), user="carol")
+    third = ledger.put(key(2002, repo="third"), user="alice")
+    time.move(1)
+    assert take(ledger, base_dir, 4)[0] in many, "of what is taken at once the oldest is named first"
+    rest = [row.uuid for row in map(ledger.get, [other, same_repository, third])]
+    assert not set(rest) & set(take(ledger, base_dir, 9)), "each was served among the first four"
+
+
+def test_persons_and_repositories_are_served_round_robin(ledger, base_dir, time):
+    """Who was served longest ago goes first, whatever waits longer."""
+    alice = put_many(ledger, 4)
+    time.move(1)
+    bob = put_many(ledger, 3, first=11, user="bob")
+    carol = put_many(ledger, 2, first=21, user=None)
+    order = []
+    for _ in range(9):
+        time.move(1)
+        (uuid,) = take(ledger, base_dir)
+        order.append(uuid)
+    known = {"a": alice, "b": bob, "c": carol}
+    assert "".join(name for uuid in order for name, uuids in known.items() if uuid in uuids) in (
+        *("abcabcaba", "acbacbaba"),  # rows of one instant go by their uuid
+    )
+    assert [uuid for uuid in order if uuid in alice] == sorted(alice), "of one instant by uuid"
+    assert take(ledger, base_dir, 9) == []
+
+
+def test_a_higher_priority_goes_before_all_others(ledger, base_dir, time):
+    ledger.put(key(1), user="alice")
+    time.move(1)
+    urgent = [ledger.put(key(number), user="alice", priority=1) for number in (2, 3)]
+    bob = ledger.put(key(4), user="bob")
+    assert sorted(take(ledger, base_dir, 2)) == sorted(urgent)
+    assert take(ledger, base_dir) == [bob]
+
+
+def test_a_reserved_row_is_no_others_until_it_is_given_up_or_its_time_is_over(ledger, base_dir, time):
+    first, second, third = put_many(ledger, 3)
+    taken = take(ledger, base_dir, 2)
+    assert len(taken) == 2
+    assert ledger.due(9) == list({first, second, third} - set(taken))
+    assert ledger.take(1, ELSEWHERE, seconds=10) != []
+    assert ledger.take(9, ELSEWHERE, seconds=10) == []
+    assert not ledger.give_up(taken[0], ELSEWHERE)
+    assert ledger.give_up(taken[0], me(base_dir))
+    assert ledger.take(9, ELSEWHERE, seconds=60) == [taken[0]]
+    time.move(61)
+    assert sorted(take(ledger, base_dir, 9)) == sorted([first, second, third])
+    assert ledger.claim(first, me(base_dir), 60).attempt == 1
+    assert sorted(ledger.give_up_all(me(base_dir))) == sorted([second, third])
+    assert take(ledger, base_dir, 9, without=[second]) == [third]
+
+
+def test_what_waits_to_be_published_is_taken_by_its_outcome(ledger, base_dir):
+    bound, free = put_many(ledger, 2)
+    ledger.db.execute("UPDATE tasks SET outcome = 'publishing' WHERE uuid = :uuid", uuid=bound)
+    assert take(ledger, base_dir, 9, outcome="publishing") == [bound]
+    assert take(ledger, base_dir, 9) == [free]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        (AtOnce(person=2), ["alice", "alice", "bob", "bob"]),
+        (AtOnce(repository=3), ["alice", "bob", "carol", "bob"]),
+        (AtOnce(server=3), ["alice", "bob", "carol"]),
+        (AtOnce(person=1, repository=1), ["alice", "bob"]),
+        (AtOnce(), ["alice"] * 5 + ["bob"] * 4 + ["carol"]),
+    ],
+)
+def test_no_more_run_at_once_than_the_limits_allow(ledger, base_dir, limits, expected):
+    """Five issues of alice, three of bob and one of carol in one repository, one of bob in another."""
+    put_many(ledger, 5)
+    put_many(ledger, 3, first=11, user="bob")
+    put_many(ledger, 1, first=21, user="carol")
+    put_many(ledger, 1, first=31, user="bob", repo="other")
+    if limits.person == 2:
+        expected = [*expected, "carol"]
+    taken = take(ledger, base_dir, 20, server="s", at_once=limits)
+    assert sorted(ledger.get(uuid).user for uuid in taken) == sorted(expected)
+    assert take(ledger, base_dir, 20, server="s", at_once=limits) == [], "what is reserved counts"
+    for uuid in taken:
+        ledger.claim(uuid, me(base_dir), 60)
+    assert take(ledger, base_dir, 20, server="s", at_once=limits) == [], "what runs counts"
+    ledger.end(taken[0], 1, Status.FAILED)
+    again = take(ledger, base_dir, 20, server="s", at_once=limits)
+    assert len(again) == (0 if not limits else 1)
+    if limits.server:
+        assert len(take(ledger, base_dir, 2, server="another", at_once=limits)) == 2
+
+
+def _take(name, base_dir, limit, count, at_once, begin, into):
+    ledger = open_ledger(name, base_dir)
+    begin.wait()
+    taken = []
+    for _ in range(count):
+        taken += ledger.take(limit, identity.owner(base_dir), seconds=60, at_once=at_once)
+    into.put(taken)
+    ledger.close()
+
+
+@pytest.mark.parametrize("limits", [AtOnce(), AtOnce(person=7)], ids=["free", "limited"])
+def test_of_several_daemons_that_take_at_once_no_two_get_the_same_row(ledger, name, base_dir, limits):
+    uuids = put_many(ledger, 12)
+    begin, into = PROCESSES.Barrier(3), PROCESSES.Queue()
+    arguments = (name, base_dir, 2, 3, limits, begin, into)
+    processes = [PROCESSES.Process(target=_take, args=arguments) for _ in range(3)]
+    for process in processes:
+        process.start()
+    taken = [uuid for _ in processes for uuid in into.get(timeout=60)]
+    for process in processes:
+        process.join()
+    assert len(set(taken)) == len(taken)
+    assert len(taken) == 7 if limits else set(taken) <= set(uuids)
+    assert sorted([*taken, *take(ledger, base_dir, 20, at_once=limits)]) == sorted(taken if limits else uuids)
 
 
 def test_a_row_that_is_held_back_is_offered_or_withdrawn(ledger, base_dir, time):

@@ -87,8 +87,8 @@ MUTANTS = (
     Mutant(
         "ack before claim",
         "agent/run/supervisor.py",
-        "                    self.start(uuid)\n                    started = True\n",
-        "                    courier.settle(uuid)\n                    self.start(uuid)\n                    started = True\n",
+        "        self.messages.update(zip(started, arrived, strict=False))\n",
+        "        for uuid in arrived:\n            courier.settle(uuid)\n",
         "tests/unit/run/test_run_courier.py::test_a_message_whose_worker_has_not_claimed_yet_is_not_acknowledged",
     ),
     Mutant(

@@ -50,9 +50,63 @@ LIMIT 1;
 -- name: ledger_due
 SELECT uuid FROM tasks
 WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
+    AND (reserved_until IS NULL OR reserved_until <= :now)
     AND (CAST(:outcome AS TEXT) IS NULL OR outcome = :outcome)
 ORDER BY priority DESC, created_at, uuid
 LIMIT :limit;
+
+-- name: ledger_take
+-- Reserves the next rows: within a priority round robin over (person, repository), that pair first which was last served
+-- longest ago.  What is reserved counts as running, for the limits.  Rows that another host reserves at this moment are passed over.
+-- Of one pair no more rows can be next than are taken, so that of thousands only :depth are looked at.
+WITH free AS (
+    SELECT uuid, priority, created_at, task_source, instance, owner, repo, COALESCE("user", '') AS person,
+        ROW_NUMBER() OVER (
+            PARTITION BY priority, task_source, instance, owner, repo, COALESCE("user", '') ORDER BY created_at, uuid
+        ) AS round
+    FROM tasks
+    WHERE status = 'queued' AND (not_before IS NULL OR not_before <= :now)
+        AND (reserved_until IS NULL OR reserved_until <= :now)
+        AND (CAST(:outcome AS TEXT) IS NULL OR outcome = :outcome)
+        AND CAST(:without AS TEXT) NOT LIKE '%' || uuid || '%'
+), busy AS MATERIALIZED (
+    SELECT task_source, instance, owner, repo, COALESCE("user", '') AS person, server FROM tasks
+    WHERE CAST(:limited AS TEXT) IS NOT NULL AND (status = 'running' OR (status = 'queued' AND reserved_until > :now))
+), first AS MATERIALIZED (
+    SELECT free.*, (
+        SELECT MAX(taken_at) FROM tasks AS old
+        WHERE old.task_source = free.task_source AND old.instance = free.instance AND old.owner = free.owner
+            AND old.repo = free.repo AND COALESCE(old."user", '') = free.person
+    ) AS last
+    FROM free
+    WHERE round <= :depth AND (CAST(:limited AS TEXT) IS NULL OR (
+        (SELECT COUNT(*) FROM busy WHERE busy.task_source = free.task_source AND busy.instance = free.instance
+            AND busy.owner = free.owner AND busy.repo = free.repo) < :of_repository
+        AND (SELECT COUNT(*) FROM busy WHERE busy.person = free.person) < :of_person
+        AND (SELECT COUNT(*) FROM busy WHERE busy.server = :server) < :of_server
+    ))
+), next AS MATERIALIZED (
+    SELECT one.uuid FROM tasks AS one JOIN first ON first.uuid = one.uuid
+    WHERE one.status = 'queued' AND (one.reserved_until IS NULL OR one.reserved_until <= :now)
+    ORDER BY first.priority DESC, first.round, COALESCE(first.last, ''), first.created_at, first.uuid
+    LIMIT :limit
+    -- postgresql: FOR UPDATE OF one SKIP LOCKED
+)
+UPDATE tasks SET reserved_by = :owner, reserved_until = :until, server = :server, taken_at = :now
+WHERE uuid IN (SELECT uuid FROM next)
+RETURNING uuid, priority, created_at;
+
+-- name: ledger_give_up
+-- Who reserved it does not start it after all.
+UPDATE tasks SET reserved_by = NULL, reserved_until = NULL, taken_at = started_at
+WHERE uuid = :uuid AND status = 'queued' AND reserved_by = :owner
+RETURNING uuid;
+
+-- name: ledger_give_up_all
+-- What an earlier daemon of this place had reserved.
+UPDATE tasks SET reserved_by = NULL, reserved_until = NULL, taken_at = started_at
+WHERE status = 'queued' AND reserved_by IS NOT NULL AND substr(reserved_by, 1, length(CAST(:place AS TEXT))) = :place
+RETURNING uuid;
 
 -- name: ledger_offer
 UPDATE tasks SET not_before = NULL WHERE uuid = :uuid AND status = 'queued' RETURNING uuid;
@@ -80,7 +134,8 @@ UPDATE tasks SET status = 'running', attempt = attempt + 1, lease_owner = :owner
     started_at = COALESCE(started_at, :now), heartbeat_at = :now, process_id = :process_id, hostname = :hostname,
     error_code = CASE WHEN outcome LIKE 'ending %' THEN error_code END,
     error_message = CASE WHEN outcome LIKE 'ending %' THEN error_message END,
-    progress_at_claim = COALESCE(llm_call_count, 0) + COALESCE(tool_call_count, 0), tell_at = NULL
+    progress_at_claim = COALESCE(llm_call_count, 0) + COALESCE(tool_call_count, 0), tell_at = NULL,
+    reserved_by = NULL, reserved_until = NULL, taken_at = :now
 WHERE uuid = :uuid AND status = 'queued' AND (not_before IS NULL OR not_before <= :now)
 RETURNING *;
 
@@ -107,7 +162,7 @@ RETURNING uuid;
 
 -- name: ledger_pause
 -- What lies on one host to be published or told is still there, whoever pauses it.
-UPDATE tasks SET status = 'paused', lease_owner = NULL, lease_until = NULL, requested = NULL,
+UPDATE tasks SET status = 'paused', lease_owner = NULL, lease_until = NULL, requested = NULL, reserved_until = NULL,
     outcome = CASE WHEN outcome = 'publishing' OR outcome LIKE 'ending %' THEN outcome ELSE :outcome END
 WHERE uuid = :uuid AND status = :was AND attempt = :attempt
 RETURNING uuid;

@@ -117,8 +117,27 @@ def test_the_next_daemon_finds_it_and_begins_with_one_try(place, time):
     here.wiring.db.execute("UPDATE tasks SET not_before = NULL")
     supervisor.start_due()
     assert len(started) == 1
-    assert len(supervisor.startable()) == 1  # the probe; the others wait, so that `run --once` comes to its end
+    assert supervisor.startable() == []  # the probe is reserved; the others wait, so that `run --once` comes to its end
     assert here.named("starts_held") == here.named("starts_held")[:1]
+
+
+def test_while_the_models_server_is_held_nothing_is_reserved(place, time):
+    """A thousand waiting rows would be reserved and given up again, every five seconds."""
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    for number in (1, 2, 3):
+        end(here, supervisor.holds, number, "model_unreachable", status=Status.QUEUED)
+    time.move(1)
+    started = []
+    supervisor.start = started.append
+    here.row(4)
+    supervisor.start_due()
+    assert started == []
+    assert here.wiring.db.execute("SELECT uuid FROM tasks WHERE taken_at > created_at AND attempt = 0") == []
+    assert supervisor.refusals == {}
+    time.move(FIRST_SECONDS)
+    supervisor.start_due()
+    assert len(started) == 1, "the probe"
 
 
 def test_another_repository_goes_on(place, time):

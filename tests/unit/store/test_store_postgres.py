@@ -51,12 +51,14 @@ def cut(tasks):
 def test_parameters_are_translated_and_percent_signs_and_comments_are_not():
     made = postgres.translated("-- seed 002: x\nSELECT '%' FROM t WHERE a = :a AND b::text = :b_1 -- :c")
     assert made.strip() == "SELECT '%%' FROM t WHERE a = %(a)s AND b::text = %(b_1)s"
+    assert postgres.translated("SELECT 1\n-- postgresql: FOR UPDATE").split() == ["SELECT", "1", "FOR", "UPDATE"]
 
 
 def test_every_named_query_is_understood_by_the_server(tasks):
     for name, text in queries().items():
         parameters = set(re.findall(r"%\((\w+)\)s", postgres.translated(text)))
-        values = {one: 1 if one in ("limit", "attempt", "deaths", "ratio") else "x" for one in parameters}
+        whole = {"limit", "attempt", "deaths", "ratio", "of_repository", "of_person", "of_server", "depth"}
+        values = {one: 1 if one in whole else "x" for one in parameters}
         numbers = {column for column in parameters if column.endswith(("_count", "_tokens", "_id", "_length", "_seq"))}
         values |= dict.fromkeys(numbers - {"task_id"}, 1) | dict.fromkeys({"cost", "priority"} & parameters, 1)
         values |= dict.fromkeys({"llm_calls", "tool_calls", "tokens", "compressions", "learnt_window"} & parameters, 1)
