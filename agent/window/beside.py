@@ -28,9 +28,9 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
     """`text`, with what it lacks of the summary before, `before`.
 
     A text that has enough gets lines of the summary before as far as `budget` tokens go.  For another the first of
-    these is taken that fits in the budget and its tolerance: all lines of both, where it has less than half; its own
-    with those of the summary before that hold what was lost; all of the summary before, or what is needed of it, and
-    the first lines of `text`.  BadSummary where none does: the summary before is worth more.
+    these is taken that fits in the budget, and if none does in its tolerance: all lines of both, where it has less than
+    half; its own with those of the summary before that hold what was lost.  Then come all of the summary before, or
+    what is needed of it, and the first lines of `text`.  BadSummary where nothing fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
     if len(weight) < SECTIONS or not (lost := weight.keys() - named(weight, text)):
@@ -49,13 +49,15 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
     known = {line.text for line in lines}
     if all(line in known for line in bodies(text)):
         return before
-    if has < HALF * sum(weight.values()) and count(both := merged(lines, range(len(lines)), text)) <= most:
-        return both
-    kept = _lines_with(lines, {name: weight[name] for name in lost}, most - count(text), count)
-    if worth(both := merged(lines, kept, text)) >= enough and count(both) <= most:
-        return both
+    worse = has < HALF * sum(weight.values())
+    for room in (budget, most):
+        if worse and count(both := merged(lines, range(len(lines)), text)) <= room:
+            return both
+        kept = _lines_with(lines, {name: weight[name] for name in lost}, room - count(text), count)
+        if worth(both := merged(lines, kept, text)) >= enough and count(both) <= room:
+            return both
     whole = range(len(lines))
-    part = _lines_with(lines, weight, most, count, enough) if has >= HALF * sum(weight.values()) else whole
+    part = _lines_with(lines, weight, most, count, enough) if not worse else whole
     for older in (whole, part):
         room = most - count(merged(lines, older, ""))
         if (start := _first_lines(text, room, count)) and worth(both := merged(lines, older, start)) >= enough:

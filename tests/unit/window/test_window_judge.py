@@ -363,3 +363,21 @@ def test_a_family_of_names_that_differ_in_digits_counts_as_one():
     counted = weights(["part1.py", "part2.py", "part3.py", "part4.py", "src/cart.py"])
     assert counted["part1.py"] == 0.25
     assert counted["src/cart.py"] == 1
+
+
+def test_lines_are_put_back_beyond_the_budget_only_where_the_new_one_has_too_little():
+    names = [f"{word}_alpha" for word in ("one", "two", "six", "ten", "red", "hue", "sky", "sea", "ice", "oak")]
+    old = "\n".join(
+        ["## 1. Found", *(f"- {name} is read where the rows are summed, and its sign is kept" for name in names)]
+    )
+
+    def found(has, budget):
+        new = "\n".join(["## 1. Found", *(f"- {name} stands" for name in names[:has]), "- and more was read"])
+        return COUNT(beside(old, new, budget, COUNT)), COUNT(new)
+
+    tokens, alone = found(8, 80)
+    assert alone < tokens <= 80
+    tokens, alone = found(6, 110)
+    assert alone < tokens <= 110, "three quarters of the names are reached within the budget"
+    tokens, alone = found(6, 80)
+    assert 80 < tokens <= 120, "they are not, so the tolerance is used"
