@@ -122,6 +122,45 @@ def ran_over(name: str, places: Places) -> bool:
     return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in said.splitlines())
 
 
+def used(name: str, places: Places) -> int | None:
+    """Bytes of memory that the group holds and that the kernel cannot drop: pages of processes, memfds, System V
+    segments and files of a tmpfs.  None when this process is in no such group.
+
+    Sources: Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem); cgroup-v1/memory.rst (total_rss,
+    total_shmem)."""
+    if places.memory is None:
+        return None
+    group = places.memory.folder / name
+    try:
+        if str(os.getpid()) not in (group / "cgroup.procs").read_text().split():
+            return None
+        said = (group / "memory.stat").read_text()
+    except OSError:
+        return None
+    facts = dict(line.split() for line in said.splitlines() if line.count(" ") == 1)
+    names = ("anon", "shmem") if places.memory.version == 2 else ("total_rss", "total_shmem")
+    return sum(int(facts.get(one, 0)) for one in names)
+
+
+def machine_memory(proc: Path = Path("/proc/self")) -> int:
+    """Bytes of memory that this process may ever have: the machine's, or fewer where a group above it has a limit, as
+    in a container."""
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    own = _own(proc)
+    for controllers, mounted in _mounts(proc):
+        if controllers is None:
+            folder = _beneath(mounted, own.get(""))
+            while folder is not None and folder.is_relative_to(mounted.folder):
+                limit = _text(folder / "memory.max").strip()
+                found += [int(limit)] if limit.isdigit() else []
+                folder = folder.parent
+        elif "memory" in controllers and (folder := _beneath(mounted, own.get("memory"))) is not None:
+            for line in _text(folder / "memory.stat").splitlines():
+                key, _, value = line.partition(" ")
+                found += [int(value)] if key == "hierarchical_memory_limit" else []
+    return min(found)
+
+
 # --- one group -----------------------------------------------------------------------------------------------
 
 

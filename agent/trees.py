@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent import proc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _PPID, _RSS = 1, 1  # of the fields after the name in stat, and of statm
@@ -31,12 +36,27 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def memory_of(pid: int) -> int:
-    """Bytes that `pid` and everything below it hold: of pages that several processes share, each has its part (PSS).
+def memory_of(pid: int, *, below: bool = True) -> int:
+    """Bytes that `pid`, and with `below` everything below it, holds: of pages that several processes share, each has
+    its part (PSS).
 
-    Where that may not be looked at (a command of another user), what is resident counts whole.
+    Files that live in memory count too, mapped or not: those that have no name (memfd_create(2)) and those of a tmpfs
+    that only these processes see, as a sandbox's /tmp.  Where a process may not be looked at (a command of another
+    user), what is resident counts whole.
     """
-    return sum(_memory(one) for one in (pid, *descendants(pid)))
+    own, shared = 0, 0
+    files: dict[tuple[int, int], int] = {}
+    mounts: dict[str, str] = {}  # mount namespace → a process in it
+    for one in (pid, *(descendants(pid) if below else ())):
+        here, mapped = _memory(one)
+        own, shared = own + here, shared + mapped
+        files |= _nameless(one)
+        with suppress(OSError):
+            mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - many times
+    with suppress(OSError):
+        mounts.pop(os.readlink("/proc/self/ns/mnt"), None)  # noqa: PTH115
+    kept = sum(files.values()) + sum(_in_memory(mounts.values()).values())
+    return own + max(shared, kept)  # what is mapped of a file in memory is one of these files, as a rule
 
 
 def is_stopped(pid: int) -> bool:
@@ -81,14 +101,60 @@ def _of_multiprocessing() -> set[int]:
     return {pid for pid in ours if pid is not None}
 
 
-def _memory(pid: int) -> int:
+def _memory(pid: int) -> tuple[int, int]:
+    """(bytes of its own and of files on a disk; bytes that it has mapped of memory that can be shared)."""
     with suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
-            if line.startswith(b"Pss:"):
-                return int(line.split()[1]) << 10
+        facts = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:])
+        shared = int(facts.get(b"Pss_Shmem:", 0)) << 10
+        return (int(facts[b"Pss:"]) << 10) - shared, shared
     with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[_RSS]) * PAGE
-    return 0
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[_RSS]) * PAGE, 0
+    return 0, 0
+
+
+@cache
+def _device_of_nameless() -> int:
+    """The device that the kernel keeps memfds on."""
+    descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
+
+
+def _nameless(pid: int) -> dict[tuple[int, int], int]:
+    """(device, inode) → bytes, of the memfds that a process has open."""
+    found = {}
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names only
+            with suppress(OSError):
+                status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+                if status.st_dev == _device_of_nameless():
+                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return found
+
+
+def _in_memory(pids: Iterable[str]) -> dict[str, int]:
+    """device → bytes, of the file systems in memory that these processes see and this one does not."""
+    known = {device for device, _ in _memory_mounts("self")}
+    found: dict[str, int] = {}
+    for pid in pids:
+        for device, place in _memory_mounts(pid):
+            if device not in known:
+                with suppress(OSError):
+                    status = os.statvfs(f"/proc/{pid}/root{place}")
+                    found[device] = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return found
+
+
+def _memory_mounts(pid: str) -> Iterator[tuple[str, str]]:
+    """(device, place) of each tmpfs that a process sees (proc_pid_mountinfo(5))."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "replace").splitlines():
+            fields, _, rest = line.partition(" - ")
+            if rest.startswith("tmpfs "):
+                _, _, device, _, place, *_ = fields.split(" ")
+                yield device, place.encode().decode("unicode_escape")
 
 
 def _stat(pid: str) -> list[bytes]:

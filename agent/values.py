@@ -223,6 +223,7 @@ class Finished:
     timed_out: bool = False
     dropped: int = 0  # bytes between head and tail that `output` lacks
     spool: Path | None = None  # file with the whole output, when one was asked for and something was dropped
+    why: str = ""  # why it was ended before its time, where that lies in the command
 
 
 # --- protocols -----------------------------------------------------------------------------------------------

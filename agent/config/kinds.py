@@ -89,6 +89,30 @@ def _size(value: Any) -> Any:
     return _no_bool(value)
 
 
+_PERCENT = re.compile(r"\s*(\d{1,3})\s*%\s*")
+
+
+def _memory(value: Any) -> Any:
+    """Bytes as `_size`, or a share of this machine's memory as it is written: `50%`."""
+    if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
+        if not 1 <= int(match[1]) <= 100:
+            raise ValueError
+        return f"{int(match[1])}%"
+    if (size := _size(value)) < 1:
+        raise ValueError
+    return size
+
+
+def memory_in_bytes(value: int | str | None, machine: int) -> int | None:
+    """A limit of kind `Memory` in bytes, on a machine that has so many."""
+    return machine * int(value[:-1]) // 100 if isinstance(value, str) else value
+
+
+def memory_text(value: int | str | None) -> str:
+    """A limit of kind `Memory` as it is written in config.yaml."""
+    return f"{value} of this machine's memory" if isinstance(value, str) else size_text(value or 0)
+
+
 def size_text(value: int) -> str:
     """The shortest exact form of a size: 2147483648 → `2G`."""
     for unit in ("T", "G", "M", "K"):
@@ -157,6 +181,11 @@ Url = Annotated[str, BeforeValidator(_url), Allowed("an address http://… or ht
 ServerUrl = Annotated[str, BeforeValidator(_server), Allowed("an address http://…, https://… or host:port")]
 SIZE = Allowed("bytes, as a number or like 512M or 2G")
 Size = Annotated[int, BeforeValidator(_size), Ge(1), SIZE]
+Memory = Annotated[
+    int | str,
+    BeforeValidator(_memory),
+    Allowed("bytes, as a number or like 512M or 2G, or a share of this machine's memory like 50%"),
+]
 RootPath = Annotated[Path, BeforeValidator(_rooted), Allowed("a path; a relative one counts from config.yaml's folder")]
 Header = Annotated[str, BeforeValidator(_header), Allowed("a name of an HTTP header")]
 Secret = Annotated[SecretStr, Allowed("text (a secret)")]

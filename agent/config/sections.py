@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
-from agent.config.kinds import Number, OneOf, RootPath, Size, Text, Whole
+from agent.config.kinds import Memory, Number, OneOf, RootPath, Size, Text, Whole
 
 SUMMARY_PROMPT = """\
 You write the record of a coding agent's work. The agent goes on from your summary alone: it will not see the messages
@@ -199,9 +199,10 @@ class Limits(Section):
         description="How often a finished task goes back to the model with what keeps it from being ready: a red "
         "check, a finding, a refusal of the repository.",
     )
-    memory: Size | None = Field(
-        default=None,
-        description="Most memory of one task, its process and all that its commands run together; empty: no limit.",
+    memory: Memory | None = Field(
+        default="70%",
+        description="Most memory of one task, its process and all that its commands run and hold in memory together, "
+        "files in /tmp and /dev/shm included; empty: no limit.",
     )
     folder_size: Size | None = Field(
         default=20 << 30, description="Most bytes of one task's folder, its work tree included; empty: no limit."
@@ -260,7 +261,11 @@ class Verify(Section):
 class SandboxLimits(Section):
     """Limits of each command."""
 
-    memory: Size | None = Field(default=None, description="Memory of a command; empty: no limit.")
+    memory: Memory | None = Field(
+        default="50%",
+        description="Most memory of a command, all its processes and what they hold in memory together, files in /tmp "
+        "and /dev/shm included; given in bytes, each process may not write to more either; empty: no limit.",
+    )
     file_size: Size | None = Field(
         default=2 << 30, description="Largest file that a command may write; empty: no limit."
     )

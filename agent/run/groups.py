@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from agent import cgroups, proc
-from agent.config.kinds import size_text
+from agent.config.kinds import memory_in_bytes, memory_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def places() -> cgroups.Places:
 
 def join(settings: Settings, uuid: str, attempt: int) -> None:
     """Put this process, the attempt's worker, into its group."""
-    cgroups.join(_name(settings.base_dir, uuid, attempt), places(), settings.limits.memory)
+    cgroups.join(_name(settings.base_dir, uuid, attempt), places(), in_bytes(settings.limits.memory))
 
 
 def end_tree(base_dir: Path, uuid: str) -> None:
@@ -48,11 +48,27 @@ def ran_over(base_dir: Path, uuid: str, attempt: int) -> bool:
     return cgroups.ran_over(_name(base_dir, uuid, attempt), places())
 
 
-def too_large(limit: int, used: int | None = None) -> str:
+@cache
+def machine() -> int:
+    """Bytes of memory that this machine, or the container that this process runs in, has."""
+    return cgroups.machine_memory()
+
+
+def in_bytes(limit: int | str | None) -> int | None:
+    """A memory limit of the configuration in bytes."""
+    return memory_in_bytes(limit, machine()) if limit is not None else None
+
+
+def used(base_dir: Path, uuid: str, attempt: int) -> int | None:
+    """Bytes that the attempt's group holds; None where no group of this process tells."""
+    return cgroups.used(_name(base_dir, uuid, attempt), places())
+
+
+def too_large(limit: int | str, used: int | None = None) -> str:
     """What a person is told of a task that is too large for this machine."""
     held = f"held {used / (1 << 20):,.0f} MiB together" if used else "wanted more memory than they may have"
     return (
-        f"the task's processes {held}; `limits.memory` is {size_text(limit)}. What it committed is on its branch. "
+        f"the task's processes {held}; `limits.memory` is {memory_text(limit)}. What it committed is on its branch. "
         f"Raise the limit, or make the commands smaller (fewer jobs at once), and put the label on again"
     )
 

@@ -27,6 +27,7 @@ from agent.run.control import TaskControl
 from agent.run.delivery import Delivery
 from agent.run.hearing import Hearing, since, spoken
 from agent.run.limits import TaskLimits, Used
+from agent.run.memory import TaskMemory, both
 from agent.run.parent import read_parent
 from agent.run.past import read_point
 from agent.run.pictures import NONE_TAKEN, Pictures, note, notes
@@ -115,9 +116,11 @@ class TaskRun:
         )
         self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
         scheduling = self.settings.scheduling
-        self.limits = TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over)
+        self.memory = TaskMemory(self.settings, self.uuid, context.attempt)
+        self.room = both(self.quota, self.memory)
+        self.limits = TaskLimits(self.settings.limits, self.used, self.room, self._ran_over)
         self.control = TaskControl(
-            self._asked, self._wanted, self.quota, scheduling.interval, patience=scheduling.drain_seconds
+            self._asked, self._wanted, self.room, scheduling.interval, patience=scheduling.drain_seconds
         )
         self.effects = context.get_effect_store()
         context.get_request_store().failed = self._request_failed
@@ -253,7 +256,7 @@ class TaskRun:
         self, command: str, tree: Path, home: Path, network: bool, env: Mapping[str, str], timeout: float
     ) -> Finished:
         mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
-        done = self.sandbox.run(command, mounts, timeout=timeout, network=network, env=env, stop=self._must_stop)
+        done = self._run(command, mounts, timeout=timeout, network=network, env=env)
         return self._unless_stopped(done)
 
     def tidy(self, status: Status) -> None:
@@ -273,10 +276,16 @@ class TaskRun:
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
-        done = self.sandbox.run(command, mounts, timeout=timeout, spool=spool, stop=self._must_stop)
+        done = self._run(command, mounts, timeout=timeout, spool=spool)
         if self.settings.context_storage.durability != "none":
             disk.sync_tree(self.workspace.tree)  # what it made must be there when its record says that it ran
         return done
+
+    def _run(self, command: str, mounts: Mounts, **options: Any) -> Finished:
+        """Run a command in the sandbox, until somebody says stop or it holds too much memory."""
+        held = self.memory.command()
+        done = self.sandbox.run(command, mounts, stop=lambda: self._must_stop() or held(), **options)
+        return replace(done, why=held.why) if held.why else done
 
     def check(self, command: str, commit: str, timeout: float) -> Finished:
         """Run the verify command on a clean check-out of `commit`: what is checked is what is published.  Interrupted
@@ -287,7 +296,7 @@ class TaskRun:
             )
             home = place.home if self.settings.workspace.setup is not None else None
             mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree})
-            done = self.sandbox.run(command, mounts, timeout=timeout, stop=self._must_stop)
+            done = self._run(command, mounts, timeout=timeout)
         return self._unless_stopped(done)
 
     def check_base(self, run: Callable[[str], Verdict]) -> Verdict:
@@ -373,7 +382,7 @@ class TaskRun:
             events=Waiting(self, self.progress),
             kept=self.wiring.learnt,
         )
-        self.limits = TaskLimits(self.settings.limits, self.used, self.quota, self._ran_over)
+        self.limits = TaskLimits(self.settings.limits, self.used, self.room, self._ran_over)
         self.model.gate = self.limits
         self.held.callback(self.model.close)
         self.window = make_window(

@@ -46,6 +46,7 @@ class Watchdog:
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
         self.limit = wiring.settings.limits.memory
+        self.most = groups.in_bytes(self.limit)
         self.looked_at = -SECONDS
         self.leases: dict[tuple[str, int], tuple[str | None, float]] = {}  # … → its lease, since when it says that
         self.over: dict[tuple[str, int], float] = {}  # (uuid, attempt) → since when its lease is seen to be over
@@ -76,7 +77,7 @@ class Watchdog:
         return ended
 
     def _judge(self, row: Row, pid: int, now: float) -> bool:
-        if self.limit is not None and (used := trees.memory_of(pid)) > self.limit:
+        if self.most is not None and (used := trees.memory_of(pid)) > self.most:
             self._too_large(row, pid, used)
             return True
         return self._hangs(row, pid, now)
@@ -110,12 +111,12 @@ class Watchdog:
     def _too_large(self, row: Row, pid: int, used: int) -> None:
         """End it and close its row: a task that is too large for this machine is too large the next time as well."""
         assert self.limit is not None
-        self.wiring.events.emit("task_too_large", uuid=row.uuid, pid=pid, bytes=used, limit=self.limit)
+        self.wiring.events.emit("task_too_large", uuid=row.uuid, pid=pid, bytes=used, limit=self.most)
         end_worker(self.wiring.settings.base_dir, row.uuid, pid)
         close_too_large(self.wiring, row, self.limit, used)
 
 
-def close_too_large(wiring: Wiring, row: Row, limit: int, used: int | None = None) -> None:
+def close_too_large(wiring: Wiring, row: Row, limit: int | str, used: int | None = None) -> None:
     """Close the row of a task whose worker is gone and which is too large for this machine.  Where it has done
     something, one more worker publishes that and closes it."""
     message = groups.too_large(limit, used)

@@ -71,10 +71,11 @@ class Mounts:
 
 
 class Limits(Protocol):
-    """`sandbox.limits` of the configuration: bytes, and a number of processes; None or 0 is no limit."""
+    """`sandbox.limits` of the configuration: bytes, and a number of processes; None or 0 is no limit.  `memory` may be
+    a share of the machine (`50%`), which whoever runs the command watches; in bytes it limits each process too."""
 
     @property
-    def memory(self) -> int | None: ...
+    def memory(self) -> int | str | None: ...
     @property
     def file_size(self) -> int | None: ...
     @property

@@ -50,6 +50,8 @@ def unreadable(output: bytes) -> str:
 
 def ending(done: Finished, timeout: float) -> str:
     """How a command ended, in one line."""
+    if done.why:
+        return f"{done.why}; its output until then follows"
     if done.timed_out and done.duration < timeout:  # a pause, a stop or a drain: it says nothing of the command
         return (
             f"interrupted from outside after {done.duration:.0f} s, before it was done: run it again if it is still "

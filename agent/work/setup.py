@@ -272,7 +272,9 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
 
 def _report(section: Setup, done: Finished, changed: list[str], *, online: bool) -> SetupReport:
     """What became of a command; `online`: it had a network, which alone makes it worth another try."""
-    if done.timed_out:
+    if done.why:
+        note = f"the set-up was {done.why}"
+    elif done.timed_out:
         note = f"the set-up was ended after {done.duration:.0f} s (workspace.setup.timeout)"
     elif done.returncode != 0:
         note = f"the set-up failed with exit code {done.returncode}"

@@ -46,6 +46,7 @@ class Verdict:
     duration: float
     tail: str
     timed_out: bool = False
+    why: str = ""  # as in `values.Finished`
     outline: Outline = field(default=Outline(), compare=False)
 
     @property
@@ -66,6 +67,7 @@ class Verdict:
             "duration": self.duration,
             "tail": self.tail,
             "timed_out": self.timed_out,
+            "why": self.why,
             "outline": self.outline.to_dict(),
         }
 
@@ -78,7 +80,7 @@ class Verdict:
         if self.ok:
             return f"`{self.command}` passed in {self.duration:.1f} s"
         if self.timed_out:
-            return f"`{self.command}` was ended after {self.duration:.0f} s: too long"
+            return f"`{self.command}` was {self.why or f'ended after {self.duration:.0f} s: too long'}"
         if self.exit_code is None:
             return f"`{self.command}` could not be run: {self.tail}"
         if self.exit_code in NOT_RUN:
@@ -100,6 +102,7 @@ def verify(
         duration=done.duration,
         tail=clean(tail(done.output)),
         timed_out=done.timed_out,
+        why=done.why,
         outline=Outline() if done.returncode == 0 else outline(text, whole=not done.dropped),
     )
 

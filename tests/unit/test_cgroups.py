@@ -217,3 +217,56 @@ def test_a_machine_without_any_hierarchy_has_none(tmp_path):
 def test_a_group_that_is_refused_at_the_try_is_left_out(tmp_path):
     """The folder looks right and the kernel says no: here, there is no cgroup.procs in a new one."""
     assert cgroups.join("makimono-x", Places(Parent(tmp_path, 2, memory=False))) is False
+
+
+def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
+    phys = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    machine.find()
+    assert cgroups.machine_memory(machine.folder / "proc") == phys
+    top = machine.group(machine.mount("fs", "cgroup2", "/a/b"))
+    machine.group(top / "a" / "b")
+    (top / "a" / "b" / "memory.max").write_text("max\n")
+    (top / "a" / "memory.max").write_text(f"{300 << 20}\n")
+    machine.find()
+    assert cgroups.machine_memory(machine.folder / "proc") == 300 << 20
+    memory = machine.group(machine.mount("memory", "cgroup", "/c", "rw,memory") / "c")
+    (memory / "memory.stat").write_text(f"cache 5\nhierarchical_memory_limit {200 << 20}\n")
+    machine.find()
+    assert cgroups.machine_memory(machine.folder / "proc") == 200 << 20
+
+
+@pytest.mark.parametrize(
+    ("version", "names"), [(2, ("anon", "shmem", "file")), (1, ("total_rss", "total_shmem", "rss"))]
+)
+def test_what_a_group_holds_is_pages_and_files_in_memory_and_no_cache(machine, version, names):
+    group = machine.group(machine.folder / "own", procs=f"1\n{os.getpid()}\n")
+    places = Places(None, Parent(machine.folder, version, memory=True))
+    assert cgroups.used("own", places) is None
+    (group / "memory.stat").write_text("".join(f"{name} {7 * (place + 1)}\n" for place, name in enumerate(names)))
+    assert cgroups.used("own", places) == 21
+    assert cgroups.used("other", places) is None
+    (group / "cgroup.procs").write_text("1\n")
+    assert cgroups.used("own", places) is None
+    assert cgroups.used("own", Places()) is None
+
+
+def test_a_real_group_counts_a_memfd_and_a_shared_segment(tmp_path):
+    places = cgroups.find()
+    if places.memory is None:
+        pytest.skip(str(places))
+    name = f"makimono-test-used-{os.getpid()}"
+    code = (
+        "import os, mmap, sys\n"
+        "from agent import cgroups\n"
+        f"places = cgroups.find()\nassert cgroups.join({name!r}, places, 1 << 30)\n"
+        f"before = cgroups.used({name!r}, places)\n"
+        "held = os.memfd_create('x')\n"
+        "for _ in range(16): os.write(held, b'x' * (1 << 20))\n"
+        "shared = mmap.mmap(-1, 16 << 20)\nshared.write(b'x' * (16 << 20))\n"
+        f"print(cgroups.used({name!r}, places) - before)\n"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert int(done.stdout) >= 31 << 20, done.stderr
+    finally:
+        cgroups.end(name, places)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from agent import proc, trees
+from agent.sandbox.probe import trial
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -96,6 +97,7 @@ def test_a_stopped_process_is_told_from_one_that_works():
 ORPHANS = """
 import os, time
 from agent import proc, trees
+from agent.sandbox.probe import probe, trial
 proc.become_subreaper()
 env = {"PATH": "/usr/bin:/bin"}
 proc.run(["/bin/sh", "-c", "setsid sh -c 'touch ready; exec sleep 0.2' >/dev/null 2>&1 & until [ -e ready ]; do sleep 0.01; done"], env=env, timeout=30)
@@ -113,6 +115,7 @@ def test_a_dead_orphan_is_collected(tmp_path):
 BESIDE = """
 import threading
 from agent import proc, trees
+from agent.sandbox.probe import probe, trial
 proc.become_subreaper()
 over = threading.Event()
 def reap():
@@ -136,3 +139,49 @@ def test_who_inherits_no_orphans_collects_nothing():
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert proc.reaps() or trees.reap_orphans() == 0
     child.wait()
+
+
+HOLDS = """
+import mmap, os, sys, time
+size = 48 << 20
+if sys.argv[1] == "memfd":
+    held = os.memfd_create("x")
+    for _ in range(size >> 20):
+        os.write(held, b"x" * (1 << 20))
+elif sys.argv[1] == "mapped":
+    held = os.memfd_create("x")
+    os.ftruncate(held, size)
+    held = mmap.mmap(held, size)
+    held.write(b"x" * size)
+elif sys.argv[1] == "shared":
+    held = mmap.mmap(-1, size)
+    held.write(b"x" * size)
+elif sys.argv[1] == "private":
+    held = bytearray(b"x" * size)
+else:
+    with open("/tmp/large", "wb") as file:
+        file.write(b"x" * size)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["memfd", "mapped", "shared", "private", "tmpfs"])
+def test_memory_is_counted_once_whatever_holds_it(how):
+    """32 KB of Python in a command held 3 GiB in memfds, and no limit saw it."""
+    argv = [sys.executable, "-c", HOLDS, how]
+    if how == "tmpfs":
+        verdict, tool = trial()
+        if tool is None:
+            pytest.skip(verdict.reason)
+        binds = ["--dev-bind", "/", "/", "--tmpfs", "/tmp", "--unshare-user"]
+        argv = [str(tool.path), *binds, "--die-with-parent", "--", *argv]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        held = trees.memory_of(process.pid)
+        assert 48 << 20 <= held < 96 << 20
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

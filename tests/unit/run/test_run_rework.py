@@ -39,7 +39,10 @@ class Work:
         self.here = here
         self.script = Script(*replies)
         path = here.folder / "config.yaml"
-        path.write_text(path.read_text().replace("http://127.0.0.1:9", self.script.url) + config)
+        before = path.read_text().replace("http://127.0.0.1:9", self.script.url)
+        if "sandbox:" in config:
+            before = before.replace("sandbox: {kind: none}\n", "")
+        path.write_text(before + config)
         here.settings = load(path, environ={})
         here.wiring = Wiring(here.settings, events=here.events)
         self.repository = bare(here.folder / "repo.git")
@@ -301,3 +304,23 @@ def test_a_check_that_changes_its_mind_about_one_commit_is_told(work, tmp_path):
     one.handle()
     assert one.row.status is Status.COMPLETED
     assert "the check failed on this very commit before it passed" in one.said()
+
+
+EATS = (
+    'python3 -c "import os, time; f = os.memfd_create(chr(120)); [os.write(f, bytes(1 << 20)) for _ in range(300)]; '
+    'time.sleep(300)"'
+)
+
+
+def test_a_command_that_holds_too_much_memory_is_ended_and_the_model_goes_on(work):
+    """Memory without a page in any process: a memfd."""
+    one = work(does("run_command", command=EATS), finish(), more="sandbox: {kind: none, limits: {memory: 100M}}\n")
+    one.handle()
+    assert one.row.status is Status.COMPLETED
+    store = MessageStore(one.folder, one.here.settings)
+    try:
+        (said,) = [record["content"] for record in store.records() if "limits.memory" in (record["content"] or "")]
+    finally:
+        store.close()
+    assert "ended because it held" in said
+    assert "`sandbox.limits.memory` is 100M" in said

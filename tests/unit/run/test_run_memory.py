@@ -1,0 +1,107 @@
+"""What a task and each of its commands may hold in memory, whatever holds it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from agent import clock
+from agent.config import settings_of
+from agent.run import groups, memory
+from agent.run.memory import TaskMemory, both
+from agent.values import End, Outcome
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as fake:
+        fake.move(1000)
+        yield fake
+
+
+@pytest.fixture
+def task(monkeypatch, time):
+    """A task whose processes hold `holds` bytes, on a machine of 1 GiB without control groups."""
+    monkeypatch.setattr(groups, "machine", lambda: 1 << 30)
+    monkeypatch.setattr(groups, "places", lambda: SimpleNamespace(memory=None))
+    monkeypatch.setattr(groups, "used", lambda *_: None)
+
+    def make(config):
+        made = TaskMemory(settings_of(config), "u", 1)
+        made.holds, made.looks = 50 * MIB, 0
+
+        def memory_of(pid, *, below=True):
+            made.looks += 1
+            return made.holds
+
+        monkeypatch.setattr(memory.trees, "memory_of", memory_of)
+        return made
+
+    return make
+
+
+def test_by_default_a_command_may_hold_half_of_the_machine_more_than_before(task, time):
+    made = task({})
+    command = made.command()
+    made.holds = 50 * MIB + 512 * MIB
+    time.move(1)
+    assert not command()
+    made.holds += MIB
+    assert not command(), "it was looked at just now"
+    time.move(1)
+    assert command()
+    assert "`sandbox.limits.memory` is 50% of this machine's memory" in command.why
+    assert "held 513 MiB" in command.why
+    made.holds = 0
+    time.move(1)
+    assert command(), "it stays ended"
+
+
+def test_a_task_over_its_own_share_ends(task, time):
+    made = task({})
+    made.holds = 700 * MIB
+    time.move(1)
+    assert made() is None
+    made.holds = 720 * MIB
+    time.move(1)
+    outcome = both(lambda: None, made)()
+    assert (outcome.end, outcome.code) == (End.LIMIT, "memory")
+    assert "held 720 MiB together; `limits.memory` is 70% of this machine's memory" in outcome.summary
+    assert both(lambda: Outcome(End.STOPPED), made)().end is End.STOPPED
+
+
+def test_where_the_kernel_holds_the_task_it_is_not_counted_here(task, time, monkeypatch):
+    made = task({})
+    monkeypatch.setattr(groups, "places", lambda: SimpleNamespace(memory=object()))
+    made.holds = 1 << 40
+    time.move(1)
+    assert (made(), made.looks) == (None, 0)
+
+
+def test_without_limits_nothing_is_looked_at(task, time):
+    made = task({"limits": {"memory": None}, "sandbox": {"limits": {"memory": None}}})
+    command = made.command()
+    time.move(1)
+    assert (command(), made(), made.looks) == (False, None, 0)
+
+
+def test_looking_takes_a_twentieth_of_the_time(task, time):
+    made = task({})
+    real = made.used
+
+    def slow(**options):
+        time.move(1)
+        return real(**options)
+
+    made.used = slow
+    command = made.command()
+    time.move(1)
+    command()
+    before = made.looks
+    time.move(19)
+    command()
+    assert made.looks == before
+    time.move(2)
+    command()
+    assert made.looks == before + 1
