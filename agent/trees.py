@@ -1,12 +1,14 @@
 """What /proc tells of the processes below one of ours: who they are, how much memory they hold, which of them are dead.
 
 A worker is a subreaper (`proc.become_subreaper`), so that whatever its commands start, by setsid or by forking twice,
-stays below it.  Nothing is ended here; `proc` does that.  Linux only: elsewhere there is no process to be seen.
+stays below it, and `end_strays` ends what is left of them.  Linux only: elsewhere there is no process to be seen.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -78,6 +80,39 @@ def reap_orphans() -> int:
         with suppress(ChildProcessError):
             count += os.waitpid(pid, os.WNOHANG)[0] == pid
     return count
+
+
+def end_strays(seconds: float = 5.0) -> int:
+    """Kill what foreign commands of this process left behind, whatever became of its session and environment, until
+    nothing is left; returns how many processes were killed.
+
+    A process whose parents are dead is a child of this subreaper.  It is told from a child that this process itself
+    started by its session: a command never runs in ours, and nobody comes back into one.  Call it while no foreign
+    command runs.
+    """
+    if not proc.has_children() or not proc.reaps():
+        return 0
+    own, killed = os.getsid(0), set()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        strays = [pid for pid in _children() if _session(pid) not in (None, own)]
+        strays = [pid for pid in strays if pid not in proc.waited() and pid not in _of_multiprocessing()]
+        if not strays:
+            break
+        for pid in strays:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            proc.wait_gone(pid, 0.05)  # then what it has started is a child of this process
+    return len(killed)
+
+
+def _session(pid: int) -> int | None:
+    """The session of a process; None for one that is gone."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _children() -> list[int]:

@@ -19,7 +19,7 @@ from agent.sandbox.launch import Command, launch
 from agent.sandbox.probe import stage_works, trial
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from agent.sandbox.base import Mounts, Settings
     from agent.values import Finished
@@ -44,14 +44,16 @@ class Bubblewrap:
         self.uid = account.own_uid(uuid)
         self.limits = settings.sandbox.limits
         self.tool = tool
-        if not account.reachable(base_dir / "x", self.uid) and (failed := stage_works(tool, self.seccomp)):
-            raise SandboxUnavailable(
-                f"commands run as user {self.uid}, which cannot reach {base_dir}: {failed}\n"
-                f"Give every folder above {base_dir} mode o+x, or set context_storage.base_dir to a place "
-                "that all users reach."
-            )
         self.interpreter = interpreter(base_dir)
-        self.read_only = checked(settings.sandbox.read_only) + prefix_paths(self.interpreter)
+        shown = checked(settings.sandbox.read_only)
+        self.read_only = shown + prefix_paths(self.interpreter)
+        closed = [
+            path for path in (base_dir / "x", tool.path, *self.read_only) if not account.reachable(path, self.uid)
+        ]
+        if closed and (failed := stage_works(tool, self.seccomp)):
+            if not set(closed) <= set(prefix_paths(self.interpreter)):
+                raise SandboxUnavailable(unreached(self.uid, closed, base_dir, failed))
+            self.interpreter, self.read_only = None, shown
         self.shell = surroundings.shell()
         self.reason = verdict.reason
         self.advice = ""
@@ -81,6 +83,16 @@ class Bubblewrap:
         )
         wanted = Command(argv, inside, mounts, self.limits, self.read_only, network, self.seccomp)
         return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
+
+
+def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:
+    """Why commands cannot be run: `uid` cannot pass a folder on the way to `closed`, and root's stage `failed`."""
+    names = [str(base_dir if path.parent == base_dir else path) for path in closed]
+    return (
+        f"commands run as user {uid}, which cannot reach {', '.join(names)}: {failed}\n"
+        f"Give every folder above {names[0]} mode o+x, or move it (base_dir: context_storage.base_dir) to a place that "
+        "all users reach."
+    )
 
 
 def checked(paths: object) -> tuple[Path, ...]:

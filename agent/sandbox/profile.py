@@ -68,11 +68,15 @@ def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: So
     """The outer command, run by root: bind the sources, become `uid` with `groups` for good, run what follows.
 
     It has processes of its own, so that all of it dies with its first: the signal that ends a child with its parent
-    (PR_SET_PDEATHSIG) is checked like any other, and root without capabilities may not send it to another uid.
+    (PR_SET_PDEATHSIG) is checked like any other, and root without capabilities may not send it to another uid.  So it
+    has a /proc of its own, too: the inner bubblewrap looks its child up there, by the number that it has in here, while
+    the host's shows other numbers and may hide processes (hidepid).  bubblewrap covers parts of what it mounts; since
+    Linux lets a user namespace mount /proc only where one is there whole, the host's stands at /mnt/proc.
     """
     others = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     become = [f"--reuid={uid}", f"--regid={uid}", others, "--no-new-privs", "--inh-caps=-all"]
-    binds = ["--dev-bind", "/", "/", "--perms", "0755", "--tmpfs", STAGE, *sources.outer]
+    binds = ["--dev-bind", "/", "/", "--proc", "/proc", "--perms", "0755", "--tmpfs", STAGE]
+    binds += ["--dev-bind", "/proc", f"{STAGE}/proc", *sources.outer]
     flags = ["--unshare-pid", "--die-with-parent", "--json-status-fd", str(status)]
     return [bwrap, *flags, *binds, "--", setpriv, *become, "--bounding-set=-all", "--"]
 

@@ -1,18 +1,20 @@
 """`sandbox.kind: none`: the same interface without isolation, for those who set it on purpose.
 
 A command can do what its user can.  What is kept of a sandbox: a made environment, an empty stdin, limits, a session
-of its own, the time-out, and that nothing which still carries its environment is alive afterwards.
+of its own, the time-out, and that nothing it started is alive afterwards: what has left its session and thrown its
+environment away is a child of this process, which becomes a subreaper.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent import filetree, proc
+from agent import filetree, proc, trees
 from agent.errors import SandboxUnavailable
 from agent.sandbox import account, base, surroundings
 from agent.sandbox.bubblewrap import interpreter
@@ -27,6 +29,25 @@ if TYPE_CHECKING:
 
 MARK = "MAKIMONO_COMMAND"
 """Told apart from the task's mark: another command of the same task may be running."""
+
+_running = 0
+_counting = threading.Lock()
+
+
+@contextmanager
+def _strays_ended() -> Iterator[None]:
+    """Around a command: at the end of the last that runs, whatever any of them left behind is ended."""
+    global _running  # noqa: PLW0603 - of the process, as its children are
+    with _counting:
+        proc.become_subreaper()
+        _running += 1
+    try:
+        yield
+    finally:
+        with _counting:  # no command is started meanwhile
+            _running -= 1
+            if _running == 0:
+                trees.end_strays()
 
 
 class Unconfined:
@@ -69,7 +90,7 @@ class Unconfined:
         argv = surroundings.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
         mark = uuid4().hex
         path = surroundings.search_path(str(self.interpreter) if self.interpreter else None)
-        with self.folders(mounts.home, mark) as (home, tmp):
+        with _strays_ended(), self.folders(mounts.home, mark) as (home, tmp):
             inside = surroundings.inside(self.uuid, home=home, tmp=tmp, path=path, shell_path=self.shell, extra=env)
             inside[MARK] = mark
             try:

@@ -6,9 +6,11 @@ As root each runs twice: in a folder that the task's own user can reach, and in 
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -141,6 +143,35 @@ def test_it_returns_with_the_direct_child_and_nothing_lives_on(room):
     assert finished.output == b"started\n"
     assert not finished.timed_out
     assert not alive(NAP)
+
+
+def test_a_daemon_that_throws_its_environment_away_does_not_live_on(room):
+    line = f"(env -i setsid sh -c '(setsid sleep {NAP} &) ; exec sleep {NAP}' >/dev/null 2>&1 &); echo started"
+    assert room.run(line).output == b"started\n"
+    assert not alive(NAP)
+    assert room.run(f"{line}; sleep 60", timeout=0.5).timed_out
+    assert not alive(NAP)
+
+
+COUNT = f"""for one in /proc/[0-9]*/cmdline; do
+    if [ "$(tr '\\0' ' ' 2>/dev/null < $one)" = 'sleep {NAP} ' ]; then echo one; fi
+done 2>/dev/null"""
+
+
+def test_what_runs_in_a_thread_beside_it_is_not_taken_for_what_a_command_left(room):
+    """The one that ends first leaves the other its daemons, whoever their parent is; the last one ends them all."""
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(room.run, f"(env -i setsid sleep {NAP} &); sleep 0.6; {COUNT}")
+        time.sleep(0.2)
+        assert room.run("true").returncode == 0
+        counted = long.result().output.split()
+    assert counted == [b"one"]
+    assert not alive(NAP)
+    child = subprocess.Popen(["sleep", NAP])  # this process's own
+    assert room.run("(env -i setsid sleep 0.1 &)").returncode == 0
+    assert child.poll() is None
+    child.kill()
+    child.wait()
 
 
 def alive(seconds):
