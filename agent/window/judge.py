@@ -37,7 +37,7 @@ FEW_NAMES = 5
 SECOND_NAME = 20
 NAMES_GROW = 3
 """Of so many names in the source a summary has two, of three times as many three, and so on; of fewer, one."""
-TOKENS_A_NAME = 40
+TOKENS_A_NAME = 100
 """No more names are asked for than one for so many tokens of the budget."""
 KNOWN_SHARE = 1 / 3
 """Of FEW_NAMES or more names in a summary, those that the source has at least: another project has its

@@ -1,5 +1,6 @@
 """Plan, lists, notes and files in their budgets, and a window that stays usable whatever they are."""
 
+import orjson
 import pytest
 
 from agent.context import ToolStore
@@ -194,3 +195,44 @@ def test_a_task_with_lines_of_an_earlier_version_goes_on(new_task):
     carried = again.store.compactions.last()["carried"]
     assert carried["changed"] == ["a.py"]
     assert carried["comments"] == [{"seq": 9}]
+
+
+def test_long_paths_and_a_long_plan_lead_to_summaries_and_to_no_reset(new_task):
+    """50 files read, 50 changed, a plan of 30 long items, on 8k."""
+    task = new_task(strategy="hybrid", context_length=8192).begin()
+    task.group(50, name="update_plan", items=plan(30, done=5))
+    calls = [("read_file", path) for path in LONG] + [("edit_file", f"w/{path}") for path in LONG]
+    for name, path in calls * 2:
+        task.group(60, name=name, path=path)
+        if task.window.past_the_mark():
+            task.window.make_room()
+    means = [fields["strategy"] for fields in task.events("compaction")]
+    assert means.count("summary") > 3
+    assert set(means) == {"mask", "summary"}
+    assert not task.events("compaction_failed")
+
+
+def test_a_folder_of_an_earlier_version_goes_on_and_its_next_cut_has_every_comment(new_task):
+    task = new_task(strategy="sliding_window").begin().fill(4)
+    task.store.add_message("user", "COMMENT one: keep the old flag.")
+    task.fill(2)
+    task.store.add_message("user", "COMMENT two: nothing in legacy/.")
+    task.fill(5)
+    task.store.compact(strategy="window", end_seq=16, carried={"plan": "nothing yet"})
+    path = task.folder / "compactions.jsonl"
+    [row] = [orjson.loads(line) for line in path.read_bytes().splitlines()]
+    row.pop("requests", None)
+    row["carried"] = {"plan": "- [open] sum first", "changed": ["x.py"], "read": ["y.py"]}
+    path.write_bytes(orjson.dumps(row) + b"\n")
+    task.store.close()
+    again = new_task(folder=task.folder, strategy="sliding_window")
+    shown = "\n".join(str(message["content"]) for message in again.view())
+    assert "- [open] sum first" in shown
+    assert "- x.py" in shown
+    assert "COMMENT two: nothing in legacy/." in shown
+    again.fill_to_mark()
+    again.window.make_room()
+    assert [fields["strategy"] for fields in again.events("compaction")] == ["window"]
+    shown = "\n".join(str(message["content"]) for message in again.view())
+    assert shown.count("COMMENT one: keep the old flag.") == 1
+    assert shown.count("COMMENT two: nothing in legacy/.") == 1
