@@ -92,7 +92,7 @@ def steps_of(command: str) -> tuple[Step, ...]:
 
 def _steps(command: str, place: Place, depth: int) -> list[Step]:
     pipelines, operators = read(command, place)
-    proved = _proved(pipelines) if _is_straight(pipelines, operators) else set()
+    proved = _proved(pipelines, operators) if _is_straight(pipelines, operators) else set()
     found: list[Step] = []
     for number, pipeline in enumerate(pipelines):
         found += _subject(pipeline, depth, proved=number in proved)
@@ -107,16 +107,17 @@ def _is_straight(pipelines: list[Pipeline], operators: str) -> bool:
     return not _CROOKED.search(operators) and not ("(" in operators and "||" in operators)
 
 
-def _proved(pipelines: list[Pipeline]) -> set[int]:
+def _proved(pipelines: list[Pipeline], operators: str) -> set[int]:
     """Numbers of the pipelines that succeeded when the exit code of all is 0: those behind the last place where the
-    code of what stands before is lost."""
+    code of what stands before is lost.  In a subshell bash may take no notice of `set -e`, so beside one it is not
+    trusted."""
     found: set[int] = set()
     for number in range(len(pipelines) - 1, -1, -1):
         joint = pipelines[number].joint
         if joint == "||":
             break
         found.add(number)
-        if joint != "&&" and not (joint == ";" and number and _ends_it(pipelines[number - 1])):
+        if joint != "&&" and not (joint == ";" and number and "(" not in operators and _ends_it(pipelines[number - 1])):
             break
     return found
 

@@ -1,6 +1,7 @@
 """Shell commands taken apart: the programs that they are about, their kinds, and what their exit code proves."""
 
 import random
+import subprocess
 
 import pytest
 
@@ -60,42 +61,64 @@ def test_a_kind_is_the_program_with_its_sub_command(command, kinds):
     assert [kind_of(step) for step in steps_of(command)] == kinds
 
 
-@pytest.mark.parametrize(
-    ("command", "proved"),
-    [
-        ("a && b && c", "abc"),
-        ("a; b && c", "bc"),
-        ("a\nb", "b"),
-        ("a || b", ""),
-        ("a || b && c", "c"),
-        ("a & b", "b"),
-        ("a && b &", ""),
-        ("a | b", ""),
-        ("a && b | c", "a"),
-        ("set -o pipefail; a | b", "a"),
-        ("set -e; a; b; c", "abc"),
-        ("set -e; a && b; c", "c"),
-        ("set -e; set +e; a; b", "b"),
-        ("set -euo pipefail\na | x\nb", "ab"),
-        ("(a; b) && c", "bc"),
-        ("(a && b) | c", ""),
-        ("a || (b && c)", ""),
-        ("if a; then b; fi", ""),
-        ("! a", ""),
-        ("while a; do b; done", ""),
-        ("trap 'exit 0' EXIT; a", ""),
-        ("f() { a; }; f", ""),
-        ("diff <(a) <(b)", ""),
-        ("a 'un", ""),
-        ("bash -c 'a; b' && c", "bc"),
-        ("bash -ec 'a; b' && c", "abc"),
-        ("a $(b)", ""),
-        ("a -j$(nproc)", "a"),
-        ("a && \\\n b", "ab"),
-    ],
-)
+PROVED = [
+    ("a && b && c", "abc"),
+    ("a; b && c", "bc"),
+    ("a\nb", "b"),
+    ("a || b", ""),
+    ("a || b && c", "c"),
+    ("a & b", "b"),
+    ("a && b &", ""),
+    ("a | b", ""),
+    ("a && b | c", "a"),
+    ("set -o pipefail; a | b", "a"),
+    ("set -e; a; b; c", "abc"),
+    ("set -e; a && b; c", "c"),
+    ("set -e; set +e; a; b", "b"),
+    ("set -euo pipefail\na | x\nb", "ab"),
+    ("(a; b) && c", "bc"),
+    ("set -e; ((a); b) && c", "bc"),
+    ("(a && b) | c", ""),
+    ("a || (b && c)", ""),
+    ("if a; then b; fi", ""),
+    ("! a", ""),
+    ("while a; do b; break; done", ""),
+    ("trap 'exit 0' EXIT; a", ""),
+    ("f() { a; }; f", ""),
+    ("diff <(a) <(b)", ""),
+    ("a 'un", ""),
+    ("bash -c 'a; b' && c", "bc"),
+    ("bash -ec 'a; b' && c", "abc"),
+    ("a $(b)", ""),
+    ("a -j$(nproc)", "a"),
+    ("a && \\\n b", "ab"),
+]
+
+
+@pytest.mark.parametrize(("command", "proved"), PROVED)
 def test_exit_code_0_proves_what_stands_behind_the_last_loss_of_a_code(command, proved):
     assert "".join(step.words[0] for step in steps_of(command) if step.proved) == proved
+
+
+@pytest.mark.parametrize(("command", "proved"), PROVED)
+def test_bash_itself_runs_what_is_proved_and_fails_when_it_fails(command, proved):
+    script = """
+    for failing in "" a b c ab ac bc abc; do
+        for one in a b c; do eval "$one() { echo $one >&9; case $failing in *$one*) return 1;; esac; }"; done
+        export -f a b c; export failing
+        ran=$({ bash -c "$0" >/dev/null; echo $? >&9; } 9>&1 2>/dev/null)
+        echo "-$failing" $ran
+    done
+    """
+    done = subprocess.run(
+        ["bash", "-c", script, command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=20
+    )
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert len(rows) == 8
+    for failing, *ran in rows:
+        if "0" in ran:
+            assert set(proved) <= set(ran), (failing, ran)
+            assert not set(proved) & set(failing), (failing, ran)
 
 
 @pytest.mark.parametrize(
