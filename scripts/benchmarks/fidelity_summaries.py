@@ -7,6 +7,7 @@ is all that it knows.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from itertools import cycle
@@ -115,7 +116,7 @@ def written(text: str, limit: int, facts: Iterable[Fact]) -> str:
     headings = [line.strip() for line in instructions.splitlines() if HEADING.match(line)] or ["Summary"]
     below: dict[str, list[str]] = {heading: [] for heading in headings}
     left = most - sum(vocabulary.count(heading) + 4 for heading in headings)
-    lines = [line.strip() for line in BREAK.split(data) if line.strip()]
+    lines = [line for part in said(data) for line in map(unmarked, BREAK.split(part)) if line]
 
     def say(heading: str, line: str) -> None:
         nonlocal left
@@ -137,6 +138,29 @@ def written(text: str, limit: int, facts: Iterable[Fact]) -> str:
     return "\n\n".join(
         "\n".join([heading, *(f"- {line}" for line in below[heading] or ["nothing"])]) for heading in headings
     )
+
+
+def said(data: str) -> Iterable[str]:
+    """The texts of the messages: of a line that is a JSON object what it says, without quotes and escapes, as a model
+    reads it; another line as it stands."""
+    for line in data.splitlines():
+        try:
+            record = json.loads(line) if line.startswith("{") else line
+        except ValueError:
+            record = line
+        if not isinstance(record, dict):
+            yield line
+            continue
+        yield from (text for key, text in record.items() if key not in ("role", "name") and isinstance(text, str))
+        for call in record.get("calls", ()):
+            arguments = call.get("arguments")
+            shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            yield f"{call.get('name')} {shown}"
+
+
+def unmarked(line: str) -> str:
+    """A line without the signs of a list in front, which a summary of a summary would repeat."""
+    return line.strip().removeprefix("- ").strip()
 
 
 def in_turn(facts: Iterable[Fact]) -> list[Fact]:
