@@ -12,8 +12,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
 
 HELD = 64
 """Descriptors that a walk holds at once, whatever the depth."""
+
+LISTED = 10_000
+"""Names of one folder that a walk holds at once.  The listing of a larger one stays open, with a descriptor of its own;
+so do those of LARGE folders that lie in each other, below which names are held whole."""
+LARGE = 64
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,6 +127,32 @@ class Descent:
             raise OSError(errno.ESTALE, "a folder was moved while its tree was walked", self.names[-1])
         return found
 
+    def find_back(self) -> None:
+        """After OSError of `leave`: go on from the lowest folder on the way up that still lies where it was, at the
+        latest from the top."""
+        here = self._open[0]
+        for depth, name in enumerate(self.names, 1):
+            try:
+                below = os.open(name, FOLDER, dir_fd=here)
+            except OSError:
+                break
+            if _identity(below) != self._known[depth]:
+                os.close(below)
+                break
+            if self._open[depth] >= 0:
+                os.close(self._open[depth])
+            self._open[depth] = below
+            if depth > 1:
+                os.close(here)
+                self._open[depth - 1] = -1
+            here = below
+        else:
+            return
+        for descriptor in self._open[depth:]:
+            if descriptor >= 0:
+                os.close(descriptor)
+        del self._open[depth:], self._known[depth:], self.names[depth - 1 :]
+
     def close(self) -> None:
         """Close every descriptor, that of the top too."""
         for descriptor in self._open:
@@ -196,12 +230,15 @@ def walk(
     `within` is the descriptor of the folder that holds `top`.  `order(names, depth)` sorts the names of one folder.
     With `only` the entries are folders and what has one of these names; the others are not looked at, which is many
     times faster.
-    A folder that cannot be opened goes to `on_error` and comes again as any other; without `on_error` OSError is
-    raised.  What disappears during the walk is passed over.  OSError when `top` is no folder.
+    A folder that cannot be opened goes to `on_error` and comes again as any other; so does one whose tree was moved
+    while the walk was in it, and the walk goes on above.  Without `on_error` OSError is raised.  What disappears
+    during the walk is passed over.  OSError when `top` is no folder.
+
+    Memory is bounded by LISTED names for each level, whatever the folders hold, down to the LARGE-th large one.
     """
     way = Descent(open_folder(top, within, repair=repair))
     try:
-        listings = [_listing(way, order, only)]
+        listings = [_listing(way, order, only, lazily=True)]
         above: list[Entry] = []
         while True:
             name = next(listings[-1], None)
@@ -209,8 +246,17 @@ def walk(
                 listings.pop()
                 if not above:
                     return
-                way.leave()
-                yield _again(above.pop(), way)
+                try:
+                    way.leave()
+                except OSError as error:
+                    if on_error is None:
+                        raise
+                    on_error(above[-1], error)
+                    way.find_back()
+                    _close(listings[len(way.names) + 1 :])
+                    del listings[len(way.names) + 1 :]
+                while len(above) > len(way.names):
+                    yield _again(above.pop(), way)
                 continue
             try:
                 status = os.stat(name, dir_fd=way.here, follow_symlinks=False)
@@ -221,7 +267,12 @@ def walk(
             if not (entry.enter and stat.S_ISDIR(status.st_mode)):
                 continue
             try:
-                listing = _enter(way, name, order, only, repair=repair)
+                way.enter(name, repair=repair)
+                try:
+                    listing = _listing(way, order, only, lazily=_open_ones(listings) < LARGE)
+                except OSError:
+                    way.leave()
+                    raise
             except OSError as error:
                 if error.errno not in _SWAPPED:
                     if on_error is None:
@@ -232,25 +283,53 @@ def walk(
             listings.append(listing)
             above.append(entry)
     finally:
+        _close(listings)
         way.close()
 
 
-def _enter(way: Descent, name: str, order: Order | None, only: frozenset[str] | None, *, repair: bool) -> Iterator[str]:
-    way.enter(name, repair=repair)
+def _close(listings: list[Iterator[str]]) -> None:
+    for listing in listings:
+        if isinstance(listing, Generator):
+            listing.close()
+
+
+def _open_ones(listings: list[Iterator[str]]) -> int:
+    return sum(isinstance(listing, Generator) for listing in listings) if len(listings) > LARGE else len(listings)
+
+
+def _listing(way: Descent, order: Order | None, only: frozenset[str] | None, *, lazily: bool) -> Iterator[str]:
+    """The names in the current folder; of a very large one as they are asked for, the first LISTED in order."""
+    found = os.scandir(way.here)
+    names = [
+        one.name
+        for one in islice(found, LISTED if lazily else None)
+        if only is None or one.name in only or _is_folder(one)
+    ]
+    if order is not None:
+        names = order(names, len(way.names))
+    rest = _rest(found, only)
+    first = next(rest, None)
+    return iter(names) if first is None else _chained(names, first, rest)
+
+
+def _rest(found: Any, only: frozenset[str] | None) -> Generator[str]:
+    with found:
+        for one in found:
+            if only is None or one.name in only or _is_folder(one):
+                yield one.name
+
+
+def _chained(names: list[str], first: str, rest: Generator[str]) -> Generator[str]:
     try:
-        return _listing(way, order, only)
-    except OSError:
-        way.leave()
-        raise
+        yield from names
+        yield first
+        yield from rest
+    finally:
+        rest.close()
 
 
-def _listing(way: Descent, order: Order | None, only: frozenset[str] | None) -> Iterator[str]:
-    if only is None:
-        names = os.listdir(way.here)  # noqa: PTH208 - a descriptor
-    else:
-        with os.scandir(way.here) as found:
-            names = [one.name for one in found if one.name in only or one.is_dir(follow_symlinks=False)]
-    return iter(order(names, len(way.names)) if order is not None else names)
+def _is_folder(one: os.DirEntry[str]) -> bool:
+    return one.is_dir(follow_symlinks=False)
 
 
 def _again(entry: Entry, way: Descent) -> Entry:
@@ -300,21 +379,45 @@ def size(top: str | os.PathLike[str]) -> int:
     return total
 
 
-def disk_use(top: str | os.PathLike[str]) -> int:
-    """Bytes on disk of what lies below `top`; a file of several names counts once."""
-    total = 0
+@dataclass(slots=True)
+class Use:
+    """What lies below a folder: bytes on disk, and files and folders; a file of several names counts once.  `whole`:
+    all of it was looked at."""
+
+    size: int = 0
+    files: int = 0
+    whole: bool = False
+
+
+STEP = 256
+
+
+def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
+    """What lies below `top`, as far as it was looked at: the same object every STEP entries, at the end with `whole`.
+    Whoever asks decides when he goes on, so that a tree of any size takes no time at a stretch."""
+    use = Use()
     names_of: set[tuple[int, int]] = set()
     with suppress(OSError):
-        for entry in walk(top, on_error=_pass_over):
+        for count, entry in enumerate(walk(top, on_error=_pass_over)):
             status = entry.status
+            if count % STEP == STEP - 1:
+                yield use
             if entry.left:
                 continue
             if status.st_nlink > 1 and not entry.is_folder:
                 if (status.st_dev, status.st_ino) in names_of:
                     continue
                 names_of.add((status.st_dev, status.st_ino))
-            total += status.st_blocks * 512
-    return total
+            use.files += 1
+            use.size += status.st_blocks * 512
+    use.whole = True
+    yield use
+
+
+def disk_use(top: str | os.PathLike[str]) -> int:
+    """Bytes on disk of what lies below `top`; a file of several names counts once."""
+    *_, use = measuring(top)
+    return use.size
 
 
 def _pass_over(entry: Entry, error: OSError) -> None:

@@ -38,9 +38,9 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def memory_of(pid: int, *, below: bool = True) -> int:
-    """Bytes that `pid`, and with `below` everything below it, holds: of pages that several processes share, each has
-    its part (PSS).
+def memory_of(pid: int, *, itself: bool = True, below: bool = True) -> int:
+    """Bytes that `pid` `itself` and everything `below` it hold: of pages that several processes share, each has its
+    part (PSS).
 
     Files that live in memory count too, mapped or not: those that have no name (memfd_create(2)) and those of a tmpfs
     that only these processes see, as a sandbox's /tmp.  Where a process may not be looked at (a command of another
@@ -49,7 +49,7 @@ def memory_of(pid: int, *, below: bool = True) -> int:
     own, shared = 0, 0
     files: dict[tuple[int, int], int] = {}
     mounts: dict[str, str] = {}  # mount namespace → a process in it
-    for one in (pid, *(descendants(pid) if below else ())):
+    for one in (*((pid,) if itself else ()), *(descendants(pid) if below else ())):
         here, mapped = _memory(one)
         own, shared = own + here, shared + mapped
         files |= _nameless(one)

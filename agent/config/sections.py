@@ -210,6 +210,11 @@ class Limits(Section):
     at_once: AtOnce = Field(
         default_factory=AtOnce, description="How many tasks run at the same time, on all hosts of one ledger together."
     )
+    folder_files: Whole | None = Field(
+        default=2_000_000,
+        ge=1,
+        description="Most files and folders in one task's folder, its work tree included; empty: no limit.",
+    )
     runs: Whole | None = Field(default=None, ge=1, description="Most runs per repository and day; empty: no limit.")
     repository_cost: Number | None = Field(
         default=None, gt=0, description="Most money per repository and day; empty: no limit."

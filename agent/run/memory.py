@@ -35,36 +35,38 @@ class TaskMemory:
     settings: Settings
     uuid: str
     attempt: int
+    held: int = 0
+    """Bytes at the newest look: of the group, or of what runs below this process."""
     next_look: float = field(default_factory=clock.monotonic)
-
-    def used(self, *, below: bool = True) -> int:
-        """Bytes that this process and everything below it hold now; without `below`, while there is nothing."""
-        held = groups.used(self.settings.base_dir, self.uuid, self.attempt)
-        return trees.memory_of(os.getpid(), below=below) if held is None else held
 
     def __call__(self) -> Outcome | None:
         wanted = self.settings.limits.memory
         limit = groups.in_bytes(wanted)
-        if wanted is None or limit is None or groups.places().memory is not None:
+        if wanted is None or limit is None or groups.places().memory is not None or not self.look():
             return None
-        used = self._look()
-        if used is None or used <= limit:
+        used = self.held + trees.memory_of(os.getpid(), below=False)
+        if used <= limit:
             return None
         return Outcome(End.LIMIT, code="memory", summary=groups.too_large(wanted, used))
 
-    def _look(self) -> int | None:
-        """What is held; None when it was looked at just now."""
+    def look(self) -> bool:
+        """Look what is held, unless that was done just now; whether it was."""
         started = clock.monotonic()
         if started < self.next_look:
-            return None
-        used = self.used()
+            return False
+        held = groups.used(self.settings.base_dir, self.uuid, self.attempt)
+        self.held = trees.memory_of(os.getpid(), itself=False) if held is None else held
         now = clock.monotonic()
         self.next_look = now + max(SECONDS, SHARE * (now - started))
-        return used
+        return True
 
     def command(self) -> CommandMemory:
         """The watch over a command that is about to start."""
-        return CommandMemory(self, groups.in_bytes(self.settings.sandbox.limits.memory))
+        limit = groups.in_bytes(self.settings.sandbox.limits.memory)
+        if limit is not None:  # nothing runs below this process yet
+            self.held = groups.used(self.settings.base_dir, self.uuid, self.attempt) or 0
+            self.next_look = max(self.next_look, clock.monotonic() + SECONDS)
+        return CommandMemory(self, limit, self.held)
 
 
 @dataclass
@@ -73,19 +75,14 @@ class CommandMemory:
 
     task: TaskMemory
     limit: int | None
+    before: int
     why: str = ""
-    before: int = 0
-
-    def __post_init__(self) -> None:
-        if self.limit is not None:
-            self.before = self.task.used(below=False)
-            self.task.next_look = clock.monotonic() + SECONDS
 
     def __call__(self) -> bool:
         if self.limit is None or self.why:
             return bool(self.why)
-        used = self.task._look()  # noqa: SLF001 - one clock for both
-        if used is not None and (held := used - self.before) > self.limit:
+        self.task.look()
+        if (held := self.task.held - self.before) > self.limit:
             most = memory_text(self.task.settings.sandbox.limits.memory)
             self.why = (
                 f"ended because it held {held >> 20:,} MiB of memory, files in /tmp and /dev/shm among them; "

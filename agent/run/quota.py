@@ -1,12 +1,15 @@
-"""How large a task's folder may get (`limits.folder_size`): its work tree, what its commands left, its own records.
+"""How large a task's folder may get (`limits.folder_size`, `limits.folder_files`): its work tree, what its commands
+left, its own records.
 
-Looked at before each turn and while a command runs, as often as looking is cheap.  Called by `limits.TaskLimits` and,
-during a command, by `control.TaskControl`.
+Looked at before each turn and, a slice at a time, while a command runs: a tree of any size holds up neither the command
+nor the stop that is asked of it.  What was counted so far is enough to say that it is too much.  Called by
+`limits.TaskLimits` and, during a command, by `control.TaskControl`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from agent import clock, filetree
@@ -14,34 +17,81 @@ from agent.config.kinds import size_text
 from agent.values import End, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
+    from agent.filetree import Use
+
 SECONDS = 15.0
+SLICE = 0.05
 SHARE = 20
-"""A look may take a twentieth of the time: a tree of many files is looked at less often."""
+"""Seconds between two whole looks; a slice takes so long at most, and slices a twentieth of the time together."""
 
 
 @dataclass
 class FolderQuota:
-    """Calling it returns the outcome when the folder is too large, None while it is not, or was looked at just now."""
+    """Calling it returns the outcome when the folder is too large, None while it is not, or was looked at just now.
+    `limit` is in bytes, `files` counts files and folders."""
 
     folder: Path
     limit: int | None
+    files: int | None = None
     next_look: float = field(default_factory=clock.monotonic)
+    looking: Generator[Use] | None = None
+    lock: Lock = field(default_factory=Lock)
 
     def __call__(self) -> Outcome | None:
-        started = clock.monotonic()
-        if self.limit is None or started < self.next_look:
+        if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
             return None
-        used = filetree.disk_use(self.folder)
-        now = clock.monotonic()
-        self.next_look = now + max(SECONDS, SHARE * (now - started))
-        if used <= self.limit:
+        if not self.lock.acquire(blocking=False):  # another thread looks: who waits for the model asks too
             return None
-        self.next_look = now  # it stays too large until something is removed
-        return Outcome(
-            End.LIMIT,
-            code="limit_folder_size",
-            summary=f"`limits.folder_size` is {size_text(self.limit)}; the task's folder holds {used / (1 << 20):,.0f} "
-            f"MiB. Raise it in config.yaml, or leave less in the work tree, and start the task again to go on.",
-        )
+        try:
+            return self._look()
+        finally:
+            self.lock.release()
+
+    def _look(self) -> Outcome | None:
+        if self.looking is None:
+            self.looking = filetree.measuring(self.folder)
+        started = now = clock.monotonic()
+        for use in self.looking:
+            now = clock.monotonic()
+            if (outcome := self._over(use)) is not None:
+                self._end()
+                self.next_look = now  # it stays too large until something is removed
+                return outcome
+            if use.whole:
+                self._end()
+                self.next_look = now + max(SECONDS, SHARE * (now - started))
+                return None
+            if now - started >= SLICE:
+                break
+        self.next_look = now + SHARE * (now - started)
+        return None
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        with self.lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self.looking is not None:
+            self.looking.close()
+            self.looking = None
+
+    def _over(self, use: Use) -> Outcome | None:
+        if self.limit is not None and use.size > self.limit:
+            return _too_much("folder_size", size_text(self.limit), f"{use.size / (1 << 20):,.0f} MiB", use)
+        if self.files is not None and use.files > self.files:
+            return _too_much("folder_files", f"{self.files:,}", f"{use.files:,} files and folders", use)
+        return None
+
+
+def _too_much(key: str, limit: str, held: str, use: Use) -> Outcome:
+    least = "" if use.whole else " at least"
+    return Outcome(
+        End.LIMIT,
+        code=f"limit_{key}",
+        summary=f"`limits.{key}` is {limit}; the task's folder holds{least} {held}. Raise it in config.yaml, or leave "
+        f"less in the work tree, and start the task again to go on.",
+    )

@@ -30,6 +30,9 @@ FIRST_SECONDS, LONGEST_SECONDS = 20.0, 1200.0
 OUTCOME = "disk"
 """Outcome of a paused row that the daemon resumes by itself."""
 
+LEAST_FILES = 10_000
+"""Files that a file system must still take, or a hundredth of those it has room for, whichever is less."""
+
 _PROBE = 64 << 10
 
 
@@ -92,8 +95,11 @@ def shortage(settings: Settings, *, probe: bool = False) -> str:
             f"{left / (1 << 20):,.0f} MiB are free for {folder}, `scheduling.min_free` is {size_text(least)}; "
             f"free some space (`cleanup` removes old tasks)"
         )
-    if found.f_files and not found.f_favail:
-        return f"no more files are possible on the file system of {folder}; remove some"
+    if found.f_favail < min(LEAST_FILES, found.f_files // 100):  # some file systems count none: 0 of 0
+        return (
+            f"{found.f_favail:,} more files are possible on the file system of {folder}, which has room for "
+            f"{found.f_files:,}; remove some (`cleanup` removes old tasks)"
+        )
     return _refused(folder) if probe else ""
 
 

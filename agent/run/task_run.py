@@ -114,7 +114,8 @@ class TaskRun:
             self._refused,
             self.settings.scheduling.interval,
         )
-        self.quota = FolderQuota(context.context_dir, self.settings.limits.folder_size)
+        limits = self.settings.limits
+        self.quota = FolderQuota(context.context_dir, limits.folder_size, limits.folder_files)
         scheduling = self.settings.scheduling
         self.memory = TaskMemory(self.settings, self.uuid, context.attempt)
         self.room = both(self.quota, self.memory)
@@ -128,6 +129,7 @@ class TaskRun:
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
         self.held = ExitStack()  # what is given back when the run is over: connections, a thread
+        self.held.callback(self.quota.close)
         self.resting = False  # this attempt has paused the row: it still shows that on the issue
 
     # --- what touches the outside -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from agent.run.memory import TaskMemory, both
 from agent.values import End, Outcome
 
 MIB = 1 << 20
+OWN = 50 * MIB
 
 
 @pytest.fixture
@@ -29,11 +30,13 @@ def task(monkeypatch, time):
 
     def make(config):
         made = TaskMemory(settings_of(config), "u", 1)
-        made.holds, made.looks = 50 * MIB, 0
+        made.holds, made.looks = 0, 0
 
-        def memory_of(pid, *, below=True):
-            made.looks += 1
-            return made.holds
+        def memory_of(pid, *, itself=True, below=True):
+            made.looks += below
+            return made.slow() or made.holds * below + OWN * itself
+
+        made.slow = lambda: 0
 
         monkeypatch.setattr(memory.trees, "memory_of", memory_of)
         return made
@@ -44,7 +47,8 @@ def task(monkeypatch, time):
 def test_by_default_a_command_may_hold_half_of_the_machine_more_than_before(task, time):
     made = task({})
     command = made.command()
-    made.holds = 50 * MIB + 512 * MIB
+    assert made.looks == 0, "the start of a command costs no look"
+    made.holds = 512 * MIB
     time.move(1)
     assert not command()
     made.holds += MIB
@@ -60,15 +64,25 @@ def test_by_default_a_command_may_hold_half_of_the_machine_more_than_before(task
 
 def test_a_task_over_its_own_share_ends(task, time):
     made = task({})
-    made.holds = 700 * MIB
+    made.holds = 650 * MIB
     time.move(1)
     assert made() is None
-    made.holds = 720 * MIB
+    made.holds = 670 * MIB
     time.move(1)
     outcome = both(lambda: None, made)()
     assert (outcome.end, outcome.code) == (End.LIMIT, "memory")
     assert "held 720 MiB together; `limits.memory` is 70% of this machine's memory" in outcome.summary
     assert both(lambda: Outcome(End.STOPPED), made)().end is End.STOPPED
+
+
+def test_a_look_serves_the_task_and_the_command(task, time):
+    """Both are asked in one breath, and only one of them looks."""
+    made = task({})
+    command = made.command()
+    made.holds = 600 * MIB
+    time.move(1)
+    assert (made(), command()) == (None, True)
+    assert made.looks == 1
 
 
 def test_where_the_kernel_holds_the_task_it_is_not_counted_here(task, time, monkeypatch):
@@ -88,13 +102,7 @@ def test_without_limits_nothing_is_looked_at(task, time):
 
 def test_looking_takes_a_twentieth_of_the_time(task, time):
     made = task({})
-    real = made.used
-
-    def slow(**options):
-        time.move(1)
-        return real(**options)
-
-    made.used = slow
+    made.slow = lambda: time.move(1)
     command = made.command()
     time.move(1)
     command()

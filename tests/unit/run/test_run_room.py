@@ -164,3 +164,88 @@ def test_what_lies_deeper_than_any_path_counts_too(tmp_path):
     make_deep(tmp_path)
     assert FolderQuota(tmp_path, 5000)() is not None
     filetree.remove(tmp_path / "deep")
+
+
+def test_a_folder_of_too_many_files_ends_the_task_with_that_word(tmp_path, time):
+    (tmp_path / "many").mkdir()
+    for number in range(20):
+        (tmp_path / "many" / str(number)).touch()
+    assert FolderQuota(tmp_path, None, 21)() is None
+    outcome = FolderQuota(tmp_path, None, 20)()
+    assert (outcome.end, outcome.code) == (End.LIMIT, "limit_folder_files")
+    assert "`limits.folder_files` is 20; the task's folder holds 21 files and folders" in outcome.summary
+
+
+class Slow(clock.FakeClock):
+    """A clock on which each reading takes a while."""
+
+    def monotonic(self):
+        self.move(0.02)
+        return super().monotonic()
+
+
+def test_a_large_folder_is_looked_at_a_slice_at_a_time(tmp_path):
+    for number in range(3000):
+        (tmp_path / str(number)).touch()
+    with clock.use(Slow()) as slow:
+        quota = FolderQuota(tmp_path, None, 2999)
+        calls = 0
+        while (outcome := quota()) is None:
+            calls += 1
+            assert quota() is None, "the next slice waits"
+            slow.move(2)
+    assert calls > 2
+    assert "at least 3,0" in outcome.summary or "holds 3,000" in outcome.summary
+    assert quota.looking is None
+
+
+def test_a_look_is_one_at_a_time_and_lets_go_of_the_folder(tmp_path):
+    for number in range(3000):
+        (tmp_path / str(number)).touch()
+    before = len(os.listdir("/proc/self/fd"))
+    with clock.use(Slow()):
+        quota = FolderQuota(tmp_path, 1 << 30)
+        quota()
+        assert quota.looking is not None
+        with quota.lock:
+            assert quota() is None
+        quota.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_command_that_moves_its_folders_about_hides_nothing_that_stays(tmp_path):
+    """A walk of which a part was moved ended there, and what it had not seen counted as nothing."""
+    (tmp_path / "task").mkdir()
+    make_deep(tmp_path / "task", 200)
+    for number in range(50):
+        (tmp_path / "task" / f"z{number}").touch()
+    entries = filetree.walk(
+        tmp_path / "task", on_error=lambda *_: missed.append(1), order=lambda names, _: sorted(names)
+    )
+    missed, seen, moved = [], set(), False
+    for entry in entries:
+        seen.add(entry.name)
+        if entry.depth == 150 and not moved:
+            moved = True
+            os.rename(tmp_path / "task" / "/".join(["deep"] * 50), tmp_path / "elsewhere")
+    assert (missed, len(seen & {f"z{number}" for number in range(50)})) == ([1], 50)
+    filetree.remove(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("free", "all_of_them", "short"),
+    [(500, 10**6, True), (10_001, 10**6, False), (90, 5000, False), (0, 0, False), (0, 5000, True)],
+)
+def test_a_file_system_that_takes_hardly_any_file_more_is_short(place, monkeypatch, free, all_of_them, short):
+    here = place()
+    real = os.statvfs
+
+    def statvfs(path):
+        fields = list(real("/"))
+        fields[5:8] = all_of_them, free, free
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(room.os, "statvfs", statvfs)
+    said = room.shortage(here.settings)
+    assert bool(said) is short
+    assert not short or f"{free:,} more files are possible" in said
