@@ -15,6 +15,7 @@
     │   └── RowUnreadable        one row has something in a column that cannot be there
     ├── GitError                 a git command failed
     │   ├── GitKilled            ended by a signal from outside
+    │   ├── GitStarved           this host gave it no memory, process, thread or open file
     │   └── RemoteAway           the other side cannot be reached
     ├── WorkError                the repository cannot be worked on
     │   ├── RepositoryMissing    nothing at the address
@@ -158,6 +159,12 @@ class GitKilled(GitError):
     code = "git_killed"
 
 
+class GitStarved(GitError):
+    """This host gave a git command no memory, process, thread or open file.  It says nothing about the repository."""
+
+    code = "git_starved"
+
+
 class RemoteAway(GitError):
     """The other side of a repository cannot be reached: no connection, a cut one, 5xx, no answer in time."""
 
@@ -183,13 +190,14 @@ class BaseMissing(WorkError):
 
 
 class SetupFailed(WorkError):
-    """`workspace.setup` failed; the message carries the end of its output.  `network`: for want of the network."""
+    """`workspace.setup` failed; the message carries the end of its output.  `passing`: for want of the network,
+    or of what this host had none of (memory, processes, open files)."""
 
     code = "setup_failed"
 
-    def __init__(self, message: str, *, network: bool = False) -> None:
+    def __init__(self, message: str, *, passing: bool = False) -> None:
         super().__init__(message)
-        self.network = network
+        self.passing = passing
 
 
 class RemoteRefused(WorkError):

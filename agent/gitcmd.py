@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from agent import git_guard, proc, step
-from agent.errors import DiskError, GitError, GitKilled, StopHeard, SurroundingsError
+from agent.errors import DiskError, GitError, GitKilled, GitStarved, StopHeard, SurroundingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,6 +95,15 @@ _FULL = re.compile(
     re.MULTILINE,
 )
 _MEMORY = re.compile(r"^(fatal|error): .*(out of memory|cannot allocate memory)", re.IGNORECASE | re.MULTILINE)
+_STARVED = re.compile(
+    r"^(?!remote:).*(cannot allocate memory|out of memory|resource temporarily unavailable|too many open files"
+    r"|cannot fork|fork failed|unable to create (?:\w+ )*thread|unable to create threaded|cannot start (?:\w+ )*thread"
+    r"|mmap failed)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""What git says where the host refuses it something: strerror(3) of ENOMEM, EAGAIN, EMFILE and ENFILE, and git's own
+words (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  A line of the other side is not
+ours."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
@@ -174,9 +183,10 @@ def git(
     gets the whole output when it is longer than what is kept (`dropped`).  GitError with the last lines of standard
     error when it fails (unless `check` is False), when it ran longer than `timeout` seconds or was stopped, or when it
     printed more than `cap` bytes and no `spool` holds the rest.  With a `work_tree` RulesRefused when git must not
-    look at it (`paths`: it looks at the rules above these only), and GitError when git wants too much memory, whatever
-    `check` is.  StopHeard when the task was told to stop while a git that `hears` ran (None: one with a work tree
-    does).  GitKilled when a signal from outside ended it, whatever `check` is.  DiskError when the disk is full here.
+    look at it (`paths`: it looks at the rules above these only), and GitStarved when git wants too much memory,
+    whatever `check` is.  StopHeard when the task was told to stop while a git that `hears` ran (None: one with a work
+    tree does).  GitKilled when a signal from outside ended it, and GitStarved when this host refused it memory, a
+    process or a file, whatever `check` is.  DiskError when the disk is full here.
     """
     binary = program()
     settings = [*HARDENING, *config]
@@ -233,8 +243,14 @@ def git(
     if done.dropped and spool is None:
         raise GitError(f"{what} printed more than {cap} bytes")
     if done.returncode == FATAL and work_tree is not None and _MEMORY.search(stderr):
-        raise GitError(
+        raise GitStarved(
             f"{what} wanted more than the {memory() >> 20:,} MiB that it may have beside a work tree: {stderr}",
+            returncode=done.returncode,
+            stderr=stderr,
+        )
+    if done.returncode != 0 and _STARVED.search(stderr):  # nor is this an answer
+        raise GitStarved(
+            f"{what} was refused what it needs by this host (code {done.returncode}): {stderr}",
             returncode=done.returncode,
             stderr=stderr,
         )

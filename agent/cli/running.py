@@ -102,13 +102,35 @@ def resume(context: typer.Context, uuid: Uuid) -> int:
 
 
 @app.command()
-def retry(context: typer.Context, uuid: Uuid) -> int:
-    """Queue a new task that goes on from one that has ended."""
-    from agent.run.starting import start
+def retry(
+    context: typer.Context,
+    uuid: Annotated[
+        str | None, typer.Argument(metavar="[UUID]", help="The task, or the beginning of its uuid.")
+    ] = None,
+    failed_since: Annotated[
+        str | None,
+        typer.Option(
+            "--failed-since",
+            metavar="WHEN",
+            help="Instead of UUID: all that failed since then, as 90m, 12h, 2d or 2026-01-31T09:15 (UTC).",
+        ),
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="CODE", help="With --failed-since: only those with this error code.")
+    ] = None,
+) -> int:
+    """Queue a new task that goes on from one that has ended, or from each that failed since a time."""
+    from agent.run.retry import again, why_not
     from agent.run.wiring import Wiring
     from agent.values import CLOSED_STATUSES
 
     state: State = context.obj
+    if (uuid is None) == (failed_since is None):
+        raise UsageError("retry takes the UUID of a task, or --failed-since WHEN; give one of the two")
+    if uuid is None:
+        return _retry_all(state, str(failed_since), code)
+    if code is not None:
+        raise UsageError("--code goes with --failed-since only; leave it out")
     state.require_tasks(uuid)
     wiring = Wiring(state.settings)
     try:
@@ -122,26 +144,38 @@ def retry(context: typer.Context, uuid: Uuid) -> int:
                 f"task {newest.uuid}{which} is {newest.status}; only what has ended can be tried again. "
                 f"{OPEN_ADVICE[newest.status].format(uuid=newest.uuid)}"
             )
-        made, refused = start(
-            wiring.settings,
-            ledger,
-            wiring.forge_of(row.key),
-            row.key,
-            wiring.events,
-            user=row.user,
-            title=row.title,
-            parent_uuid=newest.uuid,
-            started_by=f"retry:{newest.uuid}",
-        )
+        made, refused = again(wiring, newest)
         if made is None:
-            closed = "the issue is closed, or another daemon works on it; open it, or wait"
-            why = "a daily limit of its repository is used up (section limits)" if refused == "limit" else closed
-            raise UsageError(f"task {newest.uuid} cannot be tried again: {why}")
+            raise UsageError(f"task {newest.uuid} cannot be tried again: {why_not(refused)}")
     finally:
         wiring.close()
     state.say(f"{made}: queued, goes on from {newest.uuid}")
     state.data({"uuid": made, "status": "queued", "parent_uuid": newest.uuid})
     return 0
+
+
+def _retry_all(state: State, text: str, code: str | None) -> int:
+    """1 when one of them could not be queued."""
+    from agent.run.retry import failed_since, moment
+    from agent.run.wiring import Wiring
+
+    since = moment(text)
+    if not state.has_tasks():
+        raise UsageError(f"nothing can be tried again: {state.where_none()}")
+    wiring = Wiring(state.settings)
+    try:
+        done = failed_since(wiring, since, code)
+    finally:
+        wiring.close()
+    for made, parent in done.queued:
+        state.say(f"{made}: queued, goes on from {parent}")
+    for left, why in done.left.items():
+        state.say(f"{left}: left as it is: {why}")
+    if not (done.queued or done.left):
+        state.say(f"nothing has failed since {since:%Y-%m-%d %H:%M} UTC that nobody has tried again")
+    queued = [{"uuid": made, "parent_uuid": parent} for made, parent in done.queued]
+    state.data({"queued": queued, "left": done.left})
+    return 1 if done.left else 0
 
 
 def _ask(state: State, prefix: str, word: Word) -> int:

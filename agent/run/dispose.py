@@ -8,9 +8,13 @@
 | the row is another attempt's, or cannot be reached | | leave: nothing is written or said |
 | the disk | the model's part is done | leave: the row stays, and is given back |
 | the disk | else | pause; the daemon resumes it when the disk can be written |
-| something outside is away | a person stopped the task | stop; the daemon tells it later |
-| something outside is away | its patience is not used up | requeue |
-| anything else | | fail: what was done is delivered as a draft |
+| one of FINAL, or a mistake of this program | | fail: what was done is delivered as a draft |
+| anything else | a person stopped the task | stop; the daemon tells it later |
+| anything else | its patience is not used up | requeue |
+| anything else | it is used up | fail |
+
+What is final is a list, and what may be over in a while is not: nobody can list how a host, a network or another
+program falls ill.
 """
 
 from __future__ import annotations
@@ -20,20 +24,35 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import (
+    AccessRefused,
+    AnswerUnreadable,
+    BaseMissing,
+    ConfigError,
+    ContextError,
+    ContextOverflow,
     DiskError,
     ForgeError,
-    GitKilled,
+    HistoryRefused,
     IssueUnreadable,
     LedgerError,
+    LfsRefused,
     MakimonoError,
+    ModelNotFound,
     ModelStalled,
-    ModelUnreachable,
+    PictureRefused,
+    PolicyViolation,
+    PushRejected,
+    QuotaExhausted,
     RateLimited,
-    RemoteAway,
+    RebaseConflict,
     RemoteRefused,
     RepositoryMissing,
+    RequestRefused,
+    RulesRefused,
     SetupFailed,
     TakenElsewhere,
+    ToolError,
+    UsageError,
 )
 from agent.values import End
 
@@ -50,13 +69,20 @@ LONGEST_PAUSE = 3600.0
 PUBLISHING_HOURS = 72.0
 """How long publishing is tried: long enough for a person to renew a token after a weekend."""
 
-SERVER = (ModelUnreachable, ModelStalled, RateLimited)
-"""Of a model: nobody answers, a connection is taken and nothing is said, or everybody asks too much, after every try of
-its client.  The night in which its server is updated, hangs, or is shared by too many tasks, must not fail each task of
-that night."""
+FINAL: tuple[type[Exception], ...] = (
+    *(ConfigError, UsageError, ContextError),  # a person has to mend it
+    *(BaseMissing, RebaseConflict, PushRejected, LfsRefused, PolicyViolation, RulesRefused),  # of the repository
+    *(IssueUnreadable, PictureRefused, ToolError),
+    *(QuotaExhausted, AccessRefused, ModelNotFound, RequestRefused),  # of the model's server
+    *(ContextOverflow, HistoryRefused, AnswerUnreadable),  # of the conversation
+)
+"""What a wait does not mend; some others end a task where `_may_wait` says so."""
 
-OUTSIDE = (ForgeError, GitKilled, *SERVER, RemoteAway, RemoteRefused, RepositoryMissing, SetupFailed)
-"""What may be over in a while."""
+MISTAKES: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError),
+    *(RecursionError, TypeError, ValueError),
+)
+"""What a mistake of this program raises; it makes the same one again.  Every other foreign error is of the host."""
 
 What = Literal["requeue", "pause", "fail", "stop", "leave"]
 
@@ -91,15 +117,14 @@ class Disposition:
 
 def dispose(error: Exception, state: State) -> Disposition:
     """The row of the table."""
-    code = error.code if isinstance(error, MakimonoError) else "bug"
-    why = str(error) or type(error).__name__
+    code, why = code_of(error), str(error) or type(error).__name__
     if isinstance(error, TakenElsewhere):
         return Disposition("stop", code, why, silent=True)
     if isinstance(error, LedgerError):
         return Disposition("leave", code, why, silent=True)
     if isinstance(error, DiskError):
         return Disposition("leave" if state.over else "pause", code, why)
-    if isinstance(error, OUTSIDE):
+    if not is_final(error):
         if state.outcome is not None and state.outcome.end is End.STOPPED:
             return Disposition("stop", "stopped", why)
         if _may_wait(error, state):
@@ -108,11 +133,21 @@ def dispose(error: Exception, state: State) -> Disposition:
     return Disposition("fail", code, why)
 
 
+def is_final(error: Exception) -> bool:
+    """Whether an error ends a task however long is waited."""
+    return isinstance(error, FINAL if isinstance(error, MakimonoError) else MISTAKES)
+
+
+def code_of(error: Exception) -> str:
+    """The row's code: `bug` for a mistake of this program, `host` for any other foreign error."""
+    if isinstance(error, MakimonoError):
+        return error.code
+    return "bug" if is_final(error) else "host"
+
+
 def _may_wait(error: Exception, state: State) -> bool:
     """A token that never let anybody in is told at once; one that did, and does no longer, is waited for."""
-    if isinstance(error, IssueUnreadable):
-        return False
-    if isinstance(error, SetupFailed) and not error.network:
+    if isinstance(error, SetupFailed) and not error.passing:
         return False
     if isinstance(error, ModelStalled) and error.answering:
         return False  # it would write as much again

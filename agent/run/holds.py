@@ -1,10 +1,12 @@
 """Starts that are held: where three different tasks failed alike, the next ones would too.
 
-A failure counts for a place: the model's server, or the repository.  After MANY different tasks in a row that ended
-there with the same code, no more are started there for a while; then one task is let go as a probe.  When the model
-answers the probe, the place is free; when the probe fails alike, the place is held for twice as long.  What is known is
-in `holds.json`, where the next daemon finds it: that one begins with a probe.  `Supervisor` writes it; `tasks` and
-`doctor` read it.
+A failure counts for a place: the model's server, the repository, or this very host.  At the first two the failures are
+alike by their code; a host falls ill in many ways, so that three different tasks in a row which got nowhere by anything
+that may be of the host are alike: the host pauses itself, and others of a shared ledger have the tasks.  After MANY
+different tasks in a row that ended there with the same code, no more are started there for a while; then one task is
+let go as a probe.  When the model answers the probe, the place is free; when the probe fails alike, the place is held
+for twice as long.  What is known is in `holds.json`, where the next daemon finds it: that one begins with a
+probe.  `Supervisor` writes it; `tasks` and `doctor` read it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from agent.errors import (
     ForgeAccessRefused,
     ForgeLimited,
     ForgeUnreachable,
+    GitError,
     GitKilled,
+    GitStarved,
+    LockHeld,
     ModelNotFound,
     ModelStalled,
     ModelUnreachable,
@@ -34,8 +39,11 @@ from agent.errors import (
     RemoteRefused,
     RepositoryMissing,
     RequestRefused,
+    SandboxUnavailable,
     SetupFailed,
+    SurroundingsError,
 )
+from agent.taskqueue.identity import hostname
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -65,6 +73,16 @@ REPOSITORY = frozenset(
 )
 """Codes of what lies in the place and not in the task."""
 
+DIED = "died"
+"""Stands for a worker that died, or ended before it owned its task."""
+HOST = frozenset(
+    (
+        *(one.code for one in (GitError, GitKilled, GitStarved, SurroundingsError, SandboxUnavailable, LockHeld)),
+        *("host", "bug", DIED),
+    )
+)
+"""Codes of what may lie in this host: its memory, processes and files, its sandbox, its git, its installation."""
+
 
 @dataclass
 class Hold:
@@ -81,6 +99,12 @@ class Hold:
     @property
     def text(self) -> str:
         """The line for people."""
+        if self.place.startswith("this host "):
+            return (
+                f"{self.place} starts nothing: {len(self.tasks)} different tasks in a row failed here (the newest: "
+                f"{self.code}); one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is "
+                f"started again"
+            )
         return (
             f"no new task of {self.place} is started: {len(self.tasks)} different ones failed alike ({self.code}); "
             f"one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is started again"
@@ -105,17 +129,25 @@ class Holds:
         if row is None:
             return
         code = row.error_code or ""
-        places = {self._server(): SERVER, self._repository(row): REPOSITORY}
+        places = {self._server(): SERVER, self._repository(row): REPOSITORY, self._host(): HOST}
         failed = row.status in (Status.FAILED, Status.QUEUED)
+        if not code and row.deaths:
+            code = DIED
         before = [asdict(one) for one in self.known.values()]
         for place, codes in places.items():
-            if failed and code in codes:
+            if failed and code in codes and not (codes is HOST and _has_got_on(row)):
                 self._failed(place, code, row)
-            elif _has_got_on(row) or (codes is REPOSITORY and row.status is Status.COMPLETED):
+            elif _has_got_on(row) or (codes is not SERVER and row.status is Status.COMPLETED):
                 self._free(place)
             elif (hold := self.known.get(place)) is not None and hold.probe == uuid:
                 hold.probe = ""  # it ended in another way, and says nothing of the place
         if before != [asdict(one) for one in self.known.values()]:
+            self._write()
+
+    def note_unclaimed(self, uuid: str) -> None:
+        """A worker ended before it owned its task."""
+        if (row := self.ledger.get(uuid)) is not None:
+            self._failed(self._host(), DIED, row)
             self._write()
 
     def look(self) -> None:
@@ -127,7 +159,11 @@ class Holds:
 
     def holds(self, row: Row) -> bool:
         """Whether the task must wait.  The first that may start when the time is over becomes the probe."""
-        held = [one for place in (self._server(), self._repository(row)) if (one := self._held(place)) is not None]
+        held = [
+            one
+            for place in (self._server(), self._repository(row), self._host())
+            if (one := self._held(place)) is not None
+        ]
         now = clock.stamp()
         held = [one for one in held if one.probe != row.uuid]
         if any(one.until > now or self._is_probed(one) for one in held):
@@ -156,8 +192,9 @@ class Holds:
 
     def _failed(self, place: str, code: str, row: Row) -> None:
         hold = self.known.get(place)
-        if hold is None or hold.code != code:
+        if hold is None or (hold.code != code and place != self._host()):
             hold = self.known[place] = Hold(place, code)
+        hold.code = code
         hold.tasks = [*(one for one in hold.tasks if one != str(row.key)), str(row.key)][-MANY:]
         if len(hold.tasks) < MANY:
             return
@@ -179,6 +216,9 @@ class Holds:
 
     def _repository(self, row: Row) -> str:
         return f"the repository {row.task_source} {row.instance} {row.owner}/{row.repo}"
+
+    def _host(self) -> str:
+        return f"this host {hostname()}"
 
     def _write(self) -> None:
         try:

@@ -189,6 +189,8 @@ class Supervisor:
         self.exit_codes[uuid] = code or worker.EXIT_WAITS
         seconds = self.refuse(uuid)
         self.is_outdated()
+        if code > 0:
+            self.holds.note_unclaimed(uuid)
         if code >= 0 and not self.draining:
             why = why or "it said nothing; the log of the daemon may have more"
             self.events.emit("worker_unclaimed", uuid=uuid, exit_code=code, why=why, seconds=seconds)
@@ -380,6 +382,7 @@ class Supervisor:
         except (OSError, EOFError) as error:  # somebody killed the forkserver; the next start makes another one
             receive.close()
             self.refuse(uuid)
+            self.holds.note_unclaimed(uuid)
             self.events.emit("worker_died", uuid=uuid, signal=0, error=str(error))
             return
         finally:

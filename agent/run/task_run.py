@@ -251,7 +251,7 @@ class TaskRun:
             self.reports.append(f"{report.note}: {', '.join(report.changed[:5])}")
         if not report.ok:
             message = f"`workspace.setup` did not work: {report.note}\n\n{report.output}"
-            raise SetupFailed(message, network=report.network)
+            raise SetupFailed(message, passing=report.passing)
         return home if home.is_dir() else None
 
     def _run_setup(

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 
 from agent import clock, disk, filetree, proc
 from agent.context import manager
-from agent.errors import ClaimLost, DiskError, Fenced, LedgerError, LockHeld, MakimonoError, SurroundingsError
+from agent.context.row import TaskRow
+from agent.errors import ClaimLost, Fenced, LockHeld, MakimonoError, SurroundingsError
 from agent.forge import TaskFactory
 from agent.observe import log
 from agent.observe.events import Events, to_log
 from agent.run import groups
+from agent.run.dispose import code_of, is_final
 from agent.run.folders import make_folder
 from agent.run.handler import TaskHandler
 from agent.run.watchdog import traceable
@@ -79,7 +81,7 @@ def process_task(
             task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
             with traceable(folder / "worker.log"):
                 return work(TaskHandler(wiring, attempt=claim.attempt), task)
-        except MakimonoError as error:
+        except Exception as error:
             give_up(wiring, claim, error)
             if not isinstance(error, Fenced) and is_queued(wiring, uuid):
                 return EXIT_WAITS
@@ -98,20 +100,24 @@ def process_task(
         disk.unlock(lock)
 
 
-def give_up(wiring: Wiring, claim: Claim, error: MakimonoError) -> None:
+def give_up(wiring: Wiring, claim: Claim, error: Exception) -> None:
     """Let go of a row that `error` left running: before the handler had opened the task, or because it could not write.
 
-    A disk that is full, or rows that could not be reached, are looked at again in a while; everything else ends the
-    task, and the daemon tells the person.
+    What is final (`dispose.FINAL`) ends the task, and the daemon tells the person; everything else is tried again in a
+    while.
     """
     with suppress(MakimonoError):  # what cannot be written now is found by the daemon's sweep
         row = wiring.ledger.get(claim.uuid)
         if isinstance(error, Fenced) or row is None or (row.status, row.attempt) != (Status.RUNNING, claim.attempt):
             return
-        if isinstance(error, DiskError | LedgerError):
-            wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
-        else:
-            wiring.ledger.end(claim.uuid, claim.attempt, Status.FAILED, error_message=str(error), error_code=error.code)
+        code, why = code_of(error), str(error) or type(error).__name__
+        if is_final(error):
+            wiring.ledger.end(claim.uuid, claim.attempt, Status.FAILED, error_message=why, error_code=code)
+            return
+        held = TaskRow(wiring.db, claim.uuid)
+        held.attempt = claim.attempt
+        held.set(error_code=code, error_message=why)
+        wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
 
 
 def is_queued(wiring: Wiring, uuid: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a set-up failed for want of the network: then it may go well a while later, and nobody has to mend anything.
+"""Whether a set-up failed for want of the network, or of what the host had none of: then it may go well a while later.
 
 A tool's exit code does not reach us through the shell that ran it, so the end of the output is looked at.  Most signs
 are not wording of one tool but the network's own: errno names, the C library's texts for them, the resolver's, and
@@ -25,7 +25,21 @@ SIGNS: tuple[tuple[str, str], ...] = (
     ("curl, git, cargo, composer", r"could ?n(?:o|')t resolve (?:host|proxy)|failed to connect to "),
     ("curl, composer", r"\bcurl(?: error|:) \(?(?:5|6|7|28|35|52|55|56)\b"),
     ("cargo, libcurl", r"spurious network error|\[(?:5|6|7|28|35|52|55|56)\] (?:could|time|ssl connect|failure)"),
-    ("git", r"could not read from remote repository|the remote end hung up unexpectedly"),
+    ("git", r"could not read from remote repository|(?:the )?remote end hung up unexpectedly|\bearly eof\b"),
+    ("git", r"\brpc failed\b|unexpected disconnect while reading|fetch-pack: invalid index-pack output"),
+    ("git", r"unable to access '[^']*': (?!the requested url returned error: 4(?!29))"),
+    ("git", r"\bunable to connect to \S+:|gnutls_handshake|gnutls recv error"),
+    (
+        "ssh",
+        r"\bssh: connect to host|could not resolve hostname|kex_exchange_identification|ssh_exchange_identification",
+    ),
+    (
+        "ssh",
+        r"connection (?:to \S+ )?closed by (?:remote host|\S+ port)|timeout, server \S+ not responding|client_loop: ",
+    ),
+    ("libcurl", r"(?:recv|send) failure: |empty reply from server|transfer closed with .* remaining|ssl_error_syscall"),
+    ("libcurl", r"http/2 stream \d+ was not closed cleanly|proxy connect aborted|received http code \d+ from proxy"),
+    ("libcurl", r"operation too slow|connection time-?out|unexpected eof while reading|http/2 framing layer"),
     ("wget", r"unable to resolve host address|\bread error \(connection"),
     ("go", r"\bdial tcp\b|\bi/o timeout\b|: no such host\b|tls handshake timeout"),
     ("apt", r"temporary failure resolving|unable to connect to \S+:|could not connect to \S+ \("),
@@ -43,10 +57,29 @@ SIGNS: tuple[tuple[str, str], ...] = (
 )
 """(who says it, what it says), any case."""
 
+HOST: tuple[tuple[str, str], ...] = (
+    ("errno", r"\bE(?:NOMEM|AGAIN|MFILE|NFILE)\b"),
+    ("strerror(3)", r"cannot allocate memory|resource temporarily unavailable|too many open files"),
+    ("shells, make", r"\b(?:cannot fork|fork failed|fork: retry|vfork: )"),
+    ("git, python, go, java", r"can'?t start new thread|unable to create (?:\w+ )*thread|newosproc|outofmemoryerror"),
+    ("python, c++, node", r"\bmemoryerror\b|std::bad_alloc|javascript heap out of memory|virtual memory exhausted"),
+)
+"""As SIGNS, of a host that refuses memory, a process, a thread or an open file."""
+
 _SIGN = re.compile("|".join(f"(?:{pattern})" for _, pattern in SIGNS), re.IGNORECASE)
+_HOST = re.compile("|".join(f"(?:{pattern})" for _, pattern in HOST), re.IGNORECASE)
 
 
 def is_of_the_network(output: bytes) -> bool:
     """Whether the end of what a command printed says that somebody on the network was not reached, or was away."""
+    return _says(_SIGN, output)
+
+
+def is_of_the_host(output: bytes) -> bool:
+    """Whether the end of what a command printed says that the host refused it memory, a process or an open file."""
+    return _says(_HOST, output)
+
+
+def _says(sign: re.Pattern[str], output: bytes) -> bool:
     lines = output[-(1 << 16) :].decode("utf-8", "replace").splitlines()[-LINES:]
-    return any(_SIGN.search(line[:2000]) for line in lines)
+    return any(sign.search(line[:2000]) for line in lines)

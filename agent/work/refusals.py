@@ -76,6 +76,13 @@ _KNOWN = (
 )
 
 
+_ILL = (
+    r"unpacker error|unpack failed|failed to update ref|internal (?:server )?error|missing necessary objects"
+    r"|remote failed to report status|no space left|cannot allocate memory|out of memory|temporarily unavailable"
+    r"|disk quota exceeded|too many open files|unable to write|try again later|timed? ?out|maintenance"
+)
+"""The other side's illness, in git's words (builtin/receive-pack.c, send-pack.c) and those of strerror(3)."""
+
 _PASSING = (
     (
         r"branch is currently checked out",
@@ -89,8 +96,12 @@ _PASSING = (
 
 
 def passing(stderr: str) -> str:
-    """What a person can do, where that alone lets the same push through; "" else."""
-    return next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
+    """What a person can do, where that alone, or a wait, lets the same push through; "" else.  Words of an illness
+    count where nothing else is known to be the reason."""
+    found = next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
+    if not found and why(stderr) == OTHER and re.search(_ILL, stderr, re.IGNORECASE):
+        return "the other side could not store it just now: look at its disk, memory and log"
+    return found
 
 
 def why(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from agent import filetree, gitcmd, proc
 from agent.config.proxies import in_the_way
-from agent.errors import GitError, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
+from agent.errors import GitError, GitKilled, GitStarved, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
 from agent.work import refusals
 
 if TYPE_CHECKING:
@@ -40,12 +40,16 @@ _REFUSED = re.compile(
     re.IGNORECASE,
 )
 _ANSWERED = re.compile(r"^ *! \[", re.MULTILINE)  # the list of refs: whoever sent it had let us in
-_AWAY = re.compile(
-    r"could not resolve|couldn't connect|failed to connect|connection (refused|reset|timed out|closed|was reset)"
-    r"|returned error: (5\d\d|429)|timed out|timeout|was ended after|early eof|rpc failed|hung up|empty reply"
-    r"|unexpected disconnect|network is unreachable|no route to host|gnutls|ssl|tls|certificate",
+_SETTLED = re.compile(
+    r"couldn't find remote ref|bad object|not a valid (?:object|ref)|invalid refspec|src refspec|dubious ownership"
+    r"|transport '\S+' not allowed|unable to find remote helper|unsupported protocol|returned error: 4(?!29)"
+    r"|failed to push some refs|protected|declined|archived|read-only|stale info",
     re.IGNORECASE,
 )
+"""Words that a wait does not change.  Whatever else git says of another host means that it could not be reached, or
+fell silent: nobody has a list of all that curl, ssh and TLS libraries say then."""
+
+_TOO_LARGE = re.compile(refusals.TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +208,8 @@ class Remote:
                 f"access to {self.url} was refused; check the token and what it may do: {error.stderr}",
                 stderr=error.stderr,
             )
-        settled = _ANSWERED.search(error.stderr) or re.search(refusals.TOO_LARGE, error.stderr)
-        if self.path is None and _AWAY.search(f"{error}") and not settled:
+        settled = any(one.search(error.stderr) for one in (_ANSWERED, _SETTLED, _TOO_LARGE))
+        if self.path is None and not settled and not isinstance(error, GitKilled | GitStarved):
             way = in_the_way(self.url, self._env)
             words = f"{self.url} cannot be reached{f' by way of {way.words}' if way else ''}: {error}"
             return RemoteAway(

@@ -57,7 +57,7 @@ class SetupReport:
 
     `ok` is False when the command failed; `cached` when nothing had to be run; `note` is one line for a person;
     `output` the end of what the command printed; `changed` tracked files that it changed, which are not carried over;
-    `network` whether it failed because somebody on the network was not reached.
+    `passing` whether it failed for want of the network, or of what this host had none of.
     """
 
     ok: bool
@@ -67,7 +67,7 @@ class SetupReport:
     duration: float = 0.0
     output: str = ""
     changed: tuple[str, ...] = ()
-    network: bool = False
+    passing: bool = False
 
 
 def prepare(
@@ -153,7 +153,7 @@ def _cached(section: Setup, workspace: Workspace, run: Run, key: str) -> tuple[P
 def _must_be_ok(report: SetupReport) -> None:
     if not report.ok:
         message = f"`workspace.setup`, which the check needs, did not work: {report.note}\n\n{report.output}"
-        raise SetupFailed(message, network=report.network)
+        raise SetupFailed(message, passing=report.passing)
 
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
@@ -271,7 +271,7 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
 
 
 def _report(section: Setup, done: Finished, changed: list[str], *, online: bool) -> SetupReport:
-    """What became of a command; `online`: it had a network, which alone makes it worth another try."""
+    """What became of a command; `online`: it had a network, which makes it worth another try."""
     if done.why:
         note = f"the set-up was {done.why}"
     elif done.timed_out:
@@ -284,12 +284,15 @@ def _report(section: Setup, done: Finished, changed: list[str], *, online: bool)
         note += f"; it changed {len(changed)} tracked file(s), which are not carried over"
     ok = done.returncode == 0 and not done.timed_out
     network = not ok and online and outage.is_of_the_network(done.output)
+    starved = not ok and outage.is_of_the_host(done.output)
     if network:
         note += ": somebody on the network was not reached"
+    elif starved:
+        note += ": this host had no memory, process or open file for it"
     return SetupReport(
         ok=ok,
         note=note,
-        network=network,
+        passing=network or starved,
         command=section.command,
         duration=done.duration,
         output=tail(done.output),

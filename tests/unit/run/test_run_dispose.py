@@ -1,5 +1,6 @@
 """Every row of the table that says what an error makes of a task."""
 
+import errno
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,8 +16,10 @@ from agent.errors import (
     ForgeUnreachable,
     GitError,
     GitKilled,
+    GitStarved,
     IssueUnreadable,
     LedgerError,
+    MakimonoError,
     ModelNotFound,
     ModelStalled,
     ModelUnreachable,
@@ -30,8 +33,9 @@ from agent.errors import (
     SandboxUnavailable,
     SetupFailed,
     TakenElsewhere,
+    WorkError,
 )
-from agent.run.dispose import ATTEMPTS, LONGEST_PAUSE, LONGEST_SECONDS, PUBLISHING_HOURS, State, dispose
+from agent.run.dispose import ATTEMPTS, FINAL, LONGEST_PAUSE, LONGEST_SECONDS, PUBLISHING_HOURS, State, dispose
 from agent.values import End, Outcome
 
 AT_WORK = State()
@@ -78,11 +82,11 @@ def answering(error):
         (answering(ModelStalled("wrote for 30 minutes")), AT_WORK, "fail"),
         (RateLimited("slow down", retry_after=600.0), AT_WORK, "requeue"),
         (RateLimited("a limit per day", retry_after=LONGEST_PAUSE + 1), AT_WORK, "fail"),
-        (SetupFailed("pip: Temporary failure in name resolution", network=True), NEW, "requeue"),
+        (SetupFailed("pip: Temporary failure in name resolution", passing=True), NEW, "requeue"),
         (SetupFailed("exit code 1"), NEW, "fail"),
         (ForgeUnreachable("away"), LAST, "fail"),
         (ModelStalled("sent nothing"), LAST, "fail"),
-        (SetupFailed("no network", network=True), LAST, "fail"),
+        (SetupFailed("no network", passing=True), LAST, "fail"),
         (ForgeUnreachable("away"), State(lost=True), "fail"),
         # only publishing is left
         (ForgeUnreachable("away"), DONE, "requeue"),
@@ -97,15 +101,56 @@ def answering(error):
         (ModelNotFound("404"), AT_WORK, "fail"),
         (RequestRefused("400"), AT_WORK, "fail"),
         (ContextOverflow("too long"), AT_WORK, "fail"),
-        (SandboxUnavailable("no namespaces"), AT_WORK, "fail"),
-        (GitError("corrupt"), AT_WORK, "fail"),
         (ZeroDivisionError("division by zero"), AT_WORK, "fail"),
+        (RecursionError("maximum recursion depth exceeded"), AT_WORK, "fail"),
+        # a host's illness, and what nobody has listed
+        (SandboxUnavailable("no namespaces"), AT_WORK, "requeue"),
+        (GitError("git fetch failed with code 128: fatal: words that nobody knows"), NEW, "requeue"),
+        (GitStarved("fatal: mmap failed: Cannot allocate memory"), NEW, "requeue"),
+        (GitStarved("fatal: mmap failed: Cannot allocate memory"), LAST, "fail"),
+        (OSError(errno.EMFILE, "Too many open files"), AT_WORK, "requeue"),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), NEW, "requeue"),
+        (MemoryError("no words"), AT_WORK, "requeue"),
+        (RuntimeError("can't start new thread"), AT_WORK, "requeue"),
+        (RuntimeError("can't start new thread"), DONE, "requeue"),
+        (WorkError("what `workspace.setup` left cannot be cleared up"), AT_WORK, "requeue"),
     ],
 )
 def test_the_table(error, state, what):
     todo = dispose(error, state)
     assert (todo.what, todo.why) == (what, str(error))
-    assert todo.code == ("stopped" if state is STOPPED else getattr(error, "code", "bug"))
+    foreign = "bug" if isinstance(error, ArithmeticError | RecursionError) else "host"
+    assert todo.code == ("stopped" if state is STOPPED else getattr(error, "code", foreign))
+
+
+def every(kind):
+    """A class and all below it."""
+    yield kind
+    for one in kind.__subclasses__():
+        yield from every(one)
+
+
+def test_what_is_final_is_a_list_and_a_new_error_waits():
+    """Whoever adds a class to the tree and wants it final adds it here and there."""
+
+    class Unheard(MakimonoError):
+        code = "unheard"
+
+    try:
+        found = {
+            kind.__name__
+            for kind in every(MakimonoError)
+            if kind.__module__ == "agent.errors" and issubclass(kind, FINAL)
+        }
+        assert found == {
+            *("ConfigError", "UsageError", "ContextError", "IssueUnreadable", "PictureRefused", "ToolError"),
+            *("BaseMissing", "RebaseConflict", "PushRejected", "LfsRefused", "PolicyViolation", "RulesRefused"),
+            *("QuotaExhausted", "AccessRefused", "ModelNotFound", "RequestRefused", "ToolsRefused"),
+            *("ContextOverflow", "RequestTooLarge", "HistoryRefused", "AnswerUnreadable", "CallUnreadable"),
+        }
+        assert dispose(Unheard("never seen"), AT_WORK).what == "requeue"
+    finally:
+        del Unheard
 
 
 @pytest.mark.parametrize(

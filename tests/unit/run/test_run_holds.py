@@ -6,6 +6,7 @@ from run_home import UUID
 from agent import clock
 from agent.run.holds import FIRST_SECONDS, Holds, lines
 from agent.run.supervisor import Supervisor
+from agent.taskqueue.identity import hostname
 from agent.values import Status
 
 
@@ -48,6 +49,45 @@ def test_the_third_different_task_that_fails_alike_holds_the_next_and_is_said_on
     assert (said["code"], len(said["tasks"])) == (code, 3)
     (line,) = lines(here.settings.base_dir)
     assert code in line
+
+
+def test_a_host_on_which_three_different_tasks_get_nowhere_in_a_row_pauses_itself_whatever_they_fail_by(place, time):
+    here = place()
+    holds = made(here)
+    for number, code in enumerate(("git_starved", "host", "sandbox_unavailable"), 1):
+        end(here, holds, number, code, status=Status.QUEUED)
+    waiting = here.ledger.get(here.row(9))
+    assert holds.holds(waiting)
+    (said,) = here.named("starts_held")
+    assert (said["place"], len(said["tasks"])) == (f"this host {hostname()}", 3)
+    (line,) = lines(here.settings.base_dir)
+    assert "starts nothing: 3 different tasks in a row failed here" in line
+    time.move(FIRST_SECONDS + 1)
+    assert not holds.holds(waiting), "one is let go"
+    assert holds.holds(here.ledger.get(here.row(8)))
+    end(here, holds, 9, "verify_failed", calls=2)
+    assert not holds.holds(here.ledger.get(UUID % 8)), "it got on: the host is well"
+
+
+def test_one_that_gets_on_between_them_shows_that_the_host_is_well(place, time):
+    here = place()
+    holds = made(here)
+    for number in (1, 2):
+        end(here, holds, number, "git_starved")
+    end(here, holds, 3, "verify_failed", calls=1)
+    end(here, holds, 4, "git_starved", calls=4)  # it failed late: it is not the host that only fails
+    for number in (5, 6):
+        end(here, holds, number, "git_starved")
+    assert not holds.holds(here.ledger.get(here.row(9)))
+
+
+def test_workers_that_cannot_even_start_pause_the_host(place, time):
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    for number in (1, 2, 3):
+        supervisor.unclaimed(here.row(number), 1, "OSError: [Errno 24] Too many open files")
+    assert supervisor.holds.holds(here.ledger.get(here.row(9)))
+    assert here.named("starts_held")[0]["code"] == "died"
 
 
 @pytest.mark.parametrize("code", ["verify_failed", "limit_turns", "context_overflow", "poison"])

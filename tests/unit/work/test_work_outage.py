@@ -11,7 +11,42 @@ import pytest
 from test_work_setup import put
 from work_repos import ENV
 
-from agent.work.outage import is_of_the_network
+from agent.errors import GitError, RemoteAway
+from agent.work.outage import is_of_the_host, is_of_the_network
+from agent.work.remote import Remote
+
+GIT_LINES = [
+    "fatal: unable to access 'https://h/x.git/': Could not resolve host: h",
+    "fatal: unable to access 'https://h/x.git/': Failed to connect to h port 443 after 75003 ms: Couldn't connect to server",
+    "fatal: unable to access 'https://h/x.git/': Operation timed out after 300000 milliseconds with 0 bytes received",
+    "fatal: unable to access 'https://h/x.git/': Recv failure: Connection reset by peer",
+    "fatal: unable to access 'https://h/x.git/': Send failure: Broken pipe",
+    "fatal: unable to access 'https://h/x.git/': Empty reply from server",
+    "fatal: unable to access 'https://h/x.git/': OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to h:443",
+    "fatal: unable to access 'https://h/x.git/': gnutls_handshake() failed: The TLS connection was non-properly terminated.",
+    "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 503",
+    "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 429",
+    "fatal: unable to access 'https://h/x.git/': HTTP/2 stream 1 was not closed cleanly before end of the stream",
+    "fatal: unable to access 'https://h/x.git/': Proxy CONNECT aborted",
+    "fatal: unable to access 'https://h/x.git/': Received HTTP code 503 from proxy after CONNECT",
+    "fatal: unable to access 'https://h/x.git/': Error in the HTTP2 framing layer",
+    "error: RPC failed; curl 92 HTTP/2 stream 0 was not closed cleanly: CANCEL (err 8)",
+    "error: RPC failed; curl 18 transfer closed with outstanding read data remaining",
+    "error: RPC failed; HTTP 504 curl 22 The requested URL returned error: 504",
+    "fetch-pack: unexpected disconnect while reading sideband packet",
+    "fatal: early EOF",
+    "fatal: the remote end hung up unexpectedly",
+    "fatal: fetch-pack: invalid index-pack output",
+    "fatal: unable to connect to h:\nh[0: 192.0.2.1]: errno=Connection refused",
+    "ssh: connect to host h port 22: Connection timed out\nfatal: Could not read from remote repository.",
+    "ssh: Could not resolve hostname h: Temporary failure in name resolution",
+    "kex_exchange_identification: Connection closed by remote host",
+    "Connection closed by 192.0.2.1 port 22",
+    "Timeout, server h not responding.",
+    "client_loop: send disconnect: Broken pipe",
+]
+"""Lines of git (remote-curl.c, fetch-pack.c, connect.c), OpenSSH (sshconnect.c, clientloop.c) and libcurl
+(curl/lib/strerror.c) while the other side or the way to it is down."""
 
 
 class Status(BaseHTTPRequestHandler):
@@ -93,6 +128,53 @@ def test_what_other_tools_say(said):
     assert is_of_the_network(said.encode())
 
 
+@pytest.mark.parametrize("said", GIT_LINES)
+def test_what_git_ssh_and_curl_say_in_an_outage(said):
+    assert is_of_the_network(said.encode())
+
+
+@pytest.mark.parametrize("said", GIT_LINES)
+def test_a_repository_of_which_git_says_so_is_waited_for(said):
+    remote = Remote("https://github.example/acme/x.git")
+    error = GitError(f"git fetch failed with code 128: {said}", returncode=128, stderr=said)
+    assert isinstance(remote._translated(error), RemoteAway)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "fatal: couldn't find remote ref refs/heads/gone",
+        "fatal: transport 'ext' not allowed",
+        "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 422",
+        " ! [remote rejected] main -> main (protected branch hook declined)",
+    ],
+)
+def test_what_git_says_for_good_is_not(said):
+    error = GitError(f"git push failed with code 1: {said}", stderr=said)
+    assert Remote("https://github.example/acme/x.git")._translated(error) is error
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "bash: fork: retry: Resource temporarily unavailable",
+        "fatal: mmap failed: Cannot allocate memory",
+        "OSError: [Errno 24] Too many open files: '/x'",
+        "npm error code EMFILE",
+        "RuntimeError: can't start new thread",
+        "fatal: unable to create threaded lstat: Resource temporarily unavailable",
+        "error: unable to create thread: Resource temporarily unavailable",
+        "runtime: failed to create new OS thread (have 5 already; errno=11)\nfatal error: newosproc",
+        "MemoryError",
+        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        "make: vfork: Cannot allocate memory",
+    ],
+)
+def test_what_programs_say_on_a_host_that_is_ill(said):
+    assert is_of_the_host(said.encode())
+    assert not is_of_the_host(b"src/memory.c:12: error: 'fork' undeclared")
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -112,9 +194,9 @@ def test_what_waiting_does_not_mend(said):
 def test_the_report_says_it_where_the_command_had_a_network(source, make_workspace):
     command = "echo 'curl: (7) Failed to connect to 127.0.0.1 port 9'; exit 7"
     report = put(make_workspace(source, uuid="one"), command, fields={"network": True})
-    assert (report.ok, report.network) == (False, True)
+    assert (report.ok, report.passing) == (False, True)
     assert "somebody on the network was not reached" in report.note
     report = put(make_workspace(source, uuid="two"), command)
-    assert (report.ok, report.network) == (False, False), "it has none, and will have none"
+    assert (report.ok, report.passing) == (False, False), "it has none, and will have none"
     report = put(make_workspace(source, uuid="three"), "echo 'Connection refused'", fields={"network": True})
-    assert (report.ok, report.network) == (True, False)
+    assert (report.ok, report.passing) == (True, False)
