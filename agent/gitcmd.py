@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from agent import git_guard, proc, step
+from agent import clock, git_guard, git_locks, proc, step
 from agent.errors import DiskError, GitError, GitKilled, GitStarved, StopHeard, SurroundingsError
 
 if TYPE_CHECKING:
@@ -107,6 +107,35 @@ ours."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
+_BY_HAND = re.compile(
+    r"(Another git process seems to be running|an editor opened by 'git commit'|are terminated then try again"
+    r"|may have crashed in this repository earlier|remove the file manually to continue)"
+)
+"""Git's advice about a lock (lockfile.c), which is not for the people who read our messages."""
+
+_DIED = re.compile(
+    r"died of signal \d+|unexpected disconnect while reading|the remote end hung up unexpectedly|early eof"
+    r"|invalid index-pack output|index-pack failed|error reading section header|could not read from remote repository",
+    re.IGNORECASE,
+)
+_ANSWERED = re.compile(r"denied|does not appear|not found|host key|remote: ", re.IGNORECASE)
+"""What git says when a child of its own, or the other half of a transfer, was killed."""
+
+REPEATABLE = frozenset(
+    (
+        *("add", "cat-file", "check-attr", "check-ignore", "check-ref-format", "checkout-index", "commit-tree"),
+        *("diff", "diff-files", "diff-index", "diff-tree", "fetch", "for-each-ref", "hash-object", "init", "log"),
+        *("ls-files", "ls-remote", "ls-tree", "merge-base", "merge-tree", "read-tree", "repack", "rev-list"),
+        *("rev-parse", "show-ref", "status", "symbolic-ref", "update-index", "version", "write-tree"),
+    )
+)
+"""Commands that a second run does no harm to, wherever the first was cut off.  Not `push` and `update-ref`: the first
+may have happened; whoever calls them looks."""
+
+PAUSES = (0.1, 1.0)
+"""Seconds before a second and a third try."""
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """A user name and a password or token, for one address (scheme, host and port) and for no other."""
@@ -187,7 +216,67 @@ def git(
     whatever `check` is.  StopHeard when the task was told to stop while a git that `hears` ran (None: one with a work
     tree does).  GitKilled when a signal from outside ended it, and GitStarved when this host refused it memory, a
     process or a file, whatever `check` is.  DiskError when the disk is full here.
+
+    A git that was killed, itself or its children, is run again where that does no harm (REPEATABLE), and so is one that
+    met the lock of a dead one inside `git_dir`.
     """
+    for pause in (*PAUSES, None):
+        try:
+            return _once(
+                *args,
+                git_dir=git_dir,
+                work_tree=work_tree,
+                env=env,
+                stdin=stdin,
+                timeout=timeout,
+                check=check,
+                cap=cap,
+                config=config,
+                credentials=credentials,
+                spool=spool,
+                pass_fds=pass_fds,
+                paths=paths,
+                hears=hears,
+            )
+        except GitError as error:
+            if pause is None or not _again(args, error, git_dir):
+                raise
+            clock.sleep(pause)
+    raise AssertionError  # the last try returns or raises
+
+
+def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
+    """Whether a git that failed is to be run again; the lock of a dead one is removed before."""
+    lock = git_locks.named(error.stderr, git_dir) if git_dir is not None else None
+    if lock is not None:
+        return git_locks.remove(lock)
+    return has_died(error) and _subcommand(args) in REPEATABLE
+
+
+def has_died(error: GitError) -> bool:
+    """Whether a git failed since it, a child of it, or the other half of a transfer was killed."""
+    if isinstance(error, GitKilled):
+        return True
+    return _DIED.search(error.stderr) is not None and _ANSWERED.search(error.stderr) is None
+
+
+def _once(
+    *args: str,
+    git_dir: Path | None,
+    work_tree: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: bytes | None,
+    timeout: float,
+    check: bool,
+    cap: int,
+    config: Sequence[str],
+    credentials: Credentials | None,
+    spool: Path | None,
+    pass_fds: Sequence[int],
+    paths: Iterable[str] | None,
+    hears: bool | None,
+) -> Finished:
+    """One try of `git`."""
     binary = program()
     settings = [*HARDENING, *config]
     stop = step.told if hears or (hears is None and work_tree is not None) else None
@@ -254,7 +343,8 @@ def git(
             returncode=done.returncode,
             stderr=stderr,
         )
-    if check and done.returncode != 0:
+    locked = done.returncode != 0 and git_dir is not None and git_locks.named(stderr, git_dir) is not None
+    if (check or locked) and done.returncode != 0:
         if _FULL.search(stderr):
             why = (
                 "a file may not become that large here (ulimit -f)"
@@ -312,5 +402,5 @@ def _last_lines(data: bytes, credentials: Credentials | None) -> str:
     text = _USERINFO.sub("***@", text)
     if credentials is not None and credentials.password:
         text = text.replace(credentials.password, "***")
-    lines = [line.rstrip() for line in _CONTROL.sub("", text).split("\n") if line.strip()]
+    lines = [line.rstrip() for line in _CONTROL.sub("", text).split("\n") if line.strip() and not _BY_HAND.match(line)]
     return "\n".join(lines[-STDERR_LINES:])

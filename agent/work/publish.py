@@ -12,7 +12,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent import clock
+from agent import clock, gitcmd
 from agent.errors import (
     GitError,
     LfsRefused,
@@ -194,17 +194,23 @@ class Publisher:
 
     def _push(self, commit: str, lease: str) -> None:
         """Push; another push of the branch that is under way is waited for.  It may be our own, of an attempt that was
-        cut off while the other side went on."""
+        cut off while the other side went on.  One that was killed is done again, if it has not happened."""
         for pause in (*CROSSED, None):
             try:
-                return self._push_now(commit, lease)
+                self._push_now(commit, lease)
             except PushRejected as rejected:
                 cause = rejected.__cause__
                 if pause is None or not (isinstance(cause, GitError) and refusals.is_crossed(cause.stderr)):
                     raise
                 clock.sleep(pause)
-                if self.remote.commit_of(self.workspace.branch) == commit:
-                    return None
+            except GitError as error:
+                if pause not in CROSSED[:2] or not gitcmd.has_died(error):
+                    raise
+                clock.sleep(pause)
+            else:
+                return
+            if self.remote.commit_of(self.workspace.branch) == commit:
+                return
         raise AssertionError  # the last try returns or raises
 
     def _push_now(self, commit: str, lease: str) -> None:

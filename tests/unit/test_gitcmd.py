@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent import gitcmd
+from agent import git_locks, gitcmd
 from agent.errors import DiskError, GitError, GitKilled
 from agent.gitcmd import Credentials, Identity, git
 
@@ -209,3 +209,98 @@ def test_a_git_that_somebody_killed_is_no_answer(monkeypatch, tmp_path, check):
     monkeypatch.setattr(gitcmd, "program", lambda: str(killed))
     with pytest.raises(GitKilled, match="show-ref was killed by signal 9"):
         gitcmd.git("show-ref", check=check)
+
+
+KILLED_ONCE = """#!/bin/sh
+# Killed at its first call of MARK, with the locks that a git has then; every other call is git's own.
+case " $* " in *" MARK "*) [ -e DONE ] || { touch DONE LOCKS; kill -9 $$; } ;; esac
+exec REAL "$@"
+"""
+
+
+def killed_once(tmp_path, monkeypatch, mark, *locks):
+    """A git that is killed at its first call of `mark` and leaves these locks; the file that says that it was."""
+    done, script = tmp_path / "killed", tmp_path / "git"
+    text = KILLED_ONCE.replace("DONE", str(done)).replace("LOCKS", " ".join(map(str, locks))).replace("MARK", mark)
+    script.write_text(text.replace("REAL", gitcmd.program()))
+    script.chmod(0o755)
+    monkeypatch.setattr(gitcmd, "program", lambda: str(script))
+    return done
+
+
+@pytest.fixture
+def work(tmp_path):
+    """(git directory, work tree) with one file that no commit has."""
+    folder, tree = tmp_path / "repository", tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.txt").write_text("a\n")
+    gitcmd.git("init", "-q", "--bare", str(folder))
+    return folder, tree
+
+
+def test_a_git_that_is_killed_is_run_again_and_its_locks_are_removed(tmp_path, work, monkeypatch):
+    folder, tree = work
+    done = killed_once(tmp_path, monkeypatch, "add", folder / "index.lock")
+    gitcmd.git("add", "-A", git_dir=folder, work_tree=tree)
+    assert done.exists()
+    assert gitcmd.git("ls-files", git_dir=folder, work_tree=tree).output == b"a.txt\n"
+    assert not (folder / "index.lock").exists()
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_lock_whose_owner_is_dead_stands_in_nobodys_way(work, check):
+    folder, tree = work
+    (folder / "index.lock").touch()
+    assert gitcmd.git("add", "-A", git_dir=folder, work_tree=tree, check=check).returncode == 0
+    for name in ("HEAD.lock", "refs/heads/x.lock", "config.lock"):
+        (folder / name).touch()
+    commit = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+    gitcmd.git("hash-object", "-w", "-t", "tree", "--stdin", git_dir=folder, stdin=b"")
+    gitcmd.git("symbolic-ref", "HEAD", "refs/heads/x", git_dir=folder)
+    gitcmd.git("config", "a.b", "c", git_dir=folder)
+    made = gitcmd.git("commit-tree", commit, "-m", "x", git_dir=folder, env=gitcmd.Identity("a", "a@b").environment(1))
+    gitcmd.git("update-ref", "refs/heads/x", made.output.decode().strip(), git_dir=folder)
+    assert not list(folder.rglob("*.lock"))
+
+
+def test_a_lock_that_somebody_has_is_his(work):
+    folder, tree = work
+    with (folder / "index.lock").open("w"), pytest.raises(GitError, match=r"index\.lock") as refused:
+        gitcmd.git("add", "-A", git_dir=folder, work_tree=tree)
+    assert (folder / "index.lock").exists()
+    assert "manually" not in str(refused.value), "no advice for people who cannot follow it"
+
+
+def test_a_lock_of_another_repository_is_not_touched(tmp_path, work):
+    folder, _ = work
+    lock = tmp_path / "index.lock"
+    lock.touch()
+    assert git_locks.named(f"fatal: Unable to create '{lock}': File exists.", folder) is None
+    assert git_locks.named(f"fatal: Unable to create '{folder}/../index.lock': File exists.", folder) is None
+
+
+def test_what_may_have_happened_is_not_done_again_by_itself(tmp_path, work, monkeypatch):
+    folder, _ = work
+    killed_once(tmp_path, monkeypatch, "update-ref")
+    with pytest.raises(GitKilled, match="update-ref was killed by signal 9"):
+        gitcmd.git("update-ref", "-d", "refs/heads/x", git_dir=folder)
+
+
+def test_a_fetch_whose_other_half_is_killed_is_done_again(tmp_path, work):
+    """A real git-upload-pack of a real git, killed in the middle, with the words that git has for it."""
+    folder, tree = work
+    gitcmd.git("add", "-A", git_dir=folder, work_tree=tree)
+    env = gitcmd.Identity("a", "a@b").environment(1)
+    tops = gitcmd.git("write-tree", git_dir=folder).output.decode().strip()
+    commit = gitcmd.git("commit-tree", tops, "-m", "x", git_dir=folder, env=env).output.decode().strip()
+    gitcmd.git("update-ref", "refs/heads/x", commit, git_dir=folder)
+    real = subprocess.run([gitcmd.program(), "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
+    once = tmp_path / "upload-pack"
+    done = tmp_path / "killed"
+    once.write_text(f'#!/bin/sh\n[ -e {done} ] || {{ touch {done}; kill -9 $$; }}\nexec {real}/git-upload-pack "$@"\n')
+    once.chmod(0o755)
+    other = tmp_path / "other"
+    gitcmd.git("init", "-q", "--bare", str(other))
+    gitcmd.git("fetch", f"--upload-pack={once}", "--", str(folder), "refs/heads/x:refs/heads/x", git_dir=other)
+    assert done.exists()
+    assert gitcmd.git("rev-parse", "refs/heads/x", git_dir=other).output.decode().strip() == commit
