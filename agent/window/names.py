@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from dataclasses import dataclass, field
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _VALUE = re.compile(
     re.VERBOSE,
 )
 _LEAST_DIGITS = 3
-_EDGE = "[A-Za-z0-9_]"
+_LETTERS = frozenset(f"{ascii_letters}{digits}_")
 
 MOST_NAMES = 4096
 """Different names that are remembered; of more, those that were met once are forgotten first."""
@@ -72,11 +73,14 @@ def _shape(name: str) -> str:
 
 def stands_in(word: str, text: str) -> bool:
     """Whether `text` has the word by itself, not as a part of a longer name."""
-    if word not in text:
-        return False
-    before = rf"(?<!{_EDGE})" if re.match(_EDGE, word) else ""
-    behind = rf"(?!{_EDGE})" if re.search(rf"{_EDGE}\Z", word) else ""
-    return re.search(before + re.escape(word) + behind, text) is not None
+    place = text.find(word)
+    while place >= 0:
+        behind = place + len(word)
+        joined = place and word[0] in _LETTERS and text[place - 1] in _LETTERS
+        if not joined and not (behind < len(text) and word[-1] in _LETTERS and text[behind] in _LETTERS):
+            return True
+        place = text.find(word, place + 1)
+    return False
 
 
 def is_named(name: str, text: str) -> bool:

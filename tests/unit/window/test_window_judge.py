@@ -5,7 +5,7 @@ import pytest
 from agent.tokens import counter_for
 from agent.window.beside import beside
 from agent.window.judge import BadSummary, Source, TooLong, judged, looped, names_needed, without_thoughts
-from agent.window.names import Names, is_named, names_in, telling, told, values_in, weights
+from agent.window.names import Names, is_named, names_in, stands_in, telling, told, values_in, weights
 from agent.window.sections import sections
 
 COUNT = counter_for("phi4").count
@@ -381,3 +381,37 @@ def test_lines_are_put_back_beyond_the_budget_only_where_the_new_one_has_too_lit
     assert alone < tokens <= 110, "three quarters of the names are reached within the budget"
     tokens, alone = found(6, 80)
     assert 80 < tokens <= 120, "they are not, so the tolerance is used"
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "there"),
+    [
+        ("f1.py", "of1.py and f1.pyc, then f1.py", True),
+        ("f1.py", "of1.py and f1.pyc", False),
+        ("calc_total", "合計はcalc_totalが", True),
+        ("48,731", "148,731 and 48,7310", False),
+        ("トキソウ", "「トキソウ方式」", True),
+        ("x", "x", True),
+        ("x", "", False),
+    ],
+)
+def test_a_name_stands_in_a_text_by_itself(word, text, there):
+    assert stands_in(word, text) is there
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Lo siento, no puedo ayudar con eso. En su lugar puedo:\n- explicar el código en general\n- revisar un archivo concreto\n- proponer una estructura para las pruebas",
+        "请提供以下内容，我才能开始总结：\n一、完整的对话记录\n二、相关的源代码文件\n三、您希望的摘要长度",
+        '{"error": {"message": "The summary is not available now", "type": "invalid_request", "param": "messages", "code": "no_summary"}}',
+        "| section | content |\n|---|---|\n| decisions | none are known |\n| changes | none are known |\n| next step | none is known so far |",
+        "<h2>Decisions</h2><p>To be filled in by the assistant.</p><h2>Changes</h2><p>To be filled in as well.</p><h2>Next</h2><p>To be seen later.</p>",
+        "1. Read README.md\n2. Read main.py, utils.py and setup.py\n3. Call run and edit_file\n4. Look at index.js and package.json, then go on",
+        "■ 決定\n特にありません。作業を続けてください。\n■ 変更\n特にありません。変更は必要ないと思われます。\n■ 次\n引き続き慎重に作業を進めてください。",
+    ],
+)
+def test_what_has_sections_and_says_nothing_of_the_source_is_refused_in_any_form(text):
+    assert sections(text) >= 3
+    with pytest.raises(BadSummary, match="names 0 of"):
+        judge(text, tokens=400)
