@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.errors import ContextOverflow, RequestRefused
 from agent.llm.base import Interrupted
 from agent.prompts import render
-from agent.tools import AFTER_THE_END, END
+from agent.tools import AFTER_THE_END, END, STOPPED_BEFORE
 from agent.values import End, Outcome, ToolResult
 
 if TYPE_CHECKING:
@@ -59,6 +59,18 @@ class Window(Protocol):
         ...
 
 
+class Limits(Protocol):
+    """What a task may use up."""
+
+    def __call__(self) -> Outcome | None:
+        """An outcome when turns, tokens, money, time or room are used up."""
+        ...
+
+    def of_calls(self) -> Outcome | None:
+        """The same for what tool calls use: time, memory, room."""
+        ...
+
+
 class Repetition(Protocol):
     """Sees every call with its result; answers "nudge", "stop" or None."""
 
@@ -67,11 +79,10 @@ class Repetition(Protocol):
 
 @dataclass
 class Loop:
-    """The parts of one task.  `limits` answers with an outcome when turns, tokens, money or time are used up;
-    `news` yields what people wrote since the last look, asking anew whatever the time with True, and moves its cursor
-    after the last of it was appended;
-    `beat` writes heartbeat and counters, one UPDATE; `checkpoint` publishes what is worth showing before the end.  Both
-    raise Fenced when another attempt owns the task."""
+    """The parts of one task.  `news` yields what people wrote since the last look, asking anew whatever the time with
+    True, and moves its cursor after the last of it was appended; `beat` writes heartbeat and counters, one UPDATE;
+    `checkpoint` publishes what is worth showing before the end.  Both raise Fenced when another attempt owns the task.
+    """
 
     context: TaskContextManager
     model: ModelClient
@@ -79,7 +90,7 @@ class Loop:
     window: Window
     repetition: Repetition
     control: Control
-    limits: Callable[[], Outcome | None]
+    limits: Limits
     news: Callable[[bool], Iterable[Said]]
     beat: Callable[[], None]
     events: Events
@@ -144,19 +155,29 @@ class Loop:
         raise AssertionError  # the last try returns or raises
 
     def act(self, text: str, calls: Sequence[Json]) -> Outcome | None:
-        """Run the calls of an answer in order, append every result, and judge the whole."""
+        """Run the calls of an answer in order, append every result, and judge the whole.
+
+        Between two of them a stop or a limit of what calls use up leaves the rest undone.
+        """
         reason = self.model.last.finish_reason if self.model.last is not None else "stop"
         if not calls:
             return self.without_calls(text, reason)
         results: list[ToolResult] = []
         self.tools.expect(len(calls))
+        cut: Outcome | None = None
         for call in calls:
-            over = AFTER_THE_END if any(result.outcome for result in results) else ""
+            if results and cut is None:
+                cut = self.control.poll() or self.limits.of_calls()
+            over = AFTER_THE_END if any(result.outcome for result in results) else STOPPED_BEFORE if cut else ""
             why = not_to_be_run(call["name"], reason) or over
             results.append(self.refuse(call, why) if why else self.call(call))
         ends = [result.outcome for result in results if result.outcome is not None]
         if ends:
             return ends[-1]
+        if cut is not None:
+            return cut
+        if (last := self.model.last) is not None and last.dropped:
+            self.say(render("too_many_calls", run=len(calls), dropped=last.dropped), kind="nudge")
         broken = any(not_to_be_run(call["name"], reason) for call in calls)
         self.hints = self.hints + 1 if broken else 0
         if self.hints >= PATIENCE:

@@ -154,6 +154,7 @@ class Answer:
     `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
     `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.  `fields` are what only the server
     understands and may want back with the message (reasoning, signatures), `call_fields` the same for each of `calls`.
+    `dropped`: so many calls behind them were left out, since no answer may have that many.
     `request` is its line in requests.jsonl, None where none is kept.  `refused`: its text stood in the field for a
     refusal (OpenAI's wire).
     """
@@ -168,6 +169,7 @@ class Answer:
     call_fields: tuple[Json, ...] = ()
     request: int | None = None
     refused: bool = False
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-MOST = 64  # calls of one answer
+MOST = 64
+"""Calls of one answer that are kept.  Models ask for a few dozen at most; more is a loop, and fills a small window."""
+
 MARKER = re.compile(
     r"<\|[^|<>\n]{1,60}\|>|<｜[^｜<>\n]{1,60}｜>"  # special tokens: Llama, Phi, Kimi, Granite, LFM · DeepSeek
     r"|</?(?:[\w.-]+:)?\w*(?i:(?:tool|function)[_-]?(?:calls?|use)s?)>"  # Hermes, Qwen, GLM, MiniMax, Nemotron, LongCat

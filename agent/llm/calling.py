@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefused
-from agent.llm.call_formats import ends_in_calls, whole_calls
+from agent.llm.call_formats import MOST, ends_in_calls, whole_calls
 from agent.llm.spans import lines
 from agent.llm.text_mode import HEAD, RECOVERED, TEXT, TextForm, new_id
 from agent.llm.wording import NO_ANSWER_TO_TOOLS
@@ -170,6 +170,16 @@ class Calling:
         if form == RECOVERED:
             self.emit("call_recovered", tools=[call["name"] for call in calls])
         return self._with(answer, "", calls), form
+
+    def bounded(self, answer: Answer) -> Answer:
+        """The answer with its first MOST calls: each is a record in three files, and all are answered before
+        anybody is asked again."""
+        more = len(answer.calls) - MOST
+        if more <= 0:
+            return answer
+        self.emit("calls_dropped", calls=len(answer.calls), kept=MOST)
+        calls, fields = answer.calls[:MOST], answer.call_fields[:MOST]
+        return replace(answer, calls=calls, call_fields=fields, dropped=more)
 
     def _with(self, answer: Answer, text: str, calls: tuple[Json, ...]) -> Answer:
         reason = ENDS.get(answer.finish_reason, answer.finish_reason)

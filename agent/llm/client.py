@@ -192,6 +192,7 @@ class ChatClient(Learner, ABC):
         self.judge(answer, plan)
         self.back.accepted(shape)
         answer, form = self.calling.read(answer)
+        answer = self.calling.bounded(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
         # A prompt that nobody counted is not the provider's own number; an answer's count is completed.
         reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt

@@ -41,20 +41,31 @@ class TaskLimits:
     def __call__(self) -> Outcome | None:
         """None while everything is within its limit."""
         used = self.used()
-        wall = clock.monotonic() - self.started
         for key, limit, value, unit in (
             ("turns", self.limits.turns, used.turns, "turns"),
             ("tokens", self.limits.tokens, used.tokens, "tokens"),
             ("cost", self.limits.cost, used.cost, "of money"),
-            ("wall_seconds", self.limits.wall_seconds, wall, "seconds"),
         ):
             if limit is not None and value >= limit:
-                return Outcome(
-                    End.LIMIT,
-                    code=f"limit_{key}",
-                    summary=f"`limits.{key}` is {limit:g}; {value:.6g} {unit} were used. "
-                    f"Raise it in config.yaml and start the task again to go on.",
-                )
+                return reached(key, limit, value, unit)
+        return self.of_calls()
+
+    def of_calls(self) -> Outcome | None:
+        """The same for what tool calls use up: time, memory, room on the disk.  Looked at between two calls of an
+        answer; the last turn that the others allow is carried out whole."""
+        limit, wall = self.limits.wall_seconds, clock.monotonic() - self.started
+        if limit is not None and wall >= limit:
+            return reached("wall_seconds", limit, wall, "seconds")
         if self.limits.memory is not None and self.ran_over():  # the kernel ended a command, not this process
             return Outcome(End.LIMIT, code="memory", summary=groups.too_large(self.limits.memory))
         return self.quota()
+
+
+def reached(key: str, limit: float, value: float, unit: str) -> Outcome:
+    """The outcome of a task whose `limits.{key}` is used up."""
+    return Outcome(
+        End.LIMIT,
+        code=f"limit_{key}",
+        summary=f"`limits.{key}` is {limit:g}; {value:.6g} {unit} were used. "
+        f"Raise it in config.yaml and start the task again to go on.",
+    )

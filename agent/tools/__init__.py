@@ -4,8 +4,8 @@ Start at `base.py` (the contract), then `toolbox.py`.  Runs nothing by itself: t
 in from outside.
 """
 
-from agent.tools.planning import AFTER_THE_END, END
+from agent.tools.planning import AFTER_THE_END, END, STOPPED_BEFORE
 from agent.tools.repetition import Repetition
 from agent.tools.toolbox import Toolbox
 
-__all__ = ["AFTER_THE_END", "END", "Repetition", "Toolbox"]
+__all__ = ["AFTER_THE_END", "END", "STOPPED_BEFORE", "Repetition", "Toolbox"]

@@ -90,6 +90,9 @@ END = Finish.name
 AFTER_THE_END = "not run: an earlier call of this answer had ended the run"
 """The result of a call that stands behind `finish` or `ask_user` in one answer."""
 
+STOPPED_BEFORE = "not run: the run was stopped, or a limit was reached, before this call"
+"""The result of a call that an earlier call of its answer left no time or room for."""
+
 
 def ending(tool: str, arguments: Mapping[str, Any]) -> Outcome:
     """The outcome of a call of `ask_user` or `finish`, also of a recorded one; ToolError when it says nothing."""

@@ -7,16 +7,18 @@ import threading
 import pytest
 from llm_servers import Reply, Script, call, says
 
+from agent import clock
 from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.errors import ContextOverflow
 from agent.llm import make_client
+from agent.llm.call_formats import MOST
 from agent.llm.replay import ReplayServer
 from agent.loop import Loop
 from agent.observe.events import Events
 from agent.run.control import TaskControl
 from agent.run.limits import TaskLimits, Used
-from agent.tools import Toolbox
+from agent.tools import STOPPED_BEFORE, Toolbox
 from agent.tools.repetition import Repetition
 from agent.values import End, Finished, Outcome, Said
 from agent.window import DoesNotFit, make_window
@@ -351,6 +353,73 @@ def test_a_limit_ends_the_run_and_names_its_key(bench, key, value, turns):
     assert (outcome.end, outcome.code) == (End.LIMIT, f"limit_{key}")
     assert f"limits.{key}" in outcome.summary
     assert len(bench.script.asked) == turns
+
+
+def slow(seconds):
+    """A command that takes so long, of a clock that the test moves."""
+    ran = []
+
+    def run(command, _timeout, _spool):
+        ran.append(command)
+        time.move(seconds)
+        return Finished(0, b"done", seconds)
+
+    time = clock.FakeClock()
+    return time, ran, run
+
+
+def test_a_limit_of_time_is_looked_at_between_the_calls_of_one_answer(bench):
+    time, ran, run = slow(3)
+    with clock.use(time):
+        calls = [("run_command", {"command": f"sleep {number}"}) for number in range(20)]
+        outcome = bench.start(both(*calls), limits={"wall_seconds": 8}, run=run).run()
+    assert (outcome.end, outcome.code) == (End.LIMIT, "limit_wall_seconds")
+    assert len(ran) == 3
+    results = [one["content"] for one in bench.messages() if one["role"] == "tool"]
+    assert results[3:] == [STOPPED_BEFORE] * 17
+    assert len(results) == 20  # the conversation stays legal: every call has its result
+
+
+def test_a_stop_is_heard_between_the_calls_of_one_answer(bench):
+    asked = []
+    time, ran, run = slow(5)
+    with clock.use(time):
+        calls = [("run_command", {"command": f"sleep {number}"}) for number in range(5)]
+        loop = bench.start(both(*calls), run=run, requested=lambda: "stop" if len(ran) > 1 else asked.append(1))
+        outcome = loop.run()
+    assert outcome.end is End.STOPPED
+    assert len(ran) == 2
+
+
+def test_the_last_turn_that_a_limit_of_turns_allows_is_carried_out_whole(bench):
+    time, ran, run = slow(1)
+    with clock.use(time):
+        calls = [("run_command", {"command": f"sleep {number}"}) for number in range(3)]
+        outcome = bench.start(both(*calls, ("finish", FINISH)), limits={"turns": 1, "tokens": 10}, run=run).run()
+    assert outcome.end is End.FINISHED
+    assert len(ran) == 3
+
+
+def test_a_run_that_goes_on_after_a_limit_between_calls_asks_the_model_again(bench):
+    time, _, run = slow(9)
+    with clock.use(time):
+        bench.start(both(*[("run_command", {"command": "a"})] * 2), limits={"wall_seconds": 8}, run=run).run()
+        bench.leave()
+        outcome = bench.start(does("finish", **FINISH), limits={"wall_seconds": 8}, run=run).run()
+    assert outcome.end is End.FINISHED
+    assert bench.script.asked[0].json["messages"][-1]["content"] == STOPPED_BEFORE
+
+
+def test_more_calls_than_an_answer_may_have_are_not_kept_and_the_model_is_told(bench):
+    _, ran, run = slow(0)
+    calls = [("run_command", {"command": f"echo {number}"}) for number in range(5000)]
+    outcome = bench.start(both(*calls), does("finish", **FINISH), run=run).run()
+    assert outcome.end is End.FINISHED
+    assert ran == [f"echo {number}" for number in range(MOST)]
+    messages = bench.script.asked[1].json["messages"]
+    assert len(next(one for one in messages if one["role"] == "assistant")["tool_calls"]) == MOST
+    assert f"5000 tool calls. The first {MOST} have" in messages[-1]["content"]
+    assert [fields["calls"] for name, fields in bench.said if name == "calls_dropped"] == [5000]
 
 
 def test_a_limit_counts_what_earlier_processes_used(bench):

@@ -75,6 +75,7 @@ SAMPLES = {
     "past_point": {"commit": "0123456789abcdef"},
     "length": {},
     "no_call": {},
+    "too_many_calls": {"run": 64, "dropped": 36},
     "fix": {
         "round": 1,
         "rounds": 2,
