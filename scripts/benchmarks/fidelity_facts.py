@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 Call = tuple[str, dict[str, Any]]
 
 
+FILES = ("changed", "shell", "read")
+"""Kinds whose facts are paths."""
+
+
 @dataclass(frozen=True)
 class Fact:
     """`kind` is one of `KINDS`; `pattern` is the regular expression that finds it, by itself that of `text`."""
@@ -26,7 +30,15 @@ class Fact:
 
     def is_in(self, text: str) -> bool:
         """Whether it survived in `text`."""
-        return re.search(self.pattern, text) is not None if self.pattern else self.text in text
+        return re.search(self.form, text) is not None
+
+    @property
+    def form(self) -> str:
+        """The expression that finds it; a file stands there too where its folder is named once for all its files."""
+        if self.pattern or self.kind not in FILES:
+            return self.pattern or re.escape(self.text)
+        folder, _, name = self.text.rpartition("/")
+        return rf"{re.escape(folder)}/(?:: (?:[^\n]*, )?)?{re.escape(name)}"
 
 
 @dataclass(frozen=True)

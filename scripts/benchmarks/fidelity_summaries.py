@@ -181,7 +181,7 @@ def heading_of(fact: Fact, headings: list[str]) -> str:
 
 def around(line: str, fact: Fact, width: int) -> str:
     """The part of a line that holds the fact."""
-    match = re.search(fact.pattern or re.escape(fact.text), line)
+    match = re.search(fact.form, line)
     if match is None:
         return fact.text
     return line[max(0, match.start() - width) : match.end() + width]

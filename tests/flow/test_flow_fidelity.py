@@ -50,3 +50,16 @@ def test_the_honest_summariser_keeps_to_headings_and_length():
     assert FACTS[15].text in said.split("2. Problems")[1].split("3. Remaining")[0]
     assert fidelity_summaries.vocabulary.count(said) <= 700
     assert FACTS[1].text not in fidelity_summaries.written(text, 2_000, [FACTS[15]])
+
+
+def test_a_file_is_found_where_its_folder_is_named_once_and_not_in_another_folder():
+    [fact] = [fact for fact in FACTS if fact.text == "src/dugong_parse.py"]
+    for text in ("read src/dugong_parse.py", "- src/: part0.py, dugong_parse.py, part1.py", "src/: dugong_parse.py"):
+        assert fact.is_in(text)
+    for text in (
+        "dugong_parse.py",
+        "lib/: dugong_parse.py",
+        "src/: part0.py\ndugong_parse.py",
+        "src/: my_dugong_parse.py",
+    ):
+        assert not fact.is_in(text)
