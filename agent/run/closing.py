@@ -142,10 +142,20 @@ def _tell(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None:
             forge.edit_comment(
                 row.key, progress, signed(ending.progress, row.uuid, row.started_by, home_of(wiring.settings))
             )
+    if row.status is Status.COMPLETED and row.branch:
+        _make_ready(forge, row, row.branch)
     newest = wiring.ledger.latest(row.key)
     if newest is None or newest.uuid == row.uuid:  # else the label is that of a later task
         forge.move_label(row.key, LABELS[row.status])
     wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
+
+
+def _make_ready(forge: Forge, row: Row, branch: str) -> None:
+    """The pull request of a completed task is no draft; an older attempt may have made it one."""
+    with suppress(ForgeError):
+        pull = forge.find_pull(row.key, branch)
+        if pull is not None and pull.state == "open" and pull.draft:
+            forge.update_pull(row.key, pull, draft=False)
 
 
 def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:

@@ -83,6 +83,8 @@ def process_task(
                 return work(TaskHandler(wiring, attempt=claim.attempt), task)
         except Exception as error:
             give_up(wiring, claim, error)
+            if isinstance(error, Fenced):
+                correct(wiring, uuid)
             if not isinstance(error, Fenced) and is_queued(wiring, uuid):
                 return EXIT_WAITS
             raise
@@ -118,6 +120,14 @@ def give_up(wiring: Wiring, claim: Claim, error: Exception) -> None:
         held.attempt = claim.attempt
         held.set(error_code=code, error_message=why)
         wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
+
+
+def correct(wiring: Wiring, uuid: str) -> None:
+    """This attempt found that it does not hold the row any more.  What it was showing at that moment, on a host that
+    was frozen between the look at the fence and the write, say, may stand over what the newer one had shown: let that
+    be shown again."""
+    with suppress(MakimonoError):
+        wiring.ledger.tell_again(uuid)
 
 
 def is_queued(wiring: Wiring, uuid: str) -> bool:

@@ -425,6 +425,11 @@ class BaseLedger(Protocol):
         ended, paused, or resumed."""
         ...
 
+    def tell_again(self, uuid: str) -> bool:
+        """Make what became of a row due to be told once more, since an older attempt may have shown something else
+        meanwhile; False, and nothing changed, while somebody works on it: he shows it himself."""
+        ...
+
     def telling(self, uuid: str, until: datetime | str) -> bool:
         """Take over the telling of a row; False: it is told, or somebody else is at it.  It is due again at `until`,
         unless `told` is called before."""

@@ -380,6 +380,9 @@ class Ledger:
         found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
         return self._rows(found)
 
+    def tell_again(self, uuid: str) -> bool:
+        return bool(self.db.run("ledger_tell_again", uuid=uuid, now=clock.stamp()))
+
     def telling(self, uuid: str, until: datetime | str) -> bool:
         return bool(self.db.run("ledger_telling", uuid=uuid, now=clock.stamp(), later=_time(until)))
 

@@ -226,6 +226,10 @@ UPDATE tasks SET tell_at = NULL WHERE uuid = :uuid AND tell_at = :until RETURNIN
 -- What became of a row that nobody works on is shown on the issue.  Who claims it shows it himself.
 UPDATE tasks SET tell_at = :now WHERE uuid = :uuid RETURNING uuid;
 
+-- name: ledger_tell_again
+-- An older attempt may have shown something after what became of the row was shown.  Who works on it shows it himself.
+UPDATE tasks SET tell_at = :now WHERE uuid = :uuid AND status <> 'running' RETURNING uuid;
+
 -- name: ledger_counts
 SELECT status, COUNT(*) AS count FROM tasks GROUP BY status;
 

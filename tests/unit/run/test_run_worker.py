@@ -4,12 +4,16 @@ import multiprocessing
 import signal
 
 import pytest
+from llm_servers import says
 from run_home import UUID
 
 from agent import clock, disk
 from agent.errors import ConfigError, DiskError, Fenced, IssueUnreadable, LedgerError
+from agent.forge.marks import marker
 from agent.run import worker
-from agent.values import Status
+from agent.run.claims import PROGRESS, signed
+from agent.run.closing import tell_untold
+from agent.values import Public, Status
 
 
 @pytest.fixture
@@ -88,3 +92,48 @@ def test_a_row_that_the_handler_ended_is_not_touched(place):
     here.ledger.end(claim.uuid, claim.attempt, "failed", error_code="verify_failed")
     worker.give_up(here.wiring, claim, IssueUnreadable("gone"))
     assert here.ledger.get(claim.uuid).error_code == "verify_failed"
+
+
+def test_what_a_frozen_attempt_shows_after_the_end_is_corrected(work, signals):
+    """It was stopped between its look at the fence and the write, until a newer attempt had ended the task."""
+    here, _, task = work()
+    uuid, key, forge = str(task.get_uuid()), task.get_task_key(), here.wiring.forges[0]
+    here.ledger.release(uuid, 1)
+
+    def label():
+        return forge.read(key).labels
+
+    def newer_attempt(_request):
+        here.ledger.release(uuid, 2)
+        attempt = here.ledger.claim(uuid, "elsewhere:/b:1:1", 60).attempt
+        here.wiring.db.execute("UPDATE tasks SET branch = 'makimono/1-x' WHERE uuid = :uuid", uuid=uuid)
+        pull = forge.open_pull(key, title=Public("T"), body=Public("B"), head="makimono/1-x", base="main", draft=False)
+        here.ledger.end(uuid, attempt, "completed", outcome="finished")
+        assert tell_untold(here.wiring) == [uuid]
+        assert label() == ("coding agent done",)
+        forge.update_pull(key, pull, draft=True)  # and now what was under way
+        progress = forge.find_comment(key, marker(uuid, PROGRESS))
+        forge.edit_comment(key, progress, Public(signed(Public("Working."), uuid, None, "0a0b0c0d")))
+        forge.move_label(key, "processing")
+        return says("openai", "Hello")
+
+    here.script.replies[:] = [newer_attempt]
+    with pytest.raises(Fenced):
+        worker.process_task(here.settings, uuid)
+    assert here.ledger.get(uuid).tell_at is not None
+    assert tell_untold(here.wiring) == [uuid]
+    assert label() == ("coding agent done",)
+    assert not forge.find_pull(key, "makimono/1-x").draft
+    assert "Working" not in (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text()
+    assert tell_untold(here.wiring) == []
+
+
+def test_what_somebody_works_on_is_not_told_again_by_others(place):
+    here = place()
+    claim = here.claim(1)
+    assert not here.ledger.tell_again(claim.uuid)
+    here.ledger.end(claim.uuid, claim.attempt, "completed")
+    (row,) = here.ledger.untold()
+    here.ledger.telling(row.uuid, clock.now())
+    assert here.ledger.tell_again(claim.uuid)
+    assert [row.uuid for row in here.ledger.untold()] == [claim.uuid]
