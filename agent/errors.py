@@ -36,6 +36,7 @@
     │   └── ForgeRefused         any other 4xx; carries `status`
     ├── PictureRefused           a picture of an issue that is not sent to the model
     ├── StopHeard                a wait of ours ended because the task was told to end; no fault of anything
+    ├── EndedBefore              the forge says that this very task has ended; carries `status`
     ├── TakenElsewhere           another daemon of the same account has the issue
     ├── ToolError                a tool call that cannot be done; its text goes to the model
     └── ModelError               the model's server refused or failed
@@ -334,6 +335,17 @@ class TakenElsewhere(MakimonoError):
     """Another daemon of the same account, which has a ledger of its own, has the issue: nothing is done here."""
 
     code = "taken_elsewhere"
+
+
+class EndedBefore(MakimonoError):
+    """The final comment of this very task stands on the issue: the row is older than the end (a backup that was put
+    back).  `status` is the end that the label shows."""
+
+    code = "ended_before"
+
+    def __init__(self, message: str, *, status: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ToolError(MakimonoError):

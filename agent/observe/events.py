@@ -43,7 +43,7 @@ EVENTS: dict[str, str] = {
     # what a start mends
     "folder_moved": "A closed task's folder still lay in running/; it is in completed/ now (uuid, status).",
     "row_restored": "The ledger had no row at all; this one was made again from its folder (uuid, status, error).",
-    "row_settled": "An open row's folder had ended; the row says so now (uuid, was, status).",
+    "row_settled": "An open row's folder, or its issue, shows its end; the row does so now (uuid, was, status).",
     "folder_recreated": "A task's folder was gone; it was made anew and the task starts from its issue (uuid, status).",
     "source_moved": "A tracker's folder was moved; its tasks follow (source, was, instance, tasks).",
     "source_missing": "Open tasks name a source that is not configured; they wait (source, instance, tasks).",

@@ -11,19 +11,22 @@ Called by the poller (`producer.py`), which has a thread of its own.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import UsageError
+from agent.errors import ClaimLost, IssueUnreadable, UsageError
 from agent.observe.items import Items
 from agent.run import words
 from agent.run.answering import answer
-from agent.run.claims import is_held, over_in
+from agent.run.claims import is_held, over_in, told_end
 from agent.run.hearing import since, spoken
 from agent.run.publishable import Door
+from agent.run.settle import settle
 from agent.run.showing import WAITING, show
 from agent.run.starting import start
+from agent.taskqueue.identity import owner
 from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
@@ -121,7 +124,8 @@ class Attention:
         if row.status in CLOSED_STATUSES:
             return self._after_the_end(row)
         if _is_begun(row) and self.forge.control(row.key) == "stop":
-            self._request(row, "stop")
+            if not self._believe(row):
+                self._request(row, "stop")
             return True, None
         comments = self._comments(row)
         obeyed = [self._obey(row, comment) for comment in _said_to(row, comments)]
@@ -129,6 +133,22 @@ class Attention:
         if asked and spoken(comments, self.forge.names()):
             self._request(row, "resume", waiting="asked")
         return True, None
+
+    def _believe(self, row: Row) -> bool:
+        """Whether the label is that of the task's own end, told by an attempt that the row does not know (a backup that
+        was put back): what the forge shows is newer, and the row follows."""
+        with suppress(IssueUnreadable):  # it was deleted
+            status = told_end(self.forge, row.key, row.uuid, self.forge.read(row.key).labels)
+            if status is None:
+                return False
+            with suppress(ClaimLost):  # a worker takes it, and finds the same
+                settle(self.ledger, row, owner(self.settings.base_dir), status)
+                until = clock.now() + SKEW
+                if self.ledger.telling(row.uuid, until):  # it stands there
+                    self.ledger.told(row.uuid, until)
+                self.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=str(status))
+            return True
+        return False
 
     def _comments(self, row: Row) -> tuple[Comment, ...]:
         """What was said since the task left off, on its pull request too, which this process may not know yet."""

@@ -27,7 +27,7 @@ from agent import clock
 from agent.errors import TakenElsewhere
 from agent.forge.marks import marked, marker, parts_of
 from agent.taskqueue.identity import hostname
-from agent.values import CLOSED_STATUSES
+from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,6 +181,21 @@ def lost(marks: Iterable[Marked], home: str, is_over: Callable[[str], bool]) -> 
 def is_claimed(marks: Iterable[Marked], is_over: Callable[[str], bool]) -> bool:
     """Whether there is a live claim, whosever."""
     return bool(_live(marks, "", is_over))
+
+
+def told_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
+    """The end of this very task as the forge shows it, by its final comment and the label: newer than a row that is
+    open, and than any backup.  None when it shows none."""
+    here = set(present)
+    ends = {
+        forge.labels.done: Status.COMPLETED,
+        forge.labels.failed: Status.FAILED,
+        forge.labels.stopped: Status.STOPPED,
+    }
+    status = next((status for label, status in ends.items() if label and label in here), None)
+    if status is None or forge.find_comment(key, marker(uuid, FINAL)) is None:
+        return None
+    return status
 
 
 def is_quiet(issue: IssueText, marks: Iterable[Marked], quiet: timedelta) -> bool:

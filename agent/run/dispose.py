@@ -5,6 +5,7 @@
 | error | state | what |
 |---|---|---|
 | another daemon has the issue | | stop, and say nothing |
+| the forge shows the end of the task | | believe: close the row by it, and say nothing |
 | the row is another attempt's, or cannot be reached | | leave: nothing is written or said |
 | the disk | the model's part is done | leave: the row stays, and is given back |
 | the disk | else | pause; the daemon resumes it when the disk can be written |
@@ -31,6 +32,7 @@ from agent.errors import (
     ContextError,
     ContextOverflow,
     DiskError,
+    EndedBefore,
     ForgeError,
     HistoryRefused,
     IssueUnreadable,
@@ -84,7 +86,7 @@ MISTAKES: tuple[type[Exception], ...] = (
 )
 """What a mistake of this program raises; it makes the same one again.  Every other foreign error is of the host."""
 
-What = Literal["requeue", "pause", "fail", "stop", "leave"]
+What = Literal["requeue", "pause", "fail", "stop", "leave", "believe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ def dispose(error: Exception, state: State) -> Disposition:
     code, why = code_of(error), str(error) or type(error).__name__
     if isinstance(error, TakenElsewhere):
         return Disposition("stop", code, why, silent=True)
+    if isinstance(error, EndedBefore):
+        return Disposition("believe", code, why, silent=True)
     if isinstance(error, LedgerError):
         return Disposition("leave", code, why, silent=True)
     if isinstance(error, DiskError):

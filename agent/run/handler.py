@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from agent import clock, step
 from agent.context import TaskContextManager
-from agent.errors import DiskError, Fenced, GitError, LedgerError, MakimonoError, StopHeard, WorkError
+from agent.errors import DiskError, EndedBefore, Fenced, GitError, LedgerError, MakimonoError, StopHeard, WorkError
 from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run import later
-from agent.run.closing import LABELS
+from agent.run.closing import ENDS, LABELS
 from agent.run.dispose import dispose
 from agent.run.ending import Ending
 from agent.run.gate import Decision, decide, is_checked
@@ -147,6 +147,8 @@ class TaskHandler:
                 raise error
             case "stop":
                 return self._stop(context, todo)
+            case "believe":
+                return self._believe(context, error, todo)
             case "pause":
                 self._pause(context, todo)
             case "requeue":
@@ -167,6 +169,14 @@ class TaskHandler:
             self._emit("effect_failed", context, effect="final", error=todo.why)
             ending = Ending.kept(context.context_dir) or ending
         self._close_row(context, ending, untold=self.publishing and not todo.silent)
+        return outcome
+
+    def _believe(self, context: TaskContextManager, error: Exception, todo: Disposition) -> Outcome:
+        """The forge has the end of this task already; the row follows, and nothing is shown again."""
+        assert isinstance(error, EndedBefore), "only this one is believed"
+        status = Status(error.status)
+        outcome = Outcome(ENDS[status], code="" if status is Status.COMPLETED else todo.code, summary=todo.why)
+        self._close_row(context, Ending(status, outcome.code, todo.why, outcome))
         return outcome
 
     def _pause(self, context: TaskContextManager, todo: Disposition) -> None:

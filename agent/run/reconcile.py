@@ -25,6 +25,7 @@ from agent.errors import DiskError, LedgerError
 from agent.run.closing import move_leftovers
 from agent.run.folders import is_uuid, set_aside
 from agent.run.restore import restore
+from agent.run.settle import settle
 from agent.taskqueue.identity import hostname
 from agent.values import CLOSED_STATUSES, Status
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 YOUNG_SECONDS = 60.0
 """A folder without a row that is younger may be one of `solve`, which makes folder and lock before the row."""
-
-LEASE_SECONDS = 60.0
 
 OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
 
@@ -119,19 +118,8 @@ def settle_ended(wiring: Wiring, statuses: tuple[Status, ...] = (Status.RUNNING,
 
 def _settle(wiring: Wiring, row: Row, folder: Path) -> None:
     end = read_end(folder)
-    attempt = row.attempt
-    if row.status is not Status.RUNNING:  # the table lets only a holder complete a task
-        wiring.ledger.request(row.uuid, "resume")
-        wiring.ledger.offer(row.uuid)
-        attempt = wiring.ledger.claim(row.uuid, wiring.owner, LEASE_SECONDS).attempt
-    wiring.ledger.end(
-        row.uuid,
-        attempt,
-        end["status"],
-        outcome=end.get("outcome"),
-        error_message=end.get("error_message"),
-        error_code=end.get("error_code"),
-    )
+    told = {name: end.get(name) for name in ("outcome", "error_message", "error_code")}
+    settle(wiring.ledger, row, wiring.owner, end["status"], **told)
     wiring.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=end["status"])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import disk, proc, step, trees
 from agent.config.environment import network_environment
-from agent.errors import MakimonoError, SetupFailed
+from agent.errors import EndedBefore, MakimonoError, SetupFailed
 from agent.forge.login import login_of
 from agent.llm import make_client
 from agent.llm.base import Interrupted
@@ -148,6 +148,7 @@ class TaskRun:
         self.issue = self.forge.read(self.key)
         self.context.set_columns(title=self.issue.title)
         if self.publishing:
+            self._check_end()
             self._check_claim(row.get("started_by"))
         if self.forge.labels.is_left_behind(self.issue.labels, by_comment=row.get("started_by") is not None):
             self.label("processing")
@@ -336,6 +337,13 @@ class TaskRun:
         return self.control.poll() is not None
 
     # --- the first messages -----------------------------------------------------------------------------------
+
+    def _check_end(self) -> None:
+        """EndedBefore when the forge shows the end of this very task."""
+        status = claims.told_end(self.forge, self.key, self.uuid, self.issue.labels)
+        if status is not None:
+            said = f"{self.key} shows that this task has ended ({status}); the row was older, from a backup perhaps"
+            raise EndedBefore(said, status=status)
 
     def _check_claim(self, started_by: str | None) -> None:
         claims.check(

@@ -331,6 +331,21 @@ def test_a_task_that_was_put_off_goes_on_at_once_when_a_person_says_so(watching,
     assert watching.own(key) == []
 
 
+@pytest.mark.parametrize(
+    ("label", "status"), [("done", Status.COMPLETED), ("failed", Status.FAILED), ("stopped", Status.STOPPED)]
+)
+def test_an_end_that_the_forge_shows_is_newer_than_an_open_row_of_an_old_backup(watching, label, status):
+    key = watching.place.issue(labels=(f"coding agent {label}",))
+    uuid = watching.begun(key, put_off=timedelta(hours=1))
+    watching.place.forge.post_comment(key, marked("The end.", marker(uuid, "final")))
+    before = watching.place.comments(key)
+    watching.poller.poll(everything=True)
+    row = watching.ledger.get(uuid)
+    assert (row.status, row.tell_at, row.error_message) == (status, None, None)
+    assert watching.place.labels(key) == [f"coding agent {label}"]
+    assert watching.place.comments(key) == before, "nobody is told a second time"
+
+
 def test_a_label_that_was_taken_away_while_a_worker_had_the_task_stops_it_when_it_waits(watching):
     """Nothing stirs any more: the removal was told while somebody else was listening."""
     key = watching.place.issue(labels=("coding agent processing",))

@@ -9,7 +9,7 @@ from run_home import UUID
 
 from agent import clock, disk
 from agent.errors import ConfigError, DiskError, Fenced, IssueUnreadable, LedgerError
-from agent.forge.marks import marker
+from agent.forge.marks import marked, marker
 from agent.run import worker
 from agent.run.claims import PROGRESS, signed
 from agent.run.closing import tell_untold
@@ -137,3 +137,22 @@ def test_what_somebody_works_on_is_not_told_again_by_others(place):
     here.ledger.telling(row.uuid, clock.now())
     assert here.ledger.tell_again(claim.uuid)
     assert [row.uuid for row in here.ledger.untold()] == [claim.uuid]
+
+
+@pytest.mark.parametrize("state", ["done", "failed", "stopped"])
+def test_a_task_whose_end_the_forge_shows_is_closed_by_it_and_not_worked_on(work, signals, state):
+    """Its row and its folder are of an older backup."""
+    here, _, task = work()
+    uuid, key, forge = str(task.get_uuid()), task.get_task_key(), here.wiring.forges[0]
+    here.ledger.release(uuid, 1)
+    forge.post_comment(key, Public(marked(Public("The end."), marker(uuid, "final"))))
+    forge.move_label(key, state)
+    before = (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text()
+    worker.process_task(here.settings, uuid)
+    row = here.ledger.get(uuid)
+    assert row.status == {"done": "completed", "failed": "failed", "stopped": "stopped"}[state]
+    assert row.tell_at is None
+    assert here.script.asked == []
+    assert forge.read(key).labels == (f"coding agent {state}",)
+    assert (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text() == before
+    assert (here.settings.base_dir / "completed" / uuid).is_dir()
