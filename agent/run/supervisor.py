@@ -11,13 +11,14 @@ import multiprocessing
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent import clock, proc, trees
 from agent.errors import DiskError, LedgerError
 from agent.observe.events import Events
 from agent.run import groups, later, worker
+from agent.run.blame import Blame, memory_kills
 from agent.run.closing import move_leftovers
 from agent.run.ground import Ground
 from agent.run.holds import Holds
@@ -52,6 +53,8 @@ ROUNDS = 3
 """How often one look reserves more, in place of what must wait."""
 HELD_SECONDS = 5.0
 """How often a task is looked at whose start is held (`holds.py`)."""
+FREE_KILLS = 3
+"""Workers of one task that may be killed in a row before they got anywhere until the next one waits."""
 MANY = 16
 """Workers from which on a longer start of the forkserver pays (`run/preload_many.py`)."""
 
@@ -65,6 +68,7 @@ class Child:
     report: Connection
     claimed: bool = False
     why: str = ""
+    kills: int | None = field(default_factory=memory_kills)
 
 
 class Supervisor:
@@ -91,13 +95,15 @@ class Supervisor:
         self.events = wiring.events
         self.alive_by_lock = alive_by_lock(self.settings.base_dir)
         self.watch = Watch(self.settings.base_dir, heard or Events())
-        self.watchdog = Watchdog(wiring)
+        self.blame = Blame()
+        self.watchdog = Watchdog(wiring, self.blame.hung)
         self.room = Room(wiring)
         self.holds = Holds(self.settings, self.ledger, self.events)
         self.installed = Installed()
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not give its row back itself
         self.children: dict[str, Child] = {}
         self.exit_codes: dict[str, int] = {}
+        self.killed: dict[str, int] = {}  # uuid → workers killed in a row before they got anywhere
         self.refusals: dict[str, tuple[int, float]] = {}  # uuid → (workers that ended without a claim, not before)
         self.messages: dict[str, str] = {}  # uuid of a worker → uuid in the broker's message that let it start
         provider = self.settings.provider()
@@ -161,6 +167,7 @@ class Supervisor:
         self.settle(uuid)
         del self.children[uuid]
         self.exit_codes[uuid] = child.process.exitcode
+        self.blame.note(uuid, child.process.pid, child.process.exitcode, child.kills)
         if not child.claimed:
             self.unclaimed(uuid, child.process.exitcode, child.why)
         if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
@@ -169,6 +176,7 @@ class Supervisor:
             if child.claimed:
                 self.close_if_too_large(uuid, child.process.pid)
                 groups.end_tree(self.settings.base_dir, uuid)
+            self.wait_after(uuid, child)
             if child.claimed or not self.draining:  # else it had not begun when the drain came
                 self.events.emit("worker_died", uuid=uuid, signal=-child.process.exitcode)
             self.sweep()
@@ -176,6 +184,16 @@ class Supervisor:
             self.holds.note(uuid)
         groups.remove(self.settings.base_dir, uuid)
         child.process.close()
+
+    def wait_after(self, uuid: str, child: Child) -> None:
+        """A worker that is killed again and again, for which its task is not to blame, is started later each time."""
+        row = self.ledger.get(uuid)
+        if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
+            self.killed.pop(uuid, None)
+            return
+        self.killed[uuid] = self.killed.get(uuid, 0) + 1
+        if self.killed[uuid] > FREE_KILLS:
+            self.refuse(uuid)
 
     def unclaimed(self, uuid: str, code: int, why: str) -> None:
         """A worker ended before it owned its task.  Where that still waits, the next one would end alike: it waits
@@ -221,7 +239,12 @@ class Supervisor:
         settle_ended(self.wiring)
         alone = self.settings.taskqueue.ledger == "sqlite"  # one kernel opens it, and so sees every lock
         found = self.ledger.requeue_dead(
-            self.is_alive, on_settled=settled.append, everywhere=alone, tool_calls=self.tool_calls, publish=self.publish
+            self.is_alive,
+            on_settled=settled.append,
+            everywhere=alone,
+            tool_calls=self.tool_calls,
+            publish=self.publish,
+            blamed=self.blame.may_be_the_task,
         )
         for uuid in found:
             self.events.emit("task_requeued", uuid=uuid, why="its worker died")

@@ -25,7 +25,7 @@ from agent.taskqueue.identity import living_holder
 from agent.values import End, Outcome, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agent.run.wiring import Wiring
@@ -41,10 +41,11 @@ TRACE_SECONDS = 2.0
 
 
 class Watchdog:
-    """Judges the workers of one base_dir."""
+    """Judges the workers of one base_dir.  `hung` hears of one (uuid, pid) that is about to be ended for that."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: Wiring, hung: Callable[[str, int], None] = lambda _uuid, _pid: None) -> None:
         self.wiring = wiring
+        self.hung = hung
         self.limit = wiring.settings.limits.memory
         self.most = groups.in_bytes(self.limit)
         self.looked_at = -SECONDS
@@ -97,6 +98,7 @@ class Watchdog:
                 os.kill(pid, signal.SIGUSR1)
         if now - self.asked[key] < TRACE_SECONDS:
             return False
+        self.hung(row.uuid, pid)
         end_worker(self.wiring.settings.base_dir, row.uuid, pid)
         return True
 

@@ -355,6 +355,7 @@ class BaseLedger(Protocol):
         everywhere: bool = False,
         tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
         publish: Callable[[Row, str, str], bool] = lambda _row, _code, _message: False,
+        blamed: Callable[[Row], bool] = lambda _row: True,
     ) -> Uuids:
         """Put the rows of dead holders back into the queue, as `release` does; returns the uuids of those that are
         queued.  Every other one is handed to `on_settled` as it is now.
@@ -363,11 +364,12 @@ class BaseLedger(Protocol):
         that nobody leased (a program that uses the library by itself) is left alone.  With `everywhere` all leased rows
         are judged by `is_alive`: for a ledger that one kernel alone can open, so that a start after a reboot or in a
         new container need not wait for leases.  `is_alive` may end what a dead holder left running.  A death after
-        which there were no more model and tool calls than at the claim counts in `deaths`, any other sets it to 0; at
-        the third in a row the row becomes `failed` with code `poison`.  Counters are written once a turn; so
-        `tool_calls` counts, for a row that `is_alive` judges, what its holder has on disk, and the row catches up with
-        it.  `publish` is called before a row becomes `failed` in this way, with code and message: where it leaves what
-        was done to one more attempt and returns True, the row is queued.
+        which there were no more model and tool calls than at the claim counts in `deaths`, any other sets it to 0, and
+        one for which the task is not `blamed` changes nothing; at the third in a row the row becomes `failed` with code
+        `poison`.  Counters are written once a turn; so `tool_calls` counts, for a row that `is_alive` judges, what its
+        holder has on disk, and the row catches up with it.  `publish` is called before a row becomes `failed` in this
+        way, with code and message: where it leaves what was done to one more attempt and returns True, the row is
+        queued.
         """
         ...
 

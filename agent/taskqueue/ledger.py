@@ -262,6 +262,7 @@ class Ledger:
         everywhere: bool = False,
         tool_calls: Callable[[Row], int] = lambda row: row.tool_call_count,
         publish: Callable[[Row, str, str], bool] = lambda _row, _code, _message: False,
+        blamed: Callable[[Row], bool] = lambda _row: True,
     ) -> Uuids:
         moment = self._stamp(now)
         requeued = []
@@ -270,7 +271,8 @@ class Ledger:
                 by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
                 if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
                     continue
-                to = self._bury(row, tool_calls(row) if by_lock else row.tool_call_count, publish)
+                calls = tool_calls(row) if by_lock else row.tool_call_count
+                to = self._bury(row, calls, publish, blamed=blamed(row))
                 if to is Status.QUEUED:
                     requeued.append(row.uuid)
                 elif to is not None and on_settled is not None:
@@ -299,17 +301,19 @@ class Ledger:
         """Whether the holder is of this base_dir, whose locks and files can be seen."""
         return row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place
 
-    def _bury(self, seen: Row, tool_calls: int, publish: Callable[[Row, str, str], bool]) -> Status | None:
+    def _bury(
+        self, seen: Row, tool_calls: int, publish: Callable[[Row, str, str], bool], *, blamed: bool
+    ) -> Status | None:
         """What the row of a dead holder became; None when somebody else was quicker or it beats after all."""
         progress = seen.llm_call_count + max(seen.tool_call_count, tool_calls) > seen.progress_at_claim
-        deaths = 0 if progress else seen.deaths + 1
+        deaths = 0 if progress else seen.deaths + blamed
         with self.db.transaction():
             row = self.get(seen.uuid)  # what was asked of it since it was seen counts too
             if row is None or (row.lease_until, _seen(row)) != (seen.lease_until, _seen(seen)):
                 return None
             self.db.run("ledger_catch_up", tool_calls=tool_calls, **_seen(row))
             to = _left(row)
-            if to is not Status.QUEUED or deaths < POISON:
+            if to is not Status.QUEUED or not blamed or deaths < POISON:
                 return to if self._let_go(row, to, not_before=row.not_before, deaths=deaths) else None
             message = (
                 f"the task's process died {deaths} times in a row before it got anywhere (out of memory, killed?); "

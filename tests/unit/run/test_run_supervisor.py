@@ -127,9 +127,10 @@ def test_a_death_after_tool_calls_of_an_unfinished_turn_is_no_death_without_prog
 def test_a_list_of_tool_calls_that_cannot_be_read_shows_no_progress(place):
     here = place()
     uuid = here.row(1)
+    supervisor = Supervisor(here.wiring)
     here.ledger.claim(uuid, here.wiring.owner, 60)
     (worker.make_folder(here.settings, uuid) / "tools.jsonl").mkdir()
-    Supervisor(here.wiring).sweep()
+    supervisor.sweep()
     assert here.ledger.get(uuid).deaths == 1
 
 
