@@ -42,6 +42,19 @@ _PRETTY = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
+def sweep(folder: Path) -> list[str]:
+    """Remove what a task's folder needs only while a request, a run or a compaction is under way, from the folder of
+    one that nobody works on; the names."""
+    leftovers = [folder / name for name in PASSING]
+    leftovers += [path for pattern in PASSING_PATTERNS for path in folder.glob(pattern)]
+    gone = []
+    for leftover in leftovers:
+        with suppress(FileNotFoundError):
+            filetree.remove(leftover)  # a folder too: nobody of ours made it, and no file could be written there
+            gone.append(leftover.name)
+    return gone
+
+
 def checked_uuid(uuid: Any) -> str:
     """`uuid` as a folder's name; ContextError when it cannot be one."""
     text = str(uuid)
@@ -75,14 +88,7 @@ class TaskFolder:
     def sweep(self) -> list[str]:
         """Remove what was left of a request, a compaction or a replacement: by a process that died, found at the next
         start, or by this one, at the end of the task.  Returns the names."""
-        leftovers = [self.path / name for name in PASSING]
-        leftovers += [path for pattern in PASSING_PATTERNS for path in self.path.glob(pattern)]
-        gone = []
-        for leftover in leftovers:
-            with suppress(FileNotFoundError):
-                filetree.remove(leftover)  # a folder too: nobody of ours made it, and no file could be written there
-                gone.append(leftover.name)
-        return gone
+        return sweep(self.path)
 
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
         """metadata.json: written once, read ever after; and whether it was there before.

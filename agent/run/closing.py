@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock, disk, filetree
 from agent.context import EffectStore
-from agent.context.folder import write_end
+from agent.context.folder import sweep, write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.marks import marker
 from agent.run import later
@@ -192,6 +192,7 @@ def _move(wiring: Wiring, row: Row, folder: Path) -> None:
         why = f"{target} is there already"
         wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
         return
+    sweep(folder)  # of a worker that was killed
     write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
     disk.make_dir(target.parent)
     disk.move_dir(folder, target)

@@ -10,6 +10,7 @@ from agent.context import TaskContextManager
 from agent.forge.marks import marked, marker
 from agent.run.closing import SOONEST, close_from_outside, move_leftovers, tell_untold
 from agent.run.ending import Ending
+from agent.run.folders import make_folder
 from agent.run.showing import AGAIN
 from agent.values import End, Outcome, Status
 
@@ -237,3 +238,17 @@ def test_of_two_folders_of_one_task_none_is_lost(here):
     assert (here.settings.base_dir / "quarantine" / uuid / "messages.jsonl").read_text() == "{}\n"
     (told,) = here.named("folder_quarantined")
     assert "completed" in told["why"]
+
+
+def test_what_a_killed_worker_was_writing_is_swept_before_its_folder_is_put_away(place):
+    here = place()
+    claim = here.claim(1)
+    folder = make_folder(here.settings, claim.uuid)
+    for name in ("request.json", "request-summary.json", ".messages.jsonl.17.tmp", "messages.jsonl"):
+        (folder / name).write_text("{}\n")
+    for name in (".git.tmp", ".check.tmp"):
+        (folder / name / "deep").mkdir(parents=True)
+    here.ledger.end(claim.uuid, claim.attempt, "failed", error_code="poison")
+    move_leftovers(here.wiring)
+    there = here.settings.base_dir / "completed" / claim.uuid
+    assert sorted(path.name for path in there.iterdir()) == ["end.json", "lock", "messages.jsonl"]
