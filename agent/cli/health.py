@@ -1,4 +1,5 @@
-"""`doctor`: is this machine fit for the work, and if not, what to do."""
+"""`doctor`: is this machine fit for the work, and if not, what to do; `health`: does the daemon start tasks, or why
+not."""
 
 from __future__ import annotations
 
@@ -55,6 +56,27 @@ def doctor(
                 state.say(f"{one.name}:")
                 _advise(state, one.advice, indent="  ")
     return code
+
+
+@app.command()
+def health(
+    context: typer.Context,
+    live: Annotated[
+        bool, typer.Option("--live", help="Only whether the daemon is there and goes round, whatever it waits for.")
+    ] = False,
+) -> int:
+    """Say whether the daemon of this base_dir and host is alive and starts tasks, or why not."""
+    from agent.errors import SurroundingsError
+    from agent.run.health import look
+
+    state: State = context.obj
+    found = look(state.looking)
+    well = found.live if live else found.ready
+    state.data({"live": found.live, "ready": found.ready, "why": found.why})
+    state.say("ready" if found.ready else "live, and starts no task" if found.live else "not live")
+    for why in found.why:
+        state.say(f"  {why}")
+    return 0 if well else SurroundingsError.exit_code
 
 
 def _forget(state: State) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agent.cli.state import State
+    from agent.config import Settings
 
 TOLD = ("task_started", "task_paused", "task_requeued", "task_ended")
 OF_THE_LINE = ("timestamp", "level", "logger", "message", "exception")
@@ -50,15 +51,20 @@ def worker_to_log(name: str, fields: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def measured(port: int | None, *announcers: Events) -> Iterator[None]:
-    """Metrics of what is announced, on a port of this machine; nothing without a port."""
+def measured(port: int | None, settings: Settings, *announcers: Events) -> Iterator[None]:
+    """Metrics of what is announced and the daemon's health, on a port of this machine; nothing without a port."""
     if port is None:
         yield
         return
     from agent.observe.metrics import Metrics
+    from agent.run.health import look
+
+    def health() -> tuple[bool, bool, tuple[str, ...]]:
+        found = look(settings)
+        return found.live, found.ready, found.why
 
     metrics = Metrics()
-    log.get("metrics").info("metrics", port=metrics.serve(port))
+    log.get("metrics").info("metrics", port=metrics.serve(port, health=health))
     for events in announcers:
         events.on(metrics)
     try:

@@ -54,7 +54,11 @@ def run(
     metrics: Annotated[
         int | None,
         typer.Option(
-            "--metrics", metavar="PORT", min=0, max=65535, help="Answer GET /metrics on this port of 127.0.0.1."
+            "--metrics",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Answer GET /metrics, /live and /ready on this port of 127.0.0.1.",
         ),
     ] = None,
 ) -> int:
@@ -63,7 +67,7 @@ def run(
     from agent.run.daemon import Daemon
 
     state: State = context.obj
-    with listening(state) as (events, heard), measured(metrics, events, heard):
+    with listening(state) as (events, heard), measured(metrics, state.settings, events, heard):
         daemon = Daemon(state.settings, events, heard, role=role.value)
         code = daemon.run(once=once)
     if state.json:

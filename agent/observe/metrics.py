@@ -8,18 +8,22 @@ Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono
 from __future__ import annotations
 
 from dataclasses import dataclass
+from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+import orjson
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
 
 from agent import disk
 from agent.errors import SurroundingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
-    from threading import Thread
-    from wsgiref.simple_server import WSGIServer
+
+    Health = Callable[[], tuple[bool, bool, tuple[str, ...]]]
 
 MOST_LABELS = 64
 """Different values of one label; a model may invent tools, and each new value would cost memory for ever."""
@@ -97,13 +101,17 @@ class Metrics:
         """Write `text` to a file, whole or not at all (for a collector that reads files).  DiskError."""
         disk.write_file(path, self.text(), 0o644, sync=False)
 
-    def serve(self, port: int, address: str = "127.0.0.1") -> int:
-        """Answer `GET /metrics` in a thread until `close`; returns the port (`port` 0: a free one).  SurroundingsError
+    def serve(self, port: int, address: str = "127.0.0.1", health: Health | None = None) -> int:
+        """Answer `GET /metrics` in a thread until `close`; returns the port (`port` 0: a free one).  With `health`,
+        which says (live, ready, why not), `/live` and `/ready` too: 200 or 503, and a JSON object.  SurroundingsError
         when the port cannot be had."""
         try:
-            self._server, self._thread = start_http_server(port, address, registry=self.registry)
+            app = _Answers(make_wsgi_app(self.registry), health)
+            self._server = make_server(address, port, app, _Server, handler_class=_Silent)
         except OSError as error:
             raise SurroundingsError(f"metrics: cannot listen on {address}:{port}: {error.strerror}") from error
+        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
         return int(self._server.server_port)
 
     def close(self) -> None:
@@ -203,6 +211,37 @@ class Metrics:
         self.listeners.inc()
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    """One slow reader keeps no other waiting."""
+
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    """Requests are no lines of the log."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class _Answers:
+    """The WSGI application: what is counted, and how the daemon is."""
+
+    def __init__(self, metrics: Any, health: Health | None) -> None:
+        self.metrics = metrics
+        self.health = health
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ.get("PATH_INFO", "")
+        if self.health is None or path not in ("/live", "/ready"):
+            return self.metrics(environ, start_response)
+        live, ready, why = self.health()
+        well = live if path == "/live" else ready
+        status = "200 OK" if well else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "application/json"), ("Cache-Control", "no-store")])
+        return [orjson.dumps({"live": live, "ready": ready, "why": why})]
+
+
 def markdown() -> str:
     """docs/metrics.md."""
     rows = "".join(
@@ -216,7 +255,8 @@ _HEAD = f"""\
 # Metrics
 
 Prometheus' text format, of one daemon and the workers it started. `./main.py run --metrics PORT` answers
-`GET http://127.0.0.1:PORT/metrics`; without it no port is opened. They count what the [events](events.md) say; a
+`GET http://127.0.0.1:PORT/metrics`, and `/live` and `/ready` with 200 or 503 and a JSON object that says why
+([operations](operations.md#health)); without it no port is opened. They count what the [events](events.md) say; a
 counter starts from zero with each daemon. A histogram `NAME` has the series `NAME_bucket` (with the label `le`),
 `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after that counts as `other`.
 This page is made from the program (`scripts/write_docs.py`).

@@ -22,6 +22,7 @@ from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
 from agent.run.folders import keep_from_others
 from agent.run.ground import Ground, is_lost
+from agent.run.health import Pulse, path_of
 from agent.run.installed import RESTART, lock_of, record
 from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
@@ -63,6 +64,7 @@ class Daemon:
         self.lost = threading.Event()  # rows are known to be lost
         self.drain = False
         self.kill = False
+        self.unasked = ""  # sources, where none of them could be asked in the newest poll
         self.signal = ""
         self.trouble: dict[tuple[str, str], float] = {}  # (part, what its round failed by) → when that was said
         self.worked: tuple[str, ...] = ()  # uuids of the tasks that had a worker of this daemon, at its end
@@ -76,6 +78,8 @@ class Daemon:
             raise SurroundingsError(
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
+        with suppress(OSError):
+            path_of(self.settings).unlink()  # what the one before has said
         started: float | None = None
         courier: Courier | None = None
         ground: Ground | None = None
@@ -179,6 +183,7 @@ class Daemon:
                 with self._surviving("all"):
                     if poller.poll():
                         self.wake.set()
+                self.unasked = ", ".join(sorted(poller.away)) if poller.unasks_all() else ""
                 self._tell(wiring)
                 clock.sleep(min(1.0, max(TICK, poller.seconds())))
         finally:
@@ -199,6 +204,7 @@ class Daemon:
     def _steps(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool) -> int:
         deadline: float | None = None  # of the drain
         failures = 0
+        pulse = Pulse(self.settings)
         while True:
             if self.drain and deadline is None:
                 seconds = self.settings.scheduling.drain_seconds
@@ -212,6 +218,8 @@ class Daemon:
                 self.events.emit("drain_overdue", uuids=sorted(supervisor.children))
                 supervisor.kill()
             error = self._step(supervisor)
+            unasked = f"no source can be asked: {self.unasked}" if self.unasked else ""
+            pulse.beat([*supervisor.hindrances(), str(error or ""), unasked])
             failures = 0 if supervisor.busy() else failures + (error is not None)
             draining = deadline is not None
             if error is not None and failures >= PATIENCE and (once or draining):

@@ -97,6 +97,11 @@ class Hold:
     probe: str = ""
 
     @property
+    def is_of_one_repository(self) -> bool:
+        """Whether the tasks of all other repositories are started all the same."""
+        return self.place.startswith("the repository ")
+
+    @property
     def text(self) -> str:
         """The line for people."""
         if self.place.startswith("this host "):

@@ -80,6 +80,7 @@ class Poller:
         self.ledger = ledger
         self.events = events
         self.unasked: list[str] = []
+        self.away: set[str] = set()  # places that could not be asked when they were asked last
         self.lost = lost
         self.compares = compares
         self.places = [self._place(forge) for forge in forges]
@@ -92,6 +93,7 @@ class Poller:
     def _failed(self, place: str, why: str) -> None:
         source, _, instance = place.partition(" ")
         self.unasked.append(place)
+        self.away.add(place)
         self.events.emit("poll_failed", source=source, instance=instance, error=why)
 
     def poll(self, *, everything: bool = False) -> list[str]:
@@ -110,6 +112,10 @@ class Poller:
                     self._look(place, None if everything else AT_ONCE, new)
         self.items.end()
         return new
+
+    def unasks_all(self) -> bool:
+        """Whether no place could be asked when it was asked last."""
+        return bool(self.places) and len(self.away) == len(self.places)
 
     def seconds(self) -> float:
         """Until the next place is due."""
@@ -140,10 +146,12 @@ class Poller:
                 place.items.end()
         except ForgeError as error:
             self.unasked.append(f"{forge.source} {forge.instance}")
+            self.away.add(f"{forge.source} {forge.instance}")
             self.events.emit("poll_failed", **where, error=str(error))
             wait = error.retry_after if isinstance(error, ForgeLimited) else None
             place.pace.looked(happened=len(new) > before, pause=wait or 0.0)
         else:
+            self.away.discard(f"{forge.source} {forge.instance}")
             self.events.emit("poll_finished", **where, found=found)
             place.pace.looked(happened=stirred or found > 0, pause=forge.pause)
             if place.backlog:

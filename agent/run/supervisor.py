@@ -138,6 +138,11 @@ class Supervisor:
             self.room.look()
             self.start_due(swept=swept)
 
+    def hindrances(self) -> list[str]:
+        """Why no task is started here, as far as this process knows; [] when they are."""
+        told = "the daemon was told to stop" if self.draining else ""
+        return [one for one in (told, self.ground.why, self.room.why, self.installed.changed) if one]
+
     def busy(self) -> bool:
         """Whether a worker of this daemon is alive."""
         return bool(self.children)

@@ -5,6 +5,7 @@ from urllib.request import urlopen
 import pytest
 
 from agent.cli.progress import Board, measured, worker_to_log
+from agent.config import Settings
 from agent.observe import log
 from agent.observe.events import Events
 from agent.values import Status
@@ -51,7 +52,7 @@ def test_of_a_worker_its_beginning_its_end_and_its_warnings_are_logged(logged):
 
 def test_metrics_are_answered_while_the_block_runs_and_count_both(logged):
     events, heard = Events(), Events()
-    with measured(0, events, heard):
+    with measured(0, Settings(), events, heard):
         port = int(logged().rpartition("port=")[2])
         events.emit("task_queued", uuid=UUID, task="t")
         heard.emit("turn_started", uuid=UUID)
@@ -62,5 +63,5 @@ def test_metrics_are_answered_while_the_block_runs_and_count_both(logged):
 
 def test_without_a_port_nothing_is_measured():
     events = Events()
-    with measured(None, events):
+    with measured(None, Settings(), events):
         events.emit("task_queued", uuid=UUID, task="t")
