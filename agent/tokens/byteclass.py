@@ -1,213 +1,218 @@
-"""The byte-class estimate: how many tokens a text has, without any vocabulary.
+"""The byte-class estimate: how many tokens a text has, without any vocabulary (docs/counting.md).
 
-Every UTF-8 byte is one of sixteen classes, and a byte together with the one before it costs a fixed number of
-thousandths of a token (the method and the weights beyond ASCII: tokens.md section 7; those of ASCII are a fit of all
-pairs, which costs nothing more and is as good on JSON and listings as on prose: docs/window.md has the figures).
-Means are about 1 % off on a whole conversation and 5 % on one document.  It is not a tokenizer: `exact` is False, and
-`window` keeps a margin for that.  `counter_for` takes it for every model whose vocabulary is not installed.
+Each character has one of sixteen classes, and each pair of neighbouring classes costs a fixed share of a token.
+Characters beyond ASCII share a class there; what each costs is added by its UTF-16 code unit, whose two bytes tell the
+script.  A long run of one sign has a rate of its own, since vocabularies hold such runs as one token.  The weights of a
+family of vocabularies are a `Fit` (`fits.py`).  It is not a tokenizer: `exact` is False, and `window` keeps a margin
+for that.  `counter_for` takes it for every model whose vocabulary is not known or not installed.
 """
 
 from __future__ import annotations
 
 from binascii import unhexlify
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from zlib import adler32
 
-SLICE = 1 << 16
-"""Characters that are encoded at a time, so that a text of 100 MB needs no second 100 MB."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 BLOCK = 4096
-"""Bytes that are weighed at a time."""
+"""Characters that are weighed at a time; each block is weighed as a text of its own."""
 
 STEP = 25
-"""Every weight is a multiple of so many thousandths, so that it is one small byte; a fit is no more exact than that."""
+"""A weight is a multiple of so many thousandths of a token, so that it is one small byte."""
 
 HEAVIEST = 3_000 // STEP
-"""No byte weighs more than three tokens."""
+"""No weight is larger."""
 
 AT_ONCE = 65_520 // HEAVIEST
 """How many weights adler32 sums without wrapping."""
 
-LONGEST_TOKEN = 128
-"""No token of o200k_base is longer, in bytes: a floor for runs of spaces, which cost nothing otherwise."""
+LONG_RUN = 48
+"""Equal signs in a row that are weighed as a run."""
 
-# The classes.  Continuation bytes weigh as little as a space and let a word begin as a space does, so they share a
-# class; 80 and 81-82 are their own, for what they mean after E3.
-BLANK, LOWER, UPPER, DIGIT, PUNCT, NEWLINE = range(6)
-SECOND_80, SECOND_81 = 6, 7
-TWO_BYTE, E0, E2, E3, HAN, HANGUL, EF, FOUR_BYTE = range(8, 16)
+KEPT = 8
+"""Signs of a run that are weighed as other text is; the rest costs the rate of the sign."""
+
+EVERY = 8
+"""Distance of the characters that are compared to find a run: LONG_RUN equal signs cover six of them."""
+
+BLANK, NEWLINE, DIGIT, UPPER, OTHER, BEYOND = 0, 1, 2, 3, 14, 15
+LETTERS_AND_SIGNS = (b"huxyz", b"bcdeflmrst", b"jqw$)", b"agnv`", b"-~", b"(*+./=_}", b"\"';>\\", b"k#&<]", b"op!?^",
+                     b",:[{", b"i%@|")  # fmt: skip
+"""Classes 4 to 14.  The partition is a local search for the smallest error over six vocabularies: it tells languages
+that are written in ASCII apart by the letters that they use."""
+
+SIX_EQUAL = bytes(5)
+"""Between six equal characters there is no difference, five times."""
+
+ASCII = bytes(range(128))
+
+# UTF-16 code units by their high byte: first bytes of the ranges.  NEAR is one table for both bytes, which is cheaper,
+# for texts whose characters have two bytes in UTF-8; FAR has a class for each script of those with three.
+NEAR = (0x00, 0x01, 0x03, 0x05, 0x06, 0x09, 0x0E, 0x1E, 0x20, 0x30, 0x31, 0x80, 0xA0, 0xD8)
+FAR = (0x00, 0x01, 0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x12, 0x17, 0x1E, 0x30, 0x31, 0xA0, 0xD8)
+TIBETAN, KHMER = 0x0F, 0x17
+
+
+def _table(classes: Iterable[int]) -> bytes:
+    """A table for `bytes.translate` from 256 classes to hexadecimal digits."""
+    return b"".join(b"%x" % one for one in classes)
 
 
 def class_of(byte: int) -> int:
-    """The class of one byte of UTF-8."""
-    if byte >= 0x80:
-        for last, name in (
-            (0x80, SECOND_80),
-            (0x82, SECOND_81),
-            (0xBF, BLANK),
-            (0xDF, TWO_BYTE),
-            (0xE1, E0),
-            (0xE2, E2),
-            (0xE3, E3),
-            (0xE9, HAN),
-            (0xED, HANGUL),
-            (0xEF, EF),
-        ):
-            if byte <= last:
-                return name
-        return FOUR_BYTE
+    """The class of one ASCII character."""
     letter = chr(byte)
-    if letter in " \t":
-        return BLANK
     if letter in "\r\n":
         return NEWLINE
     if letter.isdigit():
         return DIGIT
-    if letter.isalpha():
-        return LOWER if letter.islower() else UPPER
-    return PUNCT
+    if letter.isupper():
+        return UPPER
+    for number, members in enumerate(LETTERS_AND_SIGNS, 4):
+        if byte in members:
+            return number
+    return BLANK
 
 
-CLASSES = b"".join(b"%x" % class_of(byte) for byte in range(256))
-"""The class of each byte as a hexadecimal digit: two digits beside each other are a pair."""
-
-FIRST = b"%x" % BLANK
-"""What stands before a text."""
+def _range_of(starts: tuple[int, ...], byte: int) -> int:
+    return sum(start <= byte for start in starts) - 1
 
 
-@dataclass(frozen=True, slots=True)
+PURE = _table([class_of(byte) for byte in range(128)] + [BEYOND] * 128)
+"""For texts of ASCII."""
+
+MIXED = _table([BEYOND if byte == ord("?") else class_of(byte) for byte in range(128)] + [BEYOND] * 128)
+"""For other texts, whose characters beyond ASCII became question marks."""
+
+NEAR_BOTH = _table(_range_of(NEAR, byte) for byte in range(256))
+FAR_HIGH = _table(_range_of(FAR, KHMER if byte == TIBETAN else byte) for byte in range(256))
+FAR_LOW = _table(byte >> 4 for byte in range(256))
+
+
+@dataclass(frozen=True)
 class Fit:
-    """The weights of one vocabulary, in thousandths of a token, multiples of STEP.
+    """The weights of one family of vocabularies.
 
-    `ascii` has a row for the class before and a column for the class here: blank, lower, upper, digit, punctuation,
-    newline.  Before a text, and after a character that is not ASCII, the row of a blank counts; its column is 0, since
-    the rest of a character looks like one.
+    `pairs`, `near` and `far` have a byte for each pair of classes, in steps of STEP: of (character before, character),
+    and of (high byte, low byte) of a code unit.  `runs` is the tokens of one more sign of a long run; signs that it
+    lacks are not taken for a run.
     """
 
     name: str
-    ascii: tuple[tuple[int, ...], ...]
-    cjk_punct: int
-    hiragana: int
-    other_e3: int
-    han: int
-    hangul: int
-    ef: int
-    e2: int
-    two_byte: int
-    e0: int
-    four_byte: int
-
-    def weight(self, before: int, here: int) -> int:
-        """Thousandths for a byte of class `here` after one of class `before`.
-
-        What begins with E3 is weighed at its second byte, which tells what it is.
-        """
-        if before != E3 and here <= NEWLINE:
-            return self.ascii[before if before <= NEWLINE else BLANK][here]
-        weight = {
-            TWO_BYTE: self.two_byte,
-            E0: self.e0,
-            E2: self.e2,
-            HAN: self.han,
-            HANGUL: self.hangul,
-            EF: self.ef,
-            FOUR_BYTE: self.four_byte,
-        }.get(here, 0)
-        if before == E3:
-            weight += {SECOND_80: self.cjk_punct, SECOND_81: self.hiragana}.get(here, self.other_e3)
-        return weight
-
-    def single_digits(self) -> Fit:
-        """The same for a vocabulary where each digit is a token."""
-        rows = [list(row) for row in self.ascii]
-        rows[DIGIT][DIGIT] = 1000
-        return replace(self, ascii=tuple(map(tuple, rows)))
+    pairs: bytes
+    near: bytes
+    far: bytes
+    runs: Mapping[str, float] = field(repr=False)
 
 
-O200K = Fit(
-    "o200k",
-    (
-        (0, 1000, 425, 1900, 1225, 1300),
-        (0, 25, 1150, 1550, 575, 1175),
-        (0, 400, 175, 1600, 75, 1500),
-        (0, 250, 1900, 325, 300, 1175),
-        (0, 1100, 775, 1725, 50, 775),
-        (0, 650, 1250, 1425, 175, 0),
-    ),
-    *(550, 750, 600, 725, 725, 1125, 650, 300, 2000, 1800),
-)
-CL100K = Fit(
-    "cl100k",
-    (
-        (0, 1000, 450, 1900, 1250, 1275),
-        (0, 25, 1225, 1425, 525, 1075),
-        (0, 400, 175, 1600, 0, 1500),
-        (0, 375, 2175, 325, 275, 1150),
-        (0, 1125, 775, 1750, 50, 775),
-        (0, 750, 1400, 1350, 125, 0),
-    ),
-    *(125, 1000, 1050, 1050, 1200, 1775, 750, 525, 2000, 2925),
-)
+class ByteClassCounter:
+    """The estimate by one fit."""
+
+    exact = False
+
+    def __init__(self, fit: Fit) -> None:
+        self.name = f"bytes:{fit.name}"
+        self.fit = fit
+
+    def count(self, text: str) -> int:
+        """Estimated tokens; 0 only for the empty text."""
+        if len(text) <= BLOCK:
+            tokens = self._weigh(text)
+        else:
+            tokens = sum(self._weigh(text[start : start + BLOCK]) for start in range(0, len(text), BLOCK))
+        return max(round(tokens), 1 if text else 0)
+
+    def _weigh(self, text: str) -> float:
+        extra = 0.0
+        if len(text) >= LONG_RUN:
+            runs = [run for run in long_runs(text) if text[run[0]] in self.fit.runs]
+            if runs:
+                extra = sum((end - start - KEPT) * self.fit.runs[text[start]] for start, end in runs)
+                text = without(text, runs)
+        if text.isascii():
+            steps = total(neighbours(text.encode().translate(PURE)).translate(self.fit.pairs))
+        else:
+            steps = total(neighbours(text.encode("ascii", "replace").translate(MIXED)).translate(self.fit.pairs))
+            units, is_near = code_units(text)
+            steps += total(units.translate(self.fit.near if is_near else self.fit.far))
+        return steps * STEP / 1000 + extra
 
 
-@cache
-def weights_of(fit: Fit) -> bytes:
-    """For each pair (class before, class here) its weight in steps of STEP, one byte.  (Only pairs that UTF-8 never
-    has would weigh more than HEAVIEST.)"""
-    return bytes(min(HEAVIEST, fit.weight(pair >> 4, pair & 15) // STEP) for pair in range(256))
+def long_runs(text: str) -> list[tuple[int, int]]:
+    """(start, end) of each run of LONG_RUN equal signs or more.
+
+    Such a run covers six characters at a distance of EVERY; only where six of them have the same low byte is looked
+    closer.
+    """
+    sample = text[::EVERY]
+    data = sample.encode() if sample.isascii() else sample.encode("utf-32-le", "surrogatepass")[::4]
+    number = int.from_bytes(data, "little")
+    same = (number ^ (number >> 8)).to_bytes(len(data), "little")
+    place = same.find(SIX_EQUAL)
+    if place < 0:
+        return []
+    found = []
+    while place >= 0:
+        start = place * EVERY
+        sign = text[start]
+        end = start + 5 * EVERY + 1
+        if text[start:end] == sign * (end - start):
+            end = len(text) - len(text[end:].lstrip(sign))
+            start = len(text[:start].rstrip(sign))
+            if end - start >= LONG_RUN:
+                found.append((start, end))
+            place = (end - 1) // EVERY
+        place = same.find(SIX_EQUAL, place + 1)
+    return found
 
 
-def pairs_of(classes: bytes) -> bytes:
-    """One byte for each two digits beside each other, (class before, class here): those that begin at an even place,
-    then those at an odd one."""
-    odd = len(classes) & 1
-    return unhexlify(classes[: len(classes) - odd]) + unhexlify(classes[1 : len(classes) - 1 + odd])
+def without(text: str, runs: list[tuple[int, int]]) -> str:
+    """`text` with each run cut to KEPT signs."""
+    parts = []
+    done = 0
+    for start, end in runs:
+        parts.append(text[done : start + KEPT])
+        done = end
+    return "".join(parts) + text[done:]
+
+
+def code_units(text: str) -> tuple[bytes, bool]:
+    """A byte for each UTF-16 code unit, (class of its high byte, class of its low byte), and whether the classes are
+    those of NEAR.  Where characters of ASCII are many they are left out, else they are there and weigh nothing."""
+    sample = text[::EVERY] if len(text) > BLOCK // EVERY else ""
+    many = sample.encode("ascii", "replace").count(b"?")
+    if 4 * many > len(sample):
+        units = text.encode("utf-16-be", "surrogatepass")
+        is_near = 2 * (len(encode(sample)) - len(sample)) < 3 * many
+    else:
+        data = encode(text).translate(None, ASCII)
+        rest = data.decode()
+        units = rest.encode("utf-16-be")
+        is_near = 2 * len(data) < 5 * len(rest)
+    if is_near:
+        return unhexlify(units.translate(NEAR_BOTH)), True
+    digits = bytearray(len(units))
+    digits[::2] = units[::2].translate(FAR_HIGH)
+    digits[1::2] = units[1::2].translate(FAR_LOW)
+    return unhexlify(digits), False
+
+
+def neighbours(classes: bytes) -> bytes:
+    """One byte for each two digits beside each other, (class before, class here); before a text stands a blank."""
+    classes = b"0" + classes
+    if len(classes) & 1:
+        return unhexlify(classes[:-1]) + unhexlify(classes[1:])
+    return unhexlify(classes) + unhexlify(classes[1:-1])
 
 
 def total(values: bytes) -> int:
-    """The sum of small numbers: adler32 from 0 is one in C, of at most AT_ONCE of them."""
+    """The sum of weights of at most HEAVIEST: adler32 from 0 is one in C, of at most AT_ONCE of them."""
     length = len(values)
     if length <= AT_ONCE:
         return adler32(values, 0) & 0xFFFF
     return sum([adler32(values[start : start + AT_ONCE], 0) & 0xFFFF for start in range(0, length, AT_ONCE)])
-
-
-class ByteClassCounter:
-    """The estimate for one model; `factor` is the model's tokens relative to the vocabulary of `fit` (tokens.md
-    section 6)."""
-
-    exact = False
-
-    def __init__(self, fit: Fit = O200K, factor: float = 1.0) -> None:
-        self.name = f"bytes:{fit.name}"
-        self.fit = fit
-        self.factor = factor
-        self._weights = weights_of(fit)
-
-    def count(self, text: str) -> int:
-        """Estimated tokens; 0 only for the empty text."""
-        data = encode(text) if len(text) <= BLOCK else b""
-        size = len(data)
-        if size <= BLOCK and data:
-            weight = total(pairs_of(FIRST + data.translate(CLASSES)).translate(self._weights))
-        else:
-            weight, size = self._long(text)
-        return max(round(weight * STEP * self.factor / 1000), -(-size // LONGEST_TOKEN))
-
-    def _long(self, text: str) -> tuple[int, int]:
-        """(weight in steps, bytes), block by block."""
-        weight = size = 0
-        before = FIRST
-        for start in range(0, len(text), SLICE):
-            data = encode(text[start : start + SLICE])
-            size += len(data)
-            for place in range(0, len(data), BLOCK):
-                classes = before + data[place : place + BLOCK].translate(CLASSES)
-                # A block may end inside a character: what follows its E3 is weighed with the next block.
-                weight += total(pairs_of(classes).translate(self._weights))
-                before = classes[-1:]
-        return weight, size
 
 
 def encode(text: str) -> bytes:

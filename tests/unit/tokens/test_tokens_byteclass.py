@@ -1,91 +1,131 @@
-"""The byte-class estimate against a plain reading of its table, and its weak spots."""
+"""The byte-class estimate against a plain reading of its tables, character by character."""
 
-import re
-
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agent.tokens import byteclass
-from agent.tokens.byteclass import CL100K, O200K, ByteClassCounter
+from agent.tokens import byteclass, counter_for
+from agent.tokens.base import FAMILIES
+from agent.tokens.byteclass import BEYOND, BLOCK, KEPT, LONG_RUN, STEP, ByteClassCounter, class_of, long_runs
+from agent.tokens.fits import document, fit_named
 
-HEADS = {0xC2: "two_byte", 0xE0: "e0", 0xE2: "e2", 0xE3: "e3", 0xE4: "han", 0xEA: "hangul", 0xEE: "e0", 0xEF: "ef"}
+FITS = tuple(document()["fits"])
 
 
-ASCII = (b" \t", b"a-z", b"A-Z", b"0-9", b"\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f!-/:-@\\[-`{-\\x7f", b"\\r\\n")
+def reference(text, fit):
+    """The tables, read one character after the other; blocks are texts of their own."""
+    thousandths = sum(block(text[start : start + BLOCK], fit) for start in range(0, len(text), BLOCK))
+    return max(round(thousandths / 1000), 1 if text else 0)
 
 
-def reference(text, fit, factor=1.0):
-    """The table, read with regular expressions, one feature after the other; beyond ASCII as in tokens.md section 7."""
-    data = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
-
-    def number(pattern):
-        return len(re.findall(pattern, data, re.DOTALL))
-
-    pairs = sum(
-        weight * number(rb"(?<=[%s])[%s]" % (ASCII[before], ASCII[here]))
-        for before, row in enumerate(fit.ascii)
-        for here, weight in enumerate(row)
-        if before > 0
-    ) + sum(
-        weight * number(rb"(?:(?<=[ \t\x80-\xff])|\A)[%s]" % ASCII[here]) for here, weight in enumerate(fit.ascii[0])
-    )
-    total = (
-        pairs
-        + fit.cjk_punct * number(rb"\xe3\x80")
-        + fit.hiragana * number(rb"\xe3[\x81\x82]")
-        + fit.other_e3 * number(rb"\xe3[\x83-\xbf]")
-        + fit.han * number(rb"[\xe4-\xe9]")
-        + fit.hangul * number(rb"[\xea-\xed]")
-        + fit.ef * number(rb"[\xee\xef]")
-        + fit.e2 * number(rb"\xe2")
-        + fit.two_byte * number(rb"[\xc0-\xdf]")
-        + fit.e0 * number(rb"[\xe0\xe1]")
-        + fit.four_byte * number(rb"[\xf0-\xff]")
-    )
-    return max(round(total * factor / 1000), -(-len(data) // 128))
+def block(text, fit):
+    extra, place, parts = 0.0, 0, []
+    while place < len(text):
+        end = place
+        while end < len(text) and text[end] == text[place]:
+            end += 1
+        rate = fit.runs.get(text[place])
+        if end - place >= LONG_RUN and rate is not None:
+            extra += 1000 * rate * (end - place - KEPT)
+            parts.append(text[place] * KEPT)
+        else:
+            parts.append(text[place:end])
+        place = end
+    text = "".join(parts)
+    steps, before = 0, 0
+    for letter in text:
+        mixed = not text.isascii()
+        here = BEYOND if ord(letter) > 127 or (mixed and letter == "?") else class_of(ord(letter))
+        steps += fit.pairs[16 * before + here]
+        before = here
+    units, is_near = byteclass.code_units(text) if not text.isascii() else (b"", True)
+    steps += sum((fit.near if is_near else fit.far)[unit] for unit in units)
+    return steps * STEP + extra
 
 
 alphabet = st.one_of(
     st.characters(codec=None),
-    st.sampled_from("aZ09 \t\r\n.-_あア、。漢字한글éЖ！─…😀\ud800\0ะ"),
+    st.sampled_from("aZ09 \t\r\n.-_あア、。漢字한글éЖ！─…😀\ud800\0ะ?"),
 )
 
 
-@given(st.text(alphabet), st.sampled_from([O200K, CL100K, O200K.single_digits()]))
-@example("HelloWorld x1Y2 Z\n\n  foo_bar", O200K)
-@example("、。あアー", CL100K)
-def test_the_fast_count_is_the_plain_reading_of_the_table(text, fit):
-    assert ByteClassCounter(fit, 1.25).count(text) == reference(text, fit, 1.25)
+@given(st.text(alphabet), st.sampled_from(FITS))
+@example("HelloWorld x1Y2 Z\n\n  foo_bar", "o200k")
+@example("、。あアー?", "cl100k")
+@example("x" * 47 + "y" + "=" * 48 + "\n" + "─" * 90, "unknown")
+def test_the_fast_count_is_the_plain_reading_of_the_tables(text, name):
+    fit = fit_named(name)
+    assert ByteClassCounter(fit).count(text) == reference(text, fit)
+
+
+@given(
+    st.text(alphabet, max_size=20),
+    st.sampled_from("=x0 \n─█あ\ud800"),
+    st.integers(0, 130),
+    st.text(alphabet, max_size=20),
+)
+def test_every_run_that_is_long_enough_is_found_and_no_other(before, sign, length, after):
+    text = before + sign * length + after
+    found = long_runs(text)
+    expected, place = [], 0
+    while place < len(text):
+        end = place + 1
+        while end < len(text) and text[end] == text[place]:
+            end += 1
+        if end - place >= LONG_RUN:
+            expected.append((place, end))
+        place = end
+    assert found == expected
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(alphabet, min_size=1, max_size=40), st.integers(0, 20))
-def test_runs_go_on_over_the_borders_of_blocks_and_slices(text, shift):
-    long = "x" * shift + text * (byteclass.BLOCK * 2 // len(text) + 1)
-    assert ByteClassCounter().count(long) == reference(long, O200K)
+def test_a_text_of_several_blocks_is_the_sum_of_them(text, shift):
+    long = "x" * shift + text * (BLOCK * 2 // len(text) + 1)
+    fit = fit_named("unknown")
+    assert ByteClassCounter(fit).count(long) == reference(long, fit)
 
 
-def test_a_text_of_many_slices_is_counted_as_one():
-    text = "The quick brown fox、速い茶色の狐 12345678 jumps.\n" * 6000
-    assert len(text) > 3 * byteclass.SLICE
-    assert ByteClassCounter().count(text) == reference(text, O200K)
+@pytest.mark.parametrize("name", FITS)
+def test_characters_of_ascii_weigh_nothing_as_code_units(name):
+    fit = fit_named(name)
+    for letter in map(chr, range(128)):
+        units = letter.encode("utf-16-be")
+        assert fit.near[16 * digit(byteclass.NEAR_BOTH, units[0]) + digit(byteclass.NEAR_BOTH, units[1])] == 0
+        assert fit.far[16 * digit(byteclass.FAR_HIGH, units[0]) + digit(byteclass.FAR_LOW, units[1])] == 0
 
 
-def test_the_empty_text_is_free_and_no_other():
-    counter = ByteClassCounter()
+def digit(table, byte):
+    return int(chr(table[byte]), 16)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_no_weight_is_too_large_for_the_sum_in_c(name):
+    fit = fit_named(name)
+    assert max(fit.pairs + fit.near + fit.far) <= byteclass.HEAVIEST
+    assert byteclass.HEAVIEST * byteclass.AT_ONCE < 65_521
+
+
+@given(st.text(alphabet, min_size=1), st.sampled_from(FITS))
+def test_only_the_empty_text_is_free(text, name):
+    counter = ByteClassCounter(fit_named(name))
     assert counter.count("") == 0
-    assert all(counter.count(letter) >= 1 for letter in (" ", "\n", "a", "\0", "\ud800", "é"))
+    assert counter.count(text) >= 1
 
 
-def test_runs_of_spaces_cost_at_least_the_longest_token():
-    assert ByteClassCounter().count(" " * 12_800) == 100
+@pytest.mark.parametrize("name", FITS)
+def test_more_text_of_any_block_of_unicode_costs_more(name):
+    counter = ByteClassCounter(fit_named(name))
+    for start in (*range(0, 0xD800, 0x80), *range(0xE000, 0x20000, 0x80)):
+        letters = "".join(map(chr, range(start, start + 0x80)))
+        assert 0 < counter.count(letters) <= counter.count(letters * 3) <= 4 * counter.count(letters) + 4
 
 
-def test_long_arrays_of_numbers_cost_by_the_digit():
-    assert ByteClassCounter().count("0.12345678901234567, " * 500) > 500 * 7
+def test_every_family_has_its_fit():
+    assert {family.fit for family in FAMILIES} | {"unknown"} == set(FITS)
 
 
 def test_an_estimate_says_that_it_is_one():
-    counter = ByteClassCounter(CL100K)
+    counter = counter_for("gpt-4", prefer="bytes").plain
     assert not counter.exact
     assert counter.name == "bytes:cl100k"

@@ -32,11 +32,11 @@ from agent.tokens.base import FAMILIES, family_of
         ("gpt-oss:20b", "o200k_base"),
         ("gpt-4-turbo", "cl100k_base"),
         ("gpt-35-turbo", "cl100k_base"),
-        ("llama3.2", "bytes:o200k"),
-        ("mini-moto3", "bytes:o200k"),
-        ("", "bytes:o200k"),
-        ("   ", "bytes:o200k"),
-        ("モデル", "bytes:o200k"),
+        ("llama3.2", "bytes:llama-3"),
+        ("mini-moto3", "bytes:unknown"),
+        ("", "bytes:unknown"),
+        ("   ", "bytes:unknown"),
+        ("モデル", "bytes:unknown"),
     ],
 )
 def test_a_model_name_finds_its_counter(model, name):
@@ -61,12 +61,93 @@ def test_a_model_name_finds_its_counter(model, name):
         ("deepseek-r1-distill-llama-70b", "llama"),
         ("deepseek-chat", "deepseek"),
         ("gemini-2.5-pro", "gemma"),
-        ("mixtral:8x7b", "mistral"),
+        ("mixtral:8x7b", "mistral-7b"),
+        ("devstral", "mistral"),
+        ("deepseek-r1:7b", "qwen"),
+        ("deepseek-r1:70b", "llama"),
+        ("codellama:13b", "llama-2"),
+        ("mistral-7b-gpt4-x", "mistral-7b"),
+        ("qwen3.6:27b", "qwen-3.5"),
+        ("my-gpt-4o-deployment", "o200k"),
         ("phi4", "unknown"),
     ],
 )
 def test_a_model_name_finds_its_family(model, family):
     assert family_of(model).name == family
+
+
+OWN = [
+    "gpt-4o",
+    "chatgpt-4o-latest",
+    "gpt-4-0613",
+    "gpt-4-32k",
+    "gpt-4-turbo-2024-04-09",
+    "gpt-3.5-turbo-16k",
+    "o1-preview",
+    "o4-mini-2025-04-16",
+    "gpt-5.1-codex",
+    "gpt-oss:20b",
+    "unsloth/gpt-oss-20b-GGUF",
+    "qwen3:30b",
+    "qwen2.5-coder:32b",
+    "qwq:32b",
+    "Qwen/Qwen3.6-27B",
+    "deepseek-v3.1",
+    "deepseek-ai/DeepSeek-V3.2-Exp",
+    "deepseek-r1",
+    "deepseek-r1:671b",
+    "devstral",
+    "mistral-nemo",
+    "mistral-small3.1",
+    "Mistral-Small-3.2-24B-Instruct-2506",
+    "pixtral-12b-2409",
+    "ministral-8b-2410",
+]
+ANOTHER = [
+    "mistral",
+    "mistral:7b",
+    "mistral-7b-instruct-v0.2",
+    "mixtral:8x7b",
+    "codestral",
+    "codestral-2405",
+    "mathstral",
+    "mistral-large-2407",
+    "pixtral-large-2411",
+    "mistral-small:22b",
+    "gpt4all",
+    "gpt-4-x-alpaca",
+    "Mistral-7B-GPT4-x",
+    "marco-o1",
+    "skywork-o1",
+    "gpt-6",
+    "gpt-j",
+    "deepseek-r1:7b",
+    "deepseek-r1:8b",
+    "deepseek-r1-distill-llama-70b",
+    "DeepSeek-R1-Distill-Qwen-7B",
+    "DeepSeek-R1-0528-Qwen3-8B",
+    "deepseek-coder:6.7b",
+    "deepseek-coder-v2",
+    "deepseek-v2",
+    "deepseek-llm",
+    "codeqwen",
+    "qwen-max",
+    "qwen4",
+    "qwen3.7",
+    "openhermes-2.5-mistral",
+    "dolphin-mixtral",
+    "llama-3-8b-gpt-4o-ru",
+]
+
+
+@pytest.mark.parametrize("model", OWN)
+def test_a_model_whose_vocabulary_is_known_is_counted_with_it(model):
+    assert counter_for(model).exact
+
+
+@pytest.mark.parametrize("model", ANOTHER)
+def test_a_model_that_only_has_the_name_of_a_vocabulary_is_estimated(model):
+    assert not counter_for(model).exact
 
 
 def test_every_family_counts_with_its_own_tokenizer_or_by_bytes():

@@ -526,7 +526,7 @@ def test_after_any_means_the_view_is_near_the_same_level(new_task, strategy, win
     task = new_task(said, strategy=strategy, context_length=window, durability="none").begin().fill_to_mark(800)
     task.compressor.compress()
     [done] = task.events("compaction")
-    assert 0.33 <= done["tokens_after"] / task.window.limits.compress_at <= 0.62
+    assert 0.3 <= done["tokens_after"] / task.window.limits.compress_at <= 0.62
 
 
 def test_the_reset_keeps_what_fits_too(new_task):

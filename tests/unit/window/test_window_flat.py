@@ -30,7 +30,7 @@ def parsed(monkeypatch):
 def turns(task, tools, number, start):
     """Some turns, each a recorded call with its result."""
     for index in range(start, start + number):
-        path = f"src/file_{index}.py"
+        path = f"src/f{index}.py"
         arguments = {"path": path}
         call = {"id": f"call_{index}", "name": "read_file", "arguments": arguments}
         task.store.add_message("assistant", f"I read {path}.", tool_calls=[call])
@@ -56,7 +56,7 @@ def test_a_compaction_reads_what_is_new_and_what_is_in_the_view(new_task, parsed
     (_, newest) = next(jsonl.backwards(task.folder / "compactions.jsonl", id_key="id"))
     while newest["carried"] is None:  # a mask says nothing again
         newest = orjson.loads((task.folder / "compactions.jsonl").read_bytes().splitlines()[newest["id"] - 2])
-    assert newest["carried"]["read"][-1] == f"src/file_{newest['tools'] - 1}.py"
+    assert newest["carried"]["read"][-1] == f"src/f{newest['tools'] - 1}.py"
     assert len(newest["carried"]["read"]) == 50
 
     again = new_task(folder=task.folder, strategy=strategy)
@@ -79,12 +79,12 @@ def test_what_is_carried_is_what_the_whole_history_says(new_task):
     turns(task, tools, 8, 8)
     again = new_task(folder=task.folder, strategy="summary")
     tools = ToolStore(task.folder)
-    tools.add_tool_call("write_file", {"path": "src/file_3.py", "content": "x"}, "ok", "success", 1)
+    tools.add_tool_call("write_file", {"path": "src/f3.py", "content": "x"}, "ok", "success", 1)
     for one in (task, again):
         carried = one.compressor._carried(task.store.last_seq)
         assert carried["plan"] == [{"text": "look", "status": "done"}]
-        assert carried["changed"] == ["b.py", "src/file_3.py"]
-        assert carried["read"] == [f"src/file_{number}.py" for number in range(16) if number != 3]
+        assert carried["changed"] == ["b.py", "src/f3.py"]
+        assert carried["read"] == [f"src/f{number}.py" for number in range(16) if number != 3]
 
 
 def test_a_call_is_found_by_its_number_without_reading_them_all(tmp_path, parsed):

@@ -101,7 +101,7 @@ def test_the_explanation_names_every_number_and_its_source(tmp_path):
     assert "also 32,768: loaded by the server" in Limits.of(settings(tmp_path), 32_768).explain()
     assert "compacts above" in text
     assert "an estimate" not in text
-    assert "bytes:o200k: an estimate" in Limits.of(settings(tmp_path)).explain(counter_for("phi4"))
+    assert "bytes:unknown: an estimate" in Limits.of(settings(tmp_path)).explain(counter_for("phi4"))
     assert "o200k_base: the model's own" in Limits.of(settings(tmp_path)).explain(counter_for("gpt-4o"))
 
 

@@ -395,7 +395,7 @@ def test_a_refusal_that_room_does_not_help_is_what_the_person_sees_and_teaches_n
 def test_a_request_shorter_than_one_that_was_answered_is_refused_for_something_else(task_of):
     task = task_of("openai", None, 10**9)
     asked = []
-    task.server.replies = [lambda request: asked.append(request) or says("openai", "Fine.", usage=(15_000, 3))]
+    task.server.replies = [lambda request: asked.append(request) or says("openai", "Fine.", usage=(11_500, 3))]
     task.loop.ask()
     task.window.make_room()
     task.store.add_message("user", "Go on.")

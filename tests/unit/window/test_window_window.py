@@ -148,7 +148,7 @@ def test_another_model_writes_the_summaries_when_one_is_configured(new_task):
 
 
 def test_the_window_explains_itself(new_task):
-    assert "tokens counted by bytes:o200k" in new_task().window.explain()
+    assert "tokens counted by bytes:unknown" in new_task().window.explain()
 
 
 def test_files_that_a_killed_process_left_are_removed(new_task):
