@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 import time
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -118,6 +119,18 @@ def claim_dir(path: Path, mode: int) -> Path:
         with suppress(OSError):  # a file system without modes
             path.chmod(mode)
     return path
+
+
+def temporary(fallback: Path) -> None:
+    """Where this machine has no folder for temporary files (a container without /tmp, a read-only root), let `tempfile`
+    and every process below this one use `fallback`, which is made."""
+    with suppress(FileNotFoundError):
+        # The last that `tempfile` tries is the current folder, which holds somebody's files.
+        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - as `tempfile` spells it
+            return
+    make_dir(fallback.parent, passable())
+    tempfile.tempdir = str(make_dir(fallback, passable()))
+    os.putenv("TMPDIR", tempfile.tempdir)  # read by children alone; os.environ belongs to `config`
 
 
 def is_unused(path: Path) -> bool:

@@ -50,9 +50,14 @@ class State:
 
     def load(self, complete: bool = True) -> Settings:
         """Load the configuration anew."""
+        from agent import disk
         from agent.config import load
+        from agent.errors import DiskError
 
-        return load(self.config, overrides=self.overrides, complete=complete)
+        settings = load(self.config, overrides=self.overrides, complete=complete)
+        with suppress(DiskError):  # a command that only looks does without
+            disk.temporary(settings.base_dir / "tmp")
+        return settings
 
     def has_tasks(self) -> bool:
         """Whether a ledger is there: looking makes none."""

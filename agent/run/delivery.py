@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent import disk
 from agent.errors import (
@@ -60,7 +60,8 @@ class Delivery:
     """The parts of one task's publishing.  `run(command, commit, seconds)` executes the check on
     a clean check-out of a commit, in the sandbox; `on_base(verify)` gives the verdict of the base commit, known or made
     with `verify(commit)`; `facts` are what the texts say of
-    the run (turns, tokens, cost, model, sandbox); `publishing` False commits and checks but pushes nothing (replay);
+    the run (turns, tokens, cost, model, sandbox, `unrun` for a `Report`);
+    `publishing` False commits and checks but pushes nothing (replay);
     `pushes` False hands the change over as a patch (a fork's pull request).  `written` are the paths that tools
     wrote.  `hold` is called before each outside step
     and raises Fenced when another attempt owns the task."""
@@ -89,7 +90,7 @@ class Delivery:
     def checkpoint(self, title: str) -> Report:
         """Commit what changed; push it and open the draft pull request.  Findings, and refusals of the repository and
         the forge, are reported, not raised: the run goes on and the end tells."""
-        report = Report(self.workspace.branch)
+        report = self._report()
         try:
             report = self._commit(title)
             return self._publish(report, title, ready=False) if report.changed else report
@@ -128,9 +129,12 @@ class Delivery:
             keep_pull(self.settings, self.key.instance, report.pull, self.workspace.context_dir)
         return report
 
+    def _report(self, **more: Any) -> Report:
+        return Report(self.workspace.branch, unrun=str(self.facts().get("unrun", "")), **more)
+
     def _as_it_is(self) -> Report:
         """What was committed so far."""
-        changed = Report(self.workspace.branch, changed=True, base=self.workspace.base, commit=self.workspace.head())
+        changed = self._report(changed=True, base=self.workspace.base, commit=self.workspace.head())
         return self._changes() if self.workspace.has_commits() else changed
 
     def keep(self) -> bool:
@@ -140,7 +144,7 @@ class Delivery:
     def _commit(self, title: str) -> Report:
         name, email = self.author
         self.workspace.commit(self._message(title), name=name, email=email)
-        return self._changes() if self.workspace.has_commits() else Report(self.workspace.branch)
+        return self._changes() if self.workspace.has_commits() else self._report()
 
     def _message(self, title: str) -> Public:
         """The commit message: the program's, or the operator's (`commit.template`)."""
@@ -167,7 +171,7 @@ class Delivery:
             return self._rejected(report, rejected)
         self.workspace.reports.extend(moved.notes)
         if not self.workspace.has_commits():  # all of it has come onto the base by another way
-            return Report(self.workspace.branch, base=self.workspace.base, landed=True)
+            return self._report(base=self.workspace.base, landed=True)
         return replace(self._changes(), conflicts=moved.conflicts, base_gone=moved.base_gone)
 
     def _rejected(self, report: Report, rejected: PushRejected) -> Report:
@@ -179,8 +183,7 @@ class Delivery:
     def _changes(self) -> Report:
         paths = self.workspace.changed_paths(own=not self.pushes)
         diff = self.workspace.diff() if self.pushes else self.workspace.patch()
-        return Report(
-            self.workspace.branch,
+        return self._report(
             changed=True,
             base=self.workspace.base,
             commit=self.workspace.head(),

@@ -97,6 +97,7 @@ class Demo:
             if not made and (not folder.is_dir() or any(folder.iterdir())):
                 raise UsageError(f"{folder} is there and not empty; name a new folder for the demo")
             disk.make_dir(folder, disk.passable())
+        disk.temporary(folder / "tmp")
         demo = cls(folder, made)
         demo.write()
         return demo

@@ -12,6 +12,7 @@ Only `finish` ends a task well, and only a change that is pushed, without a find
 | finished | the check is green, or there is none | completed | yes |
 | finished | red, and on the base in the same way | completed; the pull request says so | yes |
 | finished | red in another way, too long, not to be run | failed, verify_failed | no |
+| stopped with a text, or finished | commands were asked for, and each was refused | failed, no_sandbox | no |
 
 Called by `run/delivery.py` before it marks a pull request as ready, by `run/handler.py` at the end, and by
 `run/rework.py`, which gives back to the model what it may mend.

@@ -21,6 +21,7 @@ class Report:
     `first`: the branch is pushed and is the first of a repository that was empty, so that there is nothing onto which a
     pull request could go.  `landed`: all of the change has come onto the base by another way, and nothing is left.
     `left_behind`: files that tools wrote and no commit has; that fails nothing, and the model hears of it once.
+    `unrun`: why every command that the model asked for was refused; "" when one ran, or none was asked for.
     `before`: what a red check says of the base commit, None where it was not asked or there is none."""
 
     branch: str
@@ -43,6 +44,7 @@ class Report:
     touched_tests: tuple[str, ...] = ()
     look: tuple[str, ...] = ()
     left_behind: tuple[str, ...] = ()
+    unrun: str = ""
 
     @property
     def problem(self) -> tuple[str, str]:
@@ -58,6 +60,8 @@ class Report:
             )
         if self.verdict is not None and not self.verdict.ok and not self.was_red:
             return "verify_failed", self._red()
+        if self.unrun:
+            return "no_sandbox", f"no command that the model asked for could be run, so nothing was tried: {self.unrun}"
         return "", ""
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import disk, proc, step, trees
 from agent.config.environment import network_environment
-from agent.errors import EndedBefore, MakimonoError, SetupFailed
+from agent.errors import EndedBefore, MakimonoError, SandboxUnavailable, SetupFailed
 from agent.forge.login import login_of
 from agent.llm import make_client
 from agent.llm.base import Interrupted
@@ -128,6 +128,7 @@ class TaskRun:
         self.progress = Progress(self)
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
+        self.unrun: str | None = None  # why commands are refused, from the first refusal on; "" once one has run
         self.held = ExitStack()  # what is given back when the run is over: connections, a thread
         self.held.callback(self.quota.close)
         self.resting = False  # this attempt has paused the row: it still shows that on the issue
@@ -279,7 +280,13 @@ class TaskRun:
     def command(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
         """Run a command of the model in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
-        done = self._run(command, mounts, timeout=timeout, spool=spool)
+        try:
+            done = self._run(command, mounts, timeout=timeout, spool=spool)
+        except SandboxUnavailable:
+            if self.unrun is None:
+                self.unrun = self.sandbox.reason
+            raise
+        self.unrun = ""
         if self.settings.context_storage.durability != "none":
             disk.sync_tree(self.workspace.tree)  # what it made must be there when its record says that it ran
         return done
@@ -552,6 +559,7 @@ class TaskRun:
             "model": provider.model,
             "reports": list(dict.fromkeys([*self.reports, *self._noted()])),
             "mention": f"@{self.forge.names()[-1]}",
+            "unrun": self.unrun or "",
             **self.isolation,
         }
 

@@ -51,8 +51,12 @@ def uid_of(uuid: str, mapped: list[tuple[int, int]] | None = None) -> int:
 
 
 def own_uid(uuid: str) -> int | None:
-    """`uid_of` when this process is root and can become somebody else, else None."""
-    return uid_of(uuid) if os.geteuid() == 0 else None
+    """`uid_of` when this process is root and can become that user, else None: also for the root of a container whose
+    user namespace maps nobody else, or whose capabilities were taken."""
+    if os.geteuid() != 0:
+        return None
+    uid = uid_of(uuid)
+    return uid if can_become(uid) else None
 
 
 def readers(mapped: list[tuple[int, int]] | None = None) -> int:
@@ -79,18 +83,26 @@ def share(path: Path, group: int | None) -> None:
 NEEDED = (0, 6, 7)
 """CAP_CHOWN, CAP_SETGID, CAP_SETUID (capabilities(7)): what root needs to give files away and to become another."""
 
+SETFCAP = 31
+"""CAP_SETFCAP: since Linux 5.12 root needs it to map itself into a new user namespace (user_namespaces(7))."""
+
+
+def has(*capabilities: int, status: Path = Path("/proc/self/status")) -> bool:
+    """Whether this process has them all in effect; True where that cannot be read."""
+    try:
+        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return True
+    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), None)
+    return effective is None or all(effective >> number & 1 for number in capabilities)
+
 
 def can_become(uid: int, mapped: list[tuple[int, int]] | None = None, status: Path = Path("/proc/self/status")) -> bool:
     """Whether this root may give files to `uid` and start commands as it: a container's may map no such user, or have
     had its capabilities taken."""
     if not any(first <= uid <= last for first, last in (spans() if mapped is None else mapped)):
         return False
-    try:
-        lines = status.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return True
-    effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), None)
-    return effective is None or all(effective >> number & 1 for number in NEEDED)
+    return has(*NEEDED, status=status)
 
 
 def reachable(path: Path, uid: int | None) -> bool:

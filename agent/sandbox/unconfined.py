@@ -63,7 +63,7 @@ class Unconfined:
         self.uuid = uuid
         self.limits = settings.sandbox.limits
         own = account.own_uid(uuid)
-        usable = own is not None and account.can_become(own) and account.reachable(base_dir / "x", own)
+        usable = own is not None and account.reachable(base_dir / "x", own)
         self.uid = own if usable else None
         self.interpreter = interpreter(base_dir)
         if self.interpreter is not None and not account.reachable(self.interpreter / "x", self.uid):

@@ -490,8 +490,14 @@ def test_the_set_up_runs_once_and_the_second_task_gets_a_copy(home):
 
 
 def test_without_a_sandbox_commands_are_refused_and_the_person_is_told(home):
-    here = home({"Refuse": [do("run_command", command="echo unsafe"), write("a.txt"), finish()]}, sandbox="bubblewrap")
-    here.issue(1, "Refuse")
+    parts = {
+        "Refuse": [do("run_command", command="echo unsafe"), write("a.txt"), finish()],
+        "Look": [do("run_command", command="echo unsafe"), finish()],
+        "Plain": [write("b.txt"), finish()],
+    }
+    here = home(parts, sandbox="bubblewrap")
+    for number, title in enumerate(parts, 1):
+        here.issue(number, title)
     barred = "echo 0 > /proc/sys/user/max_user_namespaces && echo 0 > /proc/sys/user/max_mnt_namespaces"
     inside = ["unshare", "--user", "--map-root-user", "--"]
     trial = subprocess.run([*inside, "sh", "-c", barred], capture_output=True, text=True, check=False)
@@ -507,10 +513,14 @@ def test_without_a_sandbox_commands_are_refused_and_the_person_is_told(home):
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     result = here.lines(1, "tools.jsonl")[0]
     assert result["status"] == "error"
     assert "sandbox.kind: none" in result["result"]
     assert "unsafe" not in result["result"]
-    assert "No command could be run" in here.pulls()[0]
     assert "No command could be run" in here.said(1)[0]
+    # Work of which nothing could be tried is no completed work; a task that asked for no command goes on without.
+    assert [here.row(number)["status"] for number in (1, 2, 3)] == ["failed", "failed", "completed"]
+    assert [here.row(number)["error_code"] for number in (1, 2)] == ["no_sandbox"] * 2
+    assert sorted(pull.count("draft: true") for pull in here.pulls()) == [0, 1]
+    assert all("No command could be run" in pull for pull in here.pulls())

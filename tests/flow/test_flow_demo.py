@@ -102,6 +102,30 @@ def test_kept_in_a_folder_that_is_named_it_can_be_looked_at(tmp_path):
         assert outsiders.readable(here / "contexts") == []
 
 
+NO_TMP = """
+mount -t tmpfs -o mode=755 none /mnt
+for top in /*; do
+    case $top in /tmp|/var|/mnt) continue;; esac
+    if [ -L $top ]; then cp -P $top /mnt$top; elif [ -d $top ]; then mkdir /mnt$top && mount --rbind $top /mnt$top; fi
+done
+mkdir /mnt/data /mnt/old && mount --bind "$PWD" /mnt/data && cd /mnt && pivot_root . old
+mount -o remount,ro / && umount -l /old && cd / && exec "$@"
+"""
+
+
+def test_on_a_machine_without_a_folder_for_temporary_files_workers_start(tmp_path):
+    """A container may have no /tmp, and its root may be read-only."""
+    within = ["unshare", "--mount", "sh", "-ec", NO_TMP, "sh"]
+    if os.geteuid() != 0 or any(ROOT.is_relative_to(place) for place in ("/tmp", "/var", "/mnt")):
+        pytest.skip("such a machine cannot be made here")
+    trial = subprocess.run([*within, "sh", "-c", "! mkdir /tmp"], cwd=tmp_path, capture_output=True, check=False)
+    if trial.returncode != 0:
+        pytest.skip(f"such a machine cannot be made here: {trial.stderr.decode().strip()}")
+    result = json.loads(demo(tmp_path, "--json", "/data/here", within=within, TMPDIR="").stdout)
+    assert (result["worked"], result["status"]) == (True, "completed")
+    assert list((tmp_path / "here" / "tmp").iterdir()) == []
+
+
 def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -239,6 +240,32 @@ def test_a_folder_moves_and_a_missing_one_is_a_disk_error(tmp_path):
     assert (tmp_path / "completed/x").is_dir()
     with pytest.raises(DiskError):
         disk.move_dir(tmp_path / "running/y", tmp_path / "completed/y")
+
+
+def test_a_machine_without_temporary_files_gets_a_folder_that_children_find_too(tmp_path):
+    """In processes of their own: `tempfile` and the environment are of the whole process."""
+    script = (
+        "import subprocess, sys, tempfile\n"
+        "from pathlib import Path\n"
+        "from agent import disk\n"
+        "tempfile._candidate_tempdir_list = lambda: eval(sys.argv[1])\n"
+        "disk.temporary(Path(sys.argv[2]) / 'base' / 'tmp')\n"
+        "print(tempfile.gettempdir())\n"
+        "print(subprocess.run(['printenv', 'TMPDIR'], capture_output=True, text=True).stdout.strip())\n"
+    )
+
+    def found(candidates):
+        root = str(Path(disk.__file__).parents[1])
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": root}
+        argv = [sys.executable, "-c", script, repr(candidates), str(tmp_path)]
+        return subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    own = str(tmp_path / "base" / "tmp")
+    assert found([str(tmp_path / "gone"), str(tmp_path)]) == [own, own]  # the current folder is nobody's scratch
+    assert found([str(tmp_path / "gone")]) == [own, own]
+    assert (tmp_path / "base").stat().st_mode & 0o777 == disk.passable()
+    (tmp_path / "there").mkdir()
+    assert found([str(tmp_path / "there"), str(tmp_path)]) == [str(tmp_path / "there")]
 
 
 def test_a_new_folder_gets_its_mode_whatever_the_umask(tmp_path):

@@ -94,7 +94,8 @@ def test_a_command_that_prints_like_bubblewrap_is_still_a_command(room):
         ("proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces"),
         ("proc/sys/kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone"),
         (".dockerenv", "", "container"),
-        ("nothing", "", "docs/security.md"),
+        ("nothing", "", "bubblewrap needs a folder /tmp"),
+        ("tmp/nothing", "", "docs/security.md"),
     ],
 )
 def test_advice_fits_what_the_system_says(tmp_path, name, value, word):
