@@ -1,4 +1,4 @@
-"""The weights of the estimate, read from fits.json.  How they were made: docs/counting.md."""
+"""The weights of the estimate, read from fits.json, which `scripts/fit_estimate` made (docs/counting.md)."""
 
 from __future__ import annotations
 
