@@ -39,6 +39,7 @@ EVENTS: dict[str, str] = {
     "task_too_large": "A task's processes hold more than `limits.memory`; they are ended (uuid, pid, bytes, limit).",
     "drain_overdue": "Tasks did not end in time when the daemon was told to stop; they are ended (uuids).",
     "broker_connected": "The broker answers; it wakes the workers from now on (broker).",
+    "notices_lost": "The ledger tells of no changes until it is heard again; it is asked more often (error).",
     "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
     # what a start mends
     "folder_moved": "A closed task's folder still lay in running/; it is in completed/ now (uuid, status).",
@@ -134,6 +135,7 @@ LEVELS: dict[str, str] = {
     "poll_finished": "debug",
     "task_published": "debug",
     "broker_away": "warning",
+    "notices_lost": "warning",
     "step_overdue": "warning",
     "model_differs": "warning",
     "model_adapted": "warning",

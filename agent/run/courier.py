@@ -19,31 +19,42 @@ from agent.run.wiring import Wiring
 from agent.taskqueue.broker import make_broker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from agent.config import Settings
     from agent.observe.events import Events
     from agent.taskqueue import Row
     from agent.taskqueue.broker import Delivery
     from agent.taskqueue.ledger import Ledger
 
-TICK = 0.1
+TICK, IDLE_TICK, QUIET_TICK = 0.1, 0.5, 5.0
+"""Seconds between two looks at the broker: while something comes, while nothing does, and the same where the ledger
+tells of changes."""
+ACTIVE_SECONDS = 2.0
 PUBLISH_SECONDS = 0.5
 AGAIN_SECONDS = 30.0
 """After that long a row that is still queued is published again, if nothing waits in the broker."""
-SWEEP_SECONDS = 5.0
+SWEEP_SECONDS, IDLE_SWEEP_SECONDS = 5.0, 15.0
 LONGEST_PAUSE = 30.0
 AT_ONCE = 100
 
 
 class Courier:
-    """`room` is how many tasks the supervisor could start now; `take` hands over their uuids, `settle` lets one go."""
+    """`room` is how many tasks the supervisor could start now; `take` hands over their uuids, `settle` lets one go.
+    `arrived` is called when there is something to take.  `tells`: whether the ledger tells of changes; who hears that
+    calls `stir`, and the broker is asked rarely otherwise."""
 
-    def __init__(self, settings: Settings, events: Events) -> None:
+    def __init__(self, settings: Settings, events: Events, arrived: Callable[[], None] = lambda: None) -> None:
         assert settings.taskqueue.broker is not None
         self.settings = settings
         self.events = events
         self.broker = make_broker(settings.taskqueue.broker)
         self.room = 0
         self.connected = False
+        self.tells = False
+        self._on_arrival = arrived
+        self._active_until = 0.0
+        self._stirred = threading.Event()
         self._arrived: deque[Delivery] = deque()
         self._held: dict[str, list[Delivery]] = {}
         self._settled: deque[str] = deque()
@@ -59,6 +70,7 @@ class Courier:
     def stop(self) -> None:
         """End; what was fetched and not settled goes back to the broker."""
         self._ended.set()
+        self._stirred.set()
         self.thread.join(LONGEST_PAUSE)
 
     def take(self, count: int) -> list[str]:
@@ -73,6 +85,12 @@ class Courier:
         """The message of that task has done its work: acknowledge it.  Nothing happens when there is none."""
         if uuid in self._held:
             self._settled.append(uuid)
+            self._stirred.set()
+
+    def stir(self) -> None:
+        """Something may have changed: look at once, and often for a while."""
+        self._active_until = clock.monotonic() + ACTIVE_SECONDS
+        self._stirred.set()
 
     def _died(self, seconds: float) -> None:
         why = "the courier was ended by an error that nobody foresaw; its trace is in the daemon's log"
@@ -101,26 +119,42 @@ class Courier:
 
     def _work(self, ledger: Ledger) -> None:
         publish_at = sweep_at = clock.monotonic()
-        while not self._ended.wait(TICK):
+        while not self._ended.is_set():
             self._acknowledge()
             now = clock.monotonic()
             if now >= sweep_at:
-                sweep_at = now + SWEEP_SECONDS
+                sweep_at = now + (SWEEP_SECONDS if self._is_active() or not self.tells else IDLE_SWEEP_SECONDS)
                 # What waits in the broker would only be doubled; what it lost is published when it has run dry.
                 self._publish(ledger, AGAIN_SECONDS if self.broker.depth() == 0 else None)
-            elif now >= publish_at:
+            elif now >= publish_at and (self._is_active() or not self.tells):
                 publish_at = now + PUBLISH_SECONDS
                 self._publish(ledger, None)
+            before = len(self._arrived)
             while len(self._arrived) < self.room and (delivery := self.broker.get()) is not None:
                 with self._lock:
                     self._arrived.append(delivery)
+            if len(self._arrived) > before:
+                self.stir()
+                self._on_arrival()
+            self._stirred.wait(self._tick())
+            self._stirred.clear()
         self._acknowledge()
+
+    def _is_active(self) -> bool:
+        return clock.monotonic() < self._active_until
+
+    def _tick(self) -> float:
+        """Seconds until the next look at the broker, which cannot be waited for over all of kombu's transports."""
+        if self._is_active():
+            return TICK
+        return QUIET_TICK if self.tells else IDLE_TICK
 
     def _publish(self, ledger: Ledger, again_after: float | None) -> None:
         for row in ledger.publish(AT_ONCE, again_after):
             with self.items.one(row.uuid):
                 self.broker.publish(pointer(row))
                 self.events.emit("task_published", uuid=row.uuid)
+                self.stir()
         self.items.end()
 
     def _acknowledge(self) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, disk, proc
 from agent.errors import DiskError, LockHeld, MakimonoError, SurroundingsError
+from agent.reasons import reason
 from agent.run import groups, later, sources
 from agent.run.closing import tell_untold
 from agent.run.folders import keep_from_others
@@ -28,6 +29,7 @@ from agent.run.kept_thread import KeptThread
 from agent.run.producer import Poller
 from agent.run.reconcile import reconcile
 from agent.run.supervisor import Supervisor
+from agent.run.waker import Waker
 from agent.run.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -37,10 +39,13 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.observe.events import Events
     from agent.run.courier import Courier
+    from agent.taskqueue.base import Notices
 
 TICK = 0.1
-IDLE_TICK = 0.5
-"""Seconds between two looks at the ledger while no worker runs; what the poller finds here is seen at once."""
+TOLD_SECONDS = {True: 15.0, False: 2.0}
+"""How often it is looked for what people are to be told, where the ledger tells of changes and where it does not."""
+LISTEN_SECONDS = 30.0
+"""How long to wait before the ledger's notices are asked for again."""
 Role = Literal["both", "producer", "worker"]
 PATIENCE = 2
 GRACE = (5.0, 30.0)
@@ -60,7 +65,10 @@ class Daemon:
         self.role = role
         self.events = events
         self.heard = heard
-        self.wake = threading.Event()
+        self.waker = Waker()
+        self.stirred = threading.Event()  # ends the poller's wait
+        self.notices: Notices | None = None
+        self.listen_at = 0.0
         self.lost = threading.Event()  # rows are known to be lost
         self.drain = False
         self.kill = False
@@ -118,6 +126,9 @@ class Daemon:
                 courier.stop()
             if started is not None:
                 self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
+            self.stirred.set()
+            if self.notices is not None:
+                self.notices.close()
             wiring.close()
             if ground is not None:
                 ground.close()
@@ -126,11 +137,10 @@ class Daemon:
 
     def _listen(self) -> None:
         def heard(number: int, _frame: FrameType | None) -> None:
-            # No `wake.set()`: it takes a lock that the interrupted thread, this one, may hold at this very instruction.
-            # The next look is half a second away at most.
             self.kill = self.kill or self.drain
             self.drain = True
             self.signal = signal.Signals(number).name
+            self.waker.wake()  # takes no lock, which the interrupted thread, this one, might hold
 
         signal.signal(signal.SIGTERM, heard)
         signal.signal(signal.SIGINT, heard)
@@ -146,7 +156,7 @@ class Daemon:
         self._tell(wiring)
         if self.role == "producer":
             return 0 if asked else SurroundingsError.exit_code
-        for row in wiring.ledger.list(status="running"):
+        for row in wiring.ledger.running_here():
             if wiring.ledger.is_mine(row, wiring.owner):
                 self.events.emit("worker_awaited", uuid=row.uuid)
         code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
@@ -172,7 +182,7 @@ class Daemon:
             return None
         from agent.run.courier import Courier
 
-        return Courier(self.settings, self.events)
+        return Courier(self.settings, self.events, self.waker.wake)
 
     def _poll(self) -> None:
         """The poller's thread, with a connection of its own: a slow forge must not hold up the workers."""
@@ -182,10 +192,12 @@ class Daemon:
             while not self.drain:
                 with self._surviving("all"):
                     if poller.poll():
-                        self.wake.set()
+                        self.waker.wake()
                 self.unasked = ", ".join(sorted(poller.away)) if poller.unasks_all() else ""
                 self._tell(wiring)
-                clock.sleep(min(1.0, max(TICK, poller.seconds())))
+                tells = self.notices is not None
+                self.stirred.wait(min(TOLD_SECONDS[tells], max(TICK, poller.seconds())))
+                self.stirred.clear()
         finally:
             wiring.close()
 
@@ -205,6 +217,7 @@ class Daemon:
         deadline: float | None = None  # of the drain
         failures = 0
         pulse = Pulse(self.settings)
+        woken = True
         while True:
             if self.drain and deadline is None:
                 seconds = self.settings.scheduling.drain_seconds
@@ -217,7 +230,7 @@ class Daemon:
             if deadline is not None and clock.monotonic() > deadline and supervisor.busy():
                 self.events.emit("drain_overdue", uuids=sorted(supervisor.children))
                 supervisor.kill()
-            error = self._step(supervisor)
+            error = self._step(supervisor, woken=woken or once)
             unasked = f"no source can be asked: {self.unasked}" if self.unasked else ""
             pulse.beat([*supervisor.hindrances(), str(error or ""), unasked])
             failures = 0 if supervisor.busy() else failures + (error is not None)
@@ -234,13 +247,43 @@ class Daemon:
                 raise SurroundingsError(supervisor.ground.why)
             if once and supervisor.installed.changed and not supervisor.busy():
                 raise SurroundingsError(f"{supervisor.installed.changed}: {RESTART}")
-            self.wake.wait(TICK if once or supervisor.busy() or supervisor.courier is not None else IDLE_TICK)
-            self.wake.clear()
+            woken = self._wait(supervisor, once=once or draining)
 
-    def _step(self, supervisor: Supervisor) -> Exception | None:
+    def _wait(self, supervisor: Supervisor, *, once: bool) -> bool:
+        """Until there is something to do: a worker reports or ends, the poller or the broker has brought something, the
+        ledger tells of a change, a signal came, or it is time for the next look; whether it was one of the first."""
+        notices = self.notices = None if once else self._hear(supervisor)
+        supervisor.tells = notices is not None
+        if supervisor.courier is not None:
+            supervisor.courier.tells = supervisor.tells
+        seconds = TICK if once or self.drain or self.kill else supervisor.seconds()
+        heard = [] if notices is None else [notices.fileno()]
+        if not self.waker.wait(seconds, [*supervisor.descriptors(), *heard]):
+            return False
+        if notices is None:
+            return True
+        try:
+            if notices.take():
+                self.stirred.set()
+                if supervisor.courier is not None:
+                    supervisor.courier.stir()
+        except Exception as error:  # noqa: BLE001 - of the database's client, whichever it is; the connection was cut
+            self.events.emit("notices_lost", error=reason(error))
+            notices.close()
+            self.notices = None
+        return True
+
+    def _hear(self, supervisor: Supervisor) -> Notices | None:
+        """The notices of the ledger, connected again after a while where they were lost."""
+        if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
+            self.listen_at = clock.monotonic() + LISTEN_SECONDS
+            self.notices = supervisor.ledger.notices()
+        return self.notices
+
+    def _step(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
         """Supervisor loop: a database that is busy or a disk that is full must not end the daemon; the error."""
         with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
-            supervisor.step()
+            supervisor.step(woken=woken)
         if failed:
             clock.sleep(1.0)
         return failed[0] if failed else None

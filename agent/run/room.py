@@ -65,7 +65,7 @@ class Room:
             items.end()
 
     def _waiting(self) -> list[Row]:
-        rows = [row for row in self.wiring.ledger.list(Status.PAUSED) if row.outcome == OUTCOME]
+        rows = self.wiring.ledger.paused_for(OUTCOME)
         waiting = [row for row in rows if row.hostname in (None, hostname())]
         self.tries = {row.uuid: self.tries[row.uuid] for row in rows if row.uuid in self.tries} if waiting else {}
         return waiting

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from agent.taskqueue import Row
 
 SWEEP_SECONDS = 5.0
+IDLE_SWEEP_SECONDS = 15.0
+QUEUE_SECONDS = 1.0
+"""How often the queue is looked at where the ledger tells nothing."""
+WORK_SECONDS = 0.5
+"""How often workers are looked at: what they log is read on, and their leases are."""
 REFUSED_SECONDS = 300.0
 LEFT_SECONDS = 300.0
 """How often a task is looked at that is left to another host."""
@@ -61,12 +66,13 @@ MANY = 16
 
 @dataclass
 class Child:
-    """One worker of this daemon.  `claimed` turns true when it reports that the row is its own; else `why` is what it
-    reported instead."""
+    """One worker of this daemon.  `heard` turns true when it has reported: that the row is its own (`claimed`), else
+    why it is not."""
 
     process: ForkServerProcess
     report: Connection
     claimed: bool = False
+    heard: bool = False
     why: str = ""
     kills: int | None = field(default_factory=memory_kills)
 
@@ -108,6 +114,9 @@ class Supervisor:
         self.messages: dict[str, str] = {}  # uuid of a worker → uuid in the broker's message that let it start
         provider = self.settings.provider()
         self.server = f"{provider.name} {provider.base_url or ''}".strip()
+        self.tells = False  # whether the ledger tells of changes just now
+        self.ended = False  # whether a worker has ended since the queue was looked at
+        self.queue_at = 0.0
         self.draining = False
         self.swept_at = -SWEEP_SECONDS
         self.context = multiprocessing.get_context("forkserver")
@@ -119,8 +128,9 @@ class Supervisor:
             ]
         )
 
-    def step(self) -> None:
-        """Reap what ended, put dead tasks back, start what is due and fits."""
+    def step(self, *, woken: bool = True) -> None:
+        """Reap what ended, put dead tasks back, start what is due and fits.  `woken`: something may have changed; else
+        the queue is looked at when it is time (`queue_seconds`)."""
         self.watch.look(self.children)
         for thread in self.threads:
             thread.look()
@@ -128,7 +138,7 @@ class Supervisor:
         if self.watchdog.look():
             self.sweep()
         now = clock.monotonic()
-        swept = now - self.swept_at >= SWEEP_SECONDS
+        swept = now - self.swept_at >= self.sweep_seconds()
         if swept:
             self.swept_at = now
             trees.reap_orphans()
@@ -136,7 +146,32 @@ class Supervisor:
             self.holds.look()
         if not self.draining:
             self.room.look()
-            self.start_due(swept=swept)
+            if woken or swept or self.ended or now >= self.queue_at:
+                self.ended = False
+                self.queue_at = now + self.queue_seconds()
+                self.start_due(swept=swept)
+
+    def sweep_seconds(self) -> float:
+        """How often to look for what was left: rarely where nothing runs and the ledger tells of what comes."""
+        return SWEEP_SECONDS if self.children or not self.tells else IDLE_SWEEP_SECONDS
+
+    def queue_seconds(self) -> float:
+        """How often to look at the queue by itself."""
+        return self.sweep_seconds() if self.tells else QUEUE_SECONDS
+
+    def seconds(self) -> float:
+        """How long the next step may wait, unless something happens."""
+        now = clock.monotonic()
+        due = min(self.swept_at + self.sweep_seconds(), self.queue_at)
+        return max(0.0, min(due - now, WORK_SECONDS if self.children else due - now))
+
+    def descriptors(self) -> list[int]:
+        """What can be read when a worker reports or ends."""
+        children = list(self.children.values())
+        return [
+            *(one.process.sentinel for one in children),
+            *(one.report.fileno() for one in children if not one.heard),
+        ]
 
     def hindrances(self) -> list[str]:
         """Why no task is started here, as far as this process knows; [] when they are."""
@@ -157,7 +192,8 @@ class Supervisor:
 
     def _reap(self, uuid: str, child: Child) -> None:
         """Take the report of one worker, and what its end means."""
-        if not child.claimed and child.report.poll():
+        if not child.heard and child.report.poll():
+            child.heard = True
             with suppress(EOFError):
                 child.why = str(child.report.recv())
             child.claimed = child.why == worker.CLAIMED
@@ -173,6 +209,7 @@ class Supervisor:
         del self.children[uuid]
         self.exit_codes[uuid] = child.process.exitcode
         self.blame.note(uuid, child.process.pid, child.process.exitcode, child.kills)
+        self.ended = True
         if not child.claimed:
             self.unclaimed(uuid, child.process.exitcode, child.why)
         if child.process.exitcode == DiskError.exit_code and child.claimed and child.process.pid is not None:
@@ -307,6 +344,8 @@ class Supervisor:
         self.messages.update(zip(started, arrived, strict=False))
         for uuid in arrived[len(started) :]:
             courier.settle(uuid)
+        if room - len(started) > courier.room:
+            courier.stir()
         courier.room = room - len(started)
 
     def start_next(self, room: int, outcome: str | None = None) -> list[str]:
@@ -397,7 +436,7 @@ class Supervisor:
 
     def running(self) -> int:
         """Workers of this base_dir: rows that run, and children that have not claimed yet."""
-        rows = {row.uuid for row in self.ledger.list(status="running") if self.ledger.is_mine(row, self.owner)}
+        rows = {row.uuid for row in self.ledger.running_here() if self.ledger.is_mine(row, self.owner)}
         return len(rows | set(self.children))
 
     def start(self, uuid: str) -> None:

@@ -61,7 +61,7 @@ class Watchdog:
         self.looked_at = now
         items = self.wiring.items("watchdog")
         held = []
-        for row in self.wiring.ledger.list(Status.RUNNING):
+        for row in self.wiring.ledger.running_here():
             with items.one(row.uuid):
                 if (pid := living_holder(row.lease_owner)) is not None and pid != os.getpid():
                     held.append((row, pid))

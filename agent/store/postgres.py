@@ -11,13 +11,16 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from agent import clock
 from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
+from agent.store.notices import NOTIFYING, Notices, notifying
 from agent.store.queries import queries
 from agent.store.text import fit
 
@@ -33,6 +36,7 @@ OPEN_SECONDS = 30.0  # how long a server that does not answer is tried
 CONNECT_TIMEOUT = 10  # seconds for one try
 LOCK_TIMEOUT = 30_000  # milliseconds, as SQLite's busy_timeout
 IDLE_SECONDS = 5.0  # after that long a connection is tried before something is written over it
+TIME_SECONDS = 60.0  # how long the server's time is reckoned on by our clock
 TRIES = 3
 
 BUSY = frozenset({"40001", "40P01", "55P03", "55006"})  # serialisation, deadlock, lock time-out, object in use
@@ -75,6 +79,7 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._closed = False
         self._inside = False
+        self._told: tuple[float, datetime] | None = None  # (our time when it was asked, the server's)
         self._used = clock.monotonic()
         self._connection = self._connect()
 
@@ -83,6 +88,8 @@ class PostgresDatabase:
         statement = queries().get(name)
         if statement is None:
             raise ValueError(f"there is no query {name!r} in agent/store/sql")
+        if name in NOTIFYING:
+            statement = notifying(statement)
         return self._execute(statement, params, repeatable=name in REPEATABLE)
 
     def execute(self, statement: str, /, **params: Any) -> Records:
@@ -113,10 +120,24 @@ class PostgresDatabase:
         return bool(self.execute("SELECT to_regclass(:name) IS NOT NULL AS there", name=name)[0]["there"])
 
     def now(self) -> datetime:
-        """The server's time; the switched one where time is switched (tests)."""
+        """The server's time; the switched one where time is switched (tests).  The server is asked once a minute, and
+        what passed since then is added: each change of a row wants it, and would else be two questions."""
         if not clock.is_real():
             return clock.now()
-        return clock.parse(str(self.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now")[0]["now"]))
+        passed = time.clock_gettime(time.CLOCK_BOOTTIME)  # goes on while the machine sleeps
+        if self._told is None or passed - self._told[0] > TIME_SECONDS:
+            said = self.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now")[0]["now"]
+            self._told = passed, clock.parse(str(said))
+        return self._told[1] + timedelta(seconds=passed - self._told[0])
+
+    def notices(self) -> Notices | None:
+        """A new connection that hears what others change; None when the server cannot be reached just now."""
+        import psycopg
+
+        try:
+            return Notices(self._open)
+        except psycopg.Error:
+            return None
 
     def close(self) -> None:
         """Close the connection; a second time does nothing."""

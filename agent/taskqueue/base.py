@@ -58,6 +58,22 @@ class Database(Protocol):
         ...
 
 
+class Notices(Protocol):
+    """What a ledger tells of changes.  Every method raises an error of its own kind when the connection is cut."""
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when there is something to take."""
+        ...
+
+    def take(self) -> bool:
+        """Whether something changed since the last call; never waits."""
+        ...
+
+    def close(self) -> None:
+        """End it; a second time does nothing."""
+        ...
+
+
 ENDING = "ending"
 """First word of an open row's `outcome` once its end is kept; status and end follow (`agent/run/ending.py`)."""
 
@@ -254,6 +270,16 @@ class BaseLedger(Protocol):
         """The time of the database, by which `not_before` and leases are judged."""
         ...
 
+    @property
+    def has_notices(self) -> bool:
+        """Whether this kind of ledger tells of changes, so that it need not be asked every second."""
+        ...
+
+    def notices(self) -> Notices | None:
+        """Hear of changes by all who use this ledger, in a connection that the caller closes; None when it tells of
+        none, or cannot be reached just now."""
+        ...
+
     def get(self, uuid: str) -> Row | None:
         """The row, None when there is none."""
         ...
@@ -264,6 +290,15 @@ class BaseLedger(Protocol):
 
     def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
         """Rows, the newest first.  UsageError for an unknown status."""
+        ...
+
+    def running_here(self) -> Rows:
+        """Rows that run on this host, whatever their base_dir, the newest first; as many as it has, not as the fleet
+        has."""
+        ...
+
+    def paused_for(self, outcome: str) -> Rows:
+        """Paused rows with this outcome, the newest first."""
         ...
 
     def latest(self, key: TaskKey) -> Row | None:

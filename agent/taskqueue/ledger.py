@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agent.taskqueue.base import AtOnce, Database, Records, Rows, Uuids
+    from agent.taskqueue.base import AtOnce, Database, Notices, Records, Rows, Uuids
     from agent.taskqueue.moves import Word
 
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
@@ -104,6 +104,14 @@ class Ledger:
     def now(self) -> datetime:
         return self.db.now()
 
+    def notices(self) -> Notices | None:
+        listen = getattr(self.db, "notices", None)
+        return listen() if listen is not None else None
+
+    @property
+    def has_notices(self) -> bool:
+        return hasattr(self.db, "notices")
+
     def get(self, uuid: str) -> Row | None:
         found = self.db.run("ledger_get", uuid=uuid)
         return Row.of(found[0]) if found else None
@@ -119,6 +127,12 @@ class Ledger:
         if len(uuids) > 1:
             raise UsageError(f"several tasks begin with {prefix!r}: {', '.join(uuids)}; write more of it")
         return str(uuids[0])
+
+    def running_here(self) -> Rows:
+        return self._rows(self.db.run("ledger_running_here", hostname=identity.hostname()))
+
+    def paused_for(self, outcome: str) -> Rows:
+        return self._rows(self.db.run("ledger_paused_for", outcome=outcome))
 
     def list(self, status: Status | str | None = None, limit: int | None = None) -> Rows:
         word = None if status is None else str(_status(status))
@@ -266,7 +280,7 @@ class Ledger:
     ) -> Uuids:
         moment = self._stamp(now)
         requeued = []
-        for row in self.list(Status.RUNNING):
+        for row in self.list(Status.RUNNING) if everywhere else self._perhaps_dead(moment):
             with self._dead.one(row.uuid):
                 by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
                 if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
@@ -279,6 +293,13 @@ class Ledger:
                     on_settled(self.get(row.uuid) or row)
         self._dead.end()
         return requeued
+
+    def _perhaps_dead(self, moment: str) -> Rows:
+        """Rows of this host, and those of others whose lease is over: of a fleet's thousands no more than that."""
+        over = self._rows(self.db.run("ledger_overdue", now=moment))
+        here = self.running_here()
+        known = {row.uuid for row in here}
+        return here + [row for row in over if row.uuid not in known]
 
     def after_the_clock(self) -> Uuids:
         now = self.db.now()

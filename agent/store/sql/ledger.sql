@@ -40,6 +40,15 @@ WHERE CAST(:status AS TEXT) IS NULL OR status = :status
 ORDER BY created_at DESC, uuid
 LIMIT :limit;
 
+-- name: ledger_running_here
+SELECT * FROM tasks WHERE status = 'running' AND hostname = :hostname ORDER BY created_at DESC, uuid;
+
+-- name: ledger_overdue
+SELECT * FROM tasks WHERE status = 'running' AND lease_until < :now ORDER BY created_at DESC, uuid;
+
+-- name: ledger_paused_for
+SELECT * FROM tasks WHERE status = 'paused' AND outcome = :outcome ORDER BY created_at DESC, uuid;
+
 -- name: ledger_latest
 SELECT * FROM tasks
 WHERE task_source = :task_source AND instance = :instance AND owner = :owner AND repo = :repo

@@ -179,7 +179,7 @@ def test_with_a_broker_such_a_task_is_taken_from_the_ledger_by_the_host_that_has
     here, row, _ = given_back()
     here.row(2)
     supervisor = Supervisor(
-        here.wiring, courier=SimpleNamespace(connected=True, thread=None, room=0, take=lambda _: [])
+        here.wiring, courier=SimpleNamespace(connected=True, thread=None, room=3, take=lambda _: [])
     )
     started = []
     supervisor.start = started.append

@@ -1,0 +1,189 @@
+"""How often a daemon with nothing to do wakes up and asks the ledger, by switched time."""
+
+import os
+import threading
+from contextlib import closing
+
+import psycopg
+import pytest
+import services
+
+from agent import clock
+from agent.errors import LedgerError
+from agent.run import courier as courier_of
+from agent.run.courier import Courier
+from agent.run.daemon import TOLD_SECONDS, Daemon
+from agent.run.supervisor import IDLE_SWEEP_SECONDS, QUEUE_SECONDS, Supervisor
+from agent.run.waker import Waker
+
+LONG = 300.0
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def time():
+    with clock.use(clock.FakeClock()) as fake:
+        yield fake
+
+
+def asked(database, monkeypatch):
+    """The statements that are executed from now on."""
+    names, execute = [], database.execute
+
+    def counted(statement, /, **params):
+        names.append(statement)
+        return execute(statement, **params)
+
+    monkeypatch.setattr(database, "execute", counted)
+    return names
+
+
+@pytest.mark.parametrize(("tells", "steps"), [(True, LONG / IDLE_SWEEP_SECONDS), (False, LONG / QUEUE_SECONDS)])
+def test_an_idle_supervisor_wakes_rarely_and_hardly_asks(place, time, monkeypatch, tells, steps):
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    supervisor.tells = tells
+    supervisor.step()
+    names, begun, count = asked(here.wiring.db, monkeypatch), clock.monotonic(), 0
+    while clock.monotonic() - begun < LONG:
+        time.move(supervisor.seconds())
+        supervisor.step(woken=False)
+        count += 1
+    assert count <= steps + 1
+    told = LONG / TOLD_SECONDS[tells]  # the poller's share: whether anybody is to be told something
+    if tells:
+        # A connection that was idle is tried first (`store.postgres`), and the courier asks what to publish.
+        assert len(names) + 2 * told + 2 * count <= LONG, "at most one a second"
+    assert count + told <= 2 * LONG, "at most two wake-ups a second"
+
+
+def test_a_notice_is_heard_at_once_and_a_daemon_that_hears_none_asks_more_often(place, time):
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    supervisor.tells = True
+    supervisor.step()
+    assert supervisor.seconds() > QUEUE_SECONDS
+    uuid = here.row(1)
+    started = []
+    supervisor.start = started.append
+    supervisor.step(woken=False)
+    assert started == [], "nobody has told it"
+    supervisor.step(woken=True)
+    assert started == [uuid]
+    supervisor.tells = False
+    here.row(2)
+    time.move(QUEUE_SECONDS)
+    supervisor.step(woken=False)
+    assert len(started) == 2
+
+
+def test_the_next_look_is_put_off_no_more_when_a_worker_has_ended(place, time):
+    here = place("scheduling: {max_workers: 1}\n")
+    supervisor = Supervisor(here.wiring)
+    supervisor.step()
+    supervisor.tells = supervisor.ended = True
+    uuid = here.row(1)
+    started = []
+    supervisor.start = started.append
+    supervisor.step(woken=False)
+    assert started == [uuid]
+
+
+def test_a_wake_ends_the_wait_and_a_descriptor_too():
+    with closing(Waker()) as waker:
+        assert not waker.wait(0)
+        threading.Timer(0.01, waker.wake).start()
+        assert waker.wait(PATIENCE)
+        assert not waker.wait(0), "it was one wake"
+        reading, writing = os.pipe()
+        assert not waker.wait(0, [reading])
+        os.close(writing)
+        assert waker.wait(PATIENCE, [reading]), "hung up"
+        os.close(reading)
+
+
+def test_a_quiet_broker_is_asked_rarely_where_the_ledger_tells_of_changes(place, time):
+    here = place("taskqueue: {broker: 'redis://127.0.0.1:1'}\n")
+    courier = Courier(here.settings, here.events)
+    assert courier._tick() == courier_of.IDLE_TICK
+    courier.tells = True
+    assert courier._tick() == courier_of.QUIET_TICK
+    courier.stir()
+    assert courier._tick() == courier_of.TICK
+    time.move(courier_of.ACTIVE_SECONDS)
+    assert courier._tick() == courier_of.QUIET_TICK
+
+
+class Cut:
+    """Notices of a connection that is cut; the descriptor is a pipe that is hung up."""
+
+    def __init__(self):
+        self.descriptor, writing = os.pipe()
+        os.close(writing)
+        self.closed = False
+
+    def fileno(self):
+        return self.descriptor
+
+    def take(self):
+        raise LedgerError("the connection was cut")
+
+    def close(self):
+        if not self.closed:
+            os.close(self.descriptor)
+        self.closed = True
+
+
+def test_notices_that_are_lost_are_said_and_asked_for_again_later(place, time):
+    here = place()
+    daemon = Daemon(here.settings, here.events)
+    supervisor = Supervisor(here.wiring)
+    cut = daemon.notices = Cut()
+    assert daemon._wait(supervisor, once=False)
+    assert cut.closed
+    assert daemon.notices is None
+    assert here.named("notices_lost") == [{"error": "the connection was cut"}]
+
+
+def test_what_one_host_queues_is_told_to_the_others(tmp_path):
+    """LISTEN and NOTIFY, as two daemons use them."""
+    from agent.taskqueue.ledger import open_postgresql
+    from agent.values import TaskKey
+
+    key = TaskKey("local", "o", "r", "issue", "1", "/t")
+    with services.schema(tmp_path) as address, services.schema(tmp_path / "other") as elsewhere:
+        one, two, stranger = (open_postgresql(tmp_path, where) for where in (address, address, elsewhere))
+        notices, waker = two.notices(), Waker()
+        assert two.has_notices
+        stranger.put(key)
+        assert not notices.take(), "another schema of the same database is another fleet"
+        uuid = one.put(key, not_before=one.now())
+        assert waker.wait(PATIENCE, [notices.fileno()])
+        assert notices.take()
+        assert not notices.take()
+        one.beat(uuid, one.claim(uuid, "m:/b:1:1", 60).attempt, 60)
+        one.get(uuid)
+        assert not notices.take(), "a claim and a beat give nobody anything to do"
+        one.release(uuid, 1)
+        assert waker.wait(PATIENCE, [notices.fileno()])
+        assert notices.take()
+        services_cut(notices)
+        with pytest.raises(psycopg.OperationalError):
+            take_until_cut(notices, waker)
+        notices.close()
+        notices.close()
+        waker.close()
+        for ledger in (one, two, stranger):
+            ledger.close()
+
+
+def take_until_cut(notices, waker):
+    """The server's last words are read first, then its end."""
+    for _ in range(3):
+        assert waker.wait(PATIENCE, [notices.fileno()])
+        notices.take()
+
+
+def services_cut(notices):
+    with psycopg.connect(services.POSTGRES, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (notices._connection.info.backend_pid,))
