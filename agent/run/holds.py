@@ -73,12 +73,14 @@ REPOSITORY = frozenset(
 )
 """Codes of what lies in the place and not in the task."""
 
+NO_SANDBOX = "no_sandbox"
+"""Of a task whose every command was refused (`report.py`): it lies in this host, however far the model came."""
 DIED = "died"
 """Stands for a worker that died, or ended before it owned its task."""
 HOST = frozenset(
     (
         *(one.code for one in (GitError, GitKilled, GitStarved, SurroundingsError, SandboxUnavailable, LockHeld)),
-        *("host", "bug", DIED),
+        *("host", "bug", NO_SANDBOX, DIED),
     )
 )
 """Codes of what may lie in this host: its memory, processes and files, its sandbox, its git, its installation."""
@@ -140,7 +142,7 @@ class Holds:
             code = DIED
         before = [asdict(one) for one in self.known.values()]
         for place, codes in places.items():
-            if failed and code in codes and not (codes is HOST and _has_got_on(row)):
+            if failed and code in codes and not (codes is HOST and _has_got_on(row) and code != NO_SANDBOX):
                 self._failed(place, code, row)
             elif _has_got_on(row) or (codes is not SERVER and row.status is Status.COMPLETED):
                 self._free(place)
@@ -158,6 +160,8 @@ class Holds:
     def look(self) -> None:
         """Whether a probe that runs has got on."""
         for hold in list(self.known.values()):
+            if hold.code == NO_SANDBOX:
+                continue  # that the model answers says nothing of it
             if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
                 self._free(hold.place)
                 self._write()

@@ -448,6 +448,7 @@ class Supervisor:
             process.start()
         except (OSError, EOFError) as error:  # somebody killed the forkserver; the next start makes another one
             receive.close()
+            self.exit_codes[uuid] = worker.EXIT_WAITS
             self.refuse(uuid)
             self.holds.note_unclaimed(uuid)
             self.events.emit("worker_died", uuid=uuid, signal=0, error=str(error))

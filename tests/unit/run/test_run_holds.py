@@ -81,6 +81,20 @@ def test_one_that_gets_on_between_them_shows_that_the_host_is_well(place, time):
     assert not holds.holds(here.ledger.get(here.row(9)))
 
 
+def test_a_host_that_refuses_every_command_pauses_itself_although_the_model_answers_there(place, time):
+    here = place()
+    holds = made(here)
+    for number in (1, 2, 3):
+        end(here, holds, number, "no_sandbox", calls=5)
+    assert holds.holds(here.ledger.get(here.row(9)))
+    time.move(FIRST_SECONDS + 1)
+    assert not holds.holds(here.ledger.get(UUID % 9)), "one is let go"
+    here.ledger.claim(UUID % 9, here.wiring.owner, 60)
+    here.wiring.db.execute("UPDATE tasks SET llm_call_count = 3 WHERE uuid = :uuid", uuid=UUID % 9)
+    holds.look()
+    assert holds.holds(here.ledger.get(here.row(8))), "answers of the model say nothing of it"
+
+
 def test_workers_that_cannot_even_start_pause_the_host(place, time):
     here = place()
     supervisor = Supervisor(here.wiring)
