@@ -331,7 +331,7 @@ class Supervisor:
             return
         room = 0 if self.room.why or self.ground.why else max(0, self.settings.scheduling.max_workers - self.running())
         connected = self.courier is not None and self.courier.connected and not swept
-        if room > 0 and not self.is_outdated():
+        if room > 0:
             room -= len(self.start_next(room, later.MARK if connected else None))
         if self.courier is not None and connected:
             self.start_arrived(self.courier, room)
@@ -340,7 +340,7 @@ class Supervisor:
         """Start as many tasks as the broker has brought messages.  Which ones says the ledger: in the broker those of
         one person may stand before all others.  A message too many is let go."""
         arrived = courier.take(room)
-        started = self.start_next(len(arrived)) if arrived and not self.is_outdated() else []
+        started = self.start_next(len(arrived)) if arrived else []
         self.messages.update(zip(started, arrived, strict=False))
         for uuid in arrived[len(started) :]:
             courier.settle(uuid)
@@ -354,7 +354,12 @@ class Supervisor:
         items = self.wiring.items("start")
         started: list[str] = []
         for _ in range(0 if self.holds.is_shut() else ROUNDS):
-            for uuid in (taken := self.take(room - len(started), outcome)):
+            taken = self.take(room - len(started), outcome)
+            if taken and self.is_outdated():  # not asked before: it looks at each file of the program
+                for uuid in taken:
+                    self.ledger.give_up(uuid, self.owner)
+                break
+            for uuid in taken:
                 well = False
                 with items.one(uuid):
                     if self.leave(uuid):
