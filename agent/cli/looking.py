@@ -63,7 +63,7 @@ def tasks(
     state.data([costed(state, row) for row in rows])
     if rows:
         listed = [_listed(state, row, short=state.terminal) for row in rows]
-        tables.show(state, watching.HEADINGS, listed, right=(3, 4), cut=(2, 6))
+        tables.show(state, watching.headings(state), listed, right=(3, 4), cut=watching.CUT)
     else:
         none = "no tasks" if status is None else f"no {status} tasks"
         state.say(none if state.has_tasks() else f"{none}: {state.where_none()}")
@@ -95,6 +95,7 @@ def _price(settings: Settings, provider: str) -> object | None:
 
 
 def _listed(state: State, row: Row, *, short: bool) -> tuple[object, ...]:
+    from agent.cli.watching import is_shared
     from agent.run.solo import issue_of
 
     moment_of = moment(row.completed_at or row.heartbeat_at or row.created_at)
@@ -107,6 +108,7 @@ def _listed(state: State, row: Row, *, short: bool) -> tuple[object, ...]:
         row.turns,
         f"{'~' if row.estimated_tokens else ''}{row.total_tokens:,}" if row.total_tokens else "-",
         moment_of[5:16] if short else moment_of,
+        *([row.hostname or "-"] if is_shared(state) else []),
         row.title,
     )
 
@@ -167,6 +169,7 @@ def _row(found: Timeline, issue: str | None) -> dict[str, object]:
         "last sign": moment(row.heartbeat_at) if found.is_live else "",
         "ended": moment(row.completed_at),
         "process": f"{row.process_id} on {row.hostname}, attempt {row.attempt}" if found.is_live else "",
+        "host": row.hostname,
         "turns": row.turns,
         "requests": row.llm_call_count,
         "tool calls": row.tool_call_count,

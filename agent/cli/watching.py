@@ -38,7 +38,7 @@ def watch(state: State, status: str | None, limit: int | None, cells: Callable[[
     """Look once a second until nobody reads any more, or Ctrl-C; `cells` makes a row of the table."""
     looks = _looks(state, status, limit)
     if state.terminal:
-        _table(looks, cells)
+        _table(state, looks, cells)
         return 0
     before: dict[str, dict[str, Any]] = {}
     for rows in looks:
@@ -117,14 +117,25 @@ def _json(change: dict[str, Any]) -> str:
     return plain_json(orjson.dumps(fit_json(change), default=str).decode())
 
 
-def _table(looks: Iterator[Sequence[Row]], cells: Callable[[Row], Sequence[object]]) -> None:
+def _table(state: State, looks: Iterator[Sequence[Row]], cells: Callable[[Row], Sequence[object]]) -> None:
     from rich.live import Live
 
     with Live(console=tables.console(), auto_refresh=False, vertical_overflow="ellipsis") as live:
         for rows in looks:
             texts = [[tables.cell(value) for value in cells(row)] for row in rows]
-            live.update(tables.table(HEADINGS, texts, right=(3, 4), cut=(2, 6)), refresh=True)
+            live.update(tables.table(headings(state), texts, right=(3, 4), cut=CUT), refresh=True)
 
 
-HEADINGS = ("uuid", "status", "task", "turns", "tokens", "since", "title")
-"""Columns of the list of tasks."""
+CUT = (2, 6, 7)
+"""Columns that are shortened on a terminal."""
+
+
+def headings(state: State) -> tuple[str, ...]:
+    """Columns of the list of tasks; the host only where several may share the ledger."""
+    columns = ("uuid", "status", "task", "turns", "tokens", "since")
+    return (*columns, "host", "title") if is_shared(state) else (*columns, "title")
+
+
+def is_shared(state: State) -> bool:
+    """Whether hosts may share the ledger."""
+    return state.looking.taskqueue.ledger != "sqlite"

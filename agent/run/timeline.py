@@ -8,6 +8,7 @@ reported them or this program estimated them (design: section 6).
 from __future__ import annotations
 
 import heapq
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ import orjson
 
 from agent import disk
 from agent.run.folders import folder_of
-from agent.store.jsonl import Damage, records
+from agent.store.jsonl import Damage, last_record, records
+from agent.taskqueue.identity import base_dir_of, hostname
 from agent.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -97,8 +99,29 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
     row = ledger.get(uuid)
     assert row is not None, "it was just there"
     folder = folder_of(settings, uuid)
+    elsewhere = lies_elsewhere(row, folder)
+    if elsewhere and folder is not None and not (folder / "messages.jsonl").exists():
+        folder = None  # what is here was only looked at
     is_live = folder is not None and is_held(folder)
-    return Timeline(row, folder, is_live, tuple(_notes(row, folder, is_live=is_live)))
+    notes = ([elsewhere] if elsewhere else []) + list(_notes(row, folder, is_live=is_live, elsewhere=bool(elsewhere)))
+    return Timeline(row, folder, is_live, tuple(notes))
+
+
+def lies_elsewhere(row: Row, folder: Path | None) -> str:
+    """Where the conversation is when it is not (all) in this host's folder, else "".  A base_dir that hosts share has
+    all of it."""
+    if row.hostname in (None, hostname()) or (folder is None and row.attempt == 0):
+        return ""
+    newest = None
+    if folder is not None:
+        with suppress(OSError):
+            newest = last_record(folder / "messages.jsonl")
+    if newest is not None and int(newest["seq"]) >= row.last_seq:
+        return ""
+    base_dir = base_dir_of(row.lease_owner) if row.lease_owner is not None else ""
+    place = f"{base_dir}/running/{row.uuid}" if base_dir else "its context_storage.base_dir"
+    what = "the conversation" if newest is None else f"the conversation after message {newest['seq']}"
+    return f"{what} lies on {row.hostname}, in {place}; call `show {row.uuid}` there"
 
 
 def is_held(folder: Path) -> bool:
@@ -109,7 +132,7 @@ def is_held(folder: Path) -> bool:
         return False
 
 
-def _notes(row: Row, folder: Path | None, *, is_live: bool) -> Iterator[str]:
+def _notes(row: Row, folder: Path | None, *, is_live: bool, elsewhere: bool) -> Iterator[str]:
     model = row.model or ""
     counter = counter_for(model)
     if counter.exact:
@@ -118,6 +141,8 @@ def _notes(row: Row, folder: Path | None, *, is_live: bool) -> Iterator[str]:
         named = model or "the model"
         yield f"tokens of messages and compactions: estimates ({counter.name}); {named} has no vocabulary here"
     if folder is None:
+        if elsewhere:
+            return
         state = "it was never started" if row.started_at is None else "its folder was not kept, or is gone"
         yield f"there is no folder of this task: {state}"
         return

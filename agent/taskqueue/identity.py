@@ -55,6 +55,11 @@ def place_of(lease_owner: str) -> str:
     return lease_owner.rsplit(":", 2)[0]
 
 
+def base_dir_of(lease_owner: str) -> str:
+    """The base_dir in an owner, as it is called on its host."""
+    return place_of(lease_owner).partition(":")[2]
+
+
 def alive_by_lock(base_dir: Path) -> Callable[[Row], bool]:
     """Whether somebody holds the lock of a row of this base_dir, for `requeue_dead`.
 

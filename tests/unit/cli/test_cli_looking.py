@@ -5,6 +5,7 @@ import os
 import re
 
 import pytest
+import services
 from cli_home import DONE, OPEN, SHOWN, Home
 
 from agent import disk
@@ -46,6 +47,29 @@ def test_tasks_lists_every_task_in_aligned_columns(run):
     done = next(row for row in rows if row.startswith(DONE))
     assert done[at:] == SHOWN
     assert "completed" in done
+
+
+def test_tasks_of_a_shared_ledger_tell_the_host(home, capsys):
+    with services.schema(home.folder) as address:
+        config = home.config
+        config.write_text(config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
+        from agent.taskqueue.ledger import open_postgresql
+
+        ledger = open_postgresql(home.folder, address)
+        key = {"task_source": "local", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "7"}
+        uuid = ledger.put(key, title="A title")
+        ledger.claim(uuid, "0123456789ab:/srv/contexts:7:99", 60)
+        ledger.db.execute("UPDATE tasks SET hostname = 'builder7' WHERE uuid = :uuid", uuid=uuid)
+        waiting = ledger.put(key | {"task_id": "8"}, title="A title")
+        ledger.close()
+        assert main(["--config", str(config), "tasks"]) == 0
+        heading, *rows = capsys.readouterr().out.splitlines()
+        at = heading.index("host")
+        assert {row[:36]: row[at : at + 8].strip() for row in rows[:2]} == {uuid: "builder7", waiting: "-"}
+        assert main(["--config", str(config), "show", uuid]) == 0
+        out = capsys.readouterr().out
+        place = f"/srv/contexts/running/{uuid}"
+        assert f"note: the conversation lies on builder7, in {place}; call `show {uuid}` there" in out
 
 
 def test_tasks_as_json_is_the_rows(run):
