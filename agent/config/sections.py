@@ -321,6 +321,12 @@ class TaskQueue(Section):
     broker: Annotated[Text, OneOf((), dotted=True, schemes=BROKER_SCHEMES)] | None = Field(
         default=None, description="A message broker that wakes the workers of many hosts; empty: the ledger alone."
     )
+    home_seconds: Number = Field(
+        default=120,
+        ge=0,
+        description="Seconds for which hosts that share a ledger leave a waiting task to the one that has its "
+        "conversation; 0: not at all.",
+    )
 
 
 class ContextInheritance(Section):

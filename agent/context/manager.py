@@ -46,8 +46,9 @@ class TaskContextManager:
     that the ledger gave; without it the row is inserted, or an open one taken over.  `database` may be a connection
     that is open already; it is not closed here then.
 
-    `resumed` tells whether the folder was there before.  `repairs` lists, as sentences, what the opening mended;
-    `noticed`, when set, is told what another program did to a file since, and how that was mended.
+    `resumed` tells whether the folder was there before.  `elsewhere` is what the row counts and the files here do not:
+    counters and limits are the task's, whichever host works on it.  `repairs` lists, as sentences, what the opening
+    mended; `noticed`, when set, is told what another program did to a file since, and how that was mended.
     Errors: ContextError for a task that has ended, LedgerError for a second open task of the key, Fenced, DiskError.
     """
 
@@ -111,6 +112,7 @@ class TaskContextManager:
             requests=RequestStore(folder, durability=durability, redact=self._redact),
         )
         self._inherited = Totals.inherited(folder)
+        self.elsewhere = self._not_here()
         self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
         self.noticed: Callable[[str], None] | None = None
         self._messages.noticed = self._notice
@@ -223,10 +225,34 @@ class TaskContextManager:
             self._others = others
 
     def totals(self) -> Totals:
-        """Requests, tokens and cost of this task so far; not what a copied beginning had cost another."""
+        """Requests, tokens and cost of this task so far, on any host; not what a copied beginning had cost another."""
+        return self._totals_here().plus(self.elsewhere)
+
+    def _totals_here(self) -> Totals:
         counted = replace(self._messages.totals(), tool_calls=self._tools.count_tool_calls())
         inherited = self._inherited
         return counted.without(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
+
+    def _not_here(self) -> Totals:
+        """What the row has of attempts whose files are not in this folder."""
+        row = self.row
+
+        def count(name: str) -> int:
+            return int(row.get(name) or 0)
+
+        llm_calls = count("llm_call_count")
+        counted = Totals(
+            llm_calls,
+            count("prompt_tokens"),
+            count("completion_tokens"),
+            count("cached_tokens"),
+            count("compression_count"),
+            count("tool_call_count"),
+            float(row.get("cost") or 0.0),
+            llm_calls - count("other_call_count"),
+            count("estimated_tokens"),
+        )
+        return counted.beyond(self._totals_here())
 
     def column(self, name: str) -> Any:
         """One column of the row as it is now; None when it is NULL, or the row was removed."""

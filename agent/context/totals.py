@@ -53,6 +53,17 @@ class Totals:
         """The same as a Usage."""
         return Usage(self.prompt, self.completion, self.cached)
 
+    def plus(self, other: Totals) -> Totals:
+        """Both together."""
+        return Totals(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def beyond(self, other: Totals) -> Totals:
+        """What is more than `other`, part by part and never less than nothing.  Of money less than a millionth is none:
+        sums are rounded."""
+        more = self.without(other)
+        parts = {one.name: max(0, getattr(more, one.name)) for one in fields(more)}
+        return Totals(**parts | {"cost": more.cost if more.cost > 1e-6 else 0.0})
+
     def without(self, other: Totals) -> Totals:
         """What is more than `other`."""
         return Totals(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))

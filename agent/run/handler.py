@@ -87,7 +87,9 @@ class TaskHandler:
             try:
                 run.prepare(set_up=kept is None or is_checked(kept.outcome))
                 if kept is None:
-                    run.reports.extend(later.begin_anew(context))
+                    if said := later.begin_anew(context):
+                        self._emit("task_anew", context, turns=context.elsewhere.turns)
+                    run.reports.extend(said)
                     run.brief()
                     outcome = run.loop().run()
                 else:  # only publishing is left

@@ -119,7 +119,14 @@ def begin_anew(context: TaskContextManager) -> tuple[str, ...]:
     """What people are told when the model works on what an earlier attempt had done, and the row says that it does.
     Nothing when there was no such attempt."""
     if context.column("outcome") not in (MARK, ANEW):
-        return ()
+        turns = context.elsewhere.turns
+        if context.get_message_store().last_seq > 0 or not turns:
+            return ()
+        said = (
+            f"{turns} turn{' was' if turns == 1 else 's were'} made on another host, or in a folder that is lost, and "
+            f"the conversation is not here: the work began again from the issue. Counters and limits go on"
+        )
+        return (said,)
     context.set_columns(outcome=ANEW)
     said = (
         "an earlier attempt had done this and could not publish it; its folder is not here, so it was done anew. What "

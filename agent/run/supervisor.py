@@ -22,6 +22,7 @@ from agent.run.blame import Blame, memory_kills
 from agent.run.closing import move_leftovers
 from agent.run.ground import Ground
 from agent.run.holds import Holds
+from agent.run.home import Home
 from agent.run.installed import RESTART, Installed
 from agent.run.reconcile import reconcile, settle_ended
 from agent.run.restore import restore
@@ -105,6 +106,7 @@ class Supervisor:
         self.watchdog = Watchdog(wiring, self.blame.hung)
         self.room = Room(wiring)
         self.holds = Holds(self.settings, self.ledger, self.events)
+        self.home = Home(self.settings)
         self.installed = Installed()
         self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not give its row back itself
         self.children: dict[str, Child] = {}
@@ -402,6 +404,11 @@ class Supervisor:
         if row is None:
             return False
         if not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+            if seconds := self.home.wait(row):
+                if uuid not in self.refusals:
+                    self.events.emit("task_left", uuid=uuid, host=row.hostname)
+                self.refusals[uuid] = (0, clock.monotonic() + min(HELD_SECONDS, seconds))
+                return True
             if held := self.holds.holds(row):
                 self.refusals[uuid] = (0, clock.monotonic() + HELD_SECONDS)
             return held

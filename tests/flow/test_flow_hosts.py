@@ -25,13 +25,13 @@ PLAN = [{"text": "Write it", "status": "done"}, {"text": "Look at it", "status":
 class Hosts:
     """`first` and `second`, with one tracker and one ledger; `shared` says whether they have one base_dir."""
 
-    def __init__(self, folder, ledger, plays, *, shared):
+    def __init__(self, folder, ledger, plays, *, shared, home_seconds=0, config=""):
         self.home = FlowHome(folder, plays)
         self.ledger = ledger
         text = self.home.config.read_text()
         text = text.replace("tracker: tracker", f"tracker: {folder}/tracker")
         text = text.replace("repos/default.git", f"{folder}/repos/default.git")
-        text += f"taskqueue: {{ledger: '{ledger}'}}\nscheduling: {{interval: 1}}\n"
+        text += f"taskqueue: {{ledger: '{ledger}', home_seconds: {home_seconds}}}\nscheduling: {{interval: 1, drain_seconds: 1}}\n{config}"
         self.places = {"first": folder, "second": folder if shared else folder / "second"}
         self.places["second"].mkdir(exist_ok=True)
         for place in self.places.values():
@@ -168,6 +168,44 @@ def test_with_a_base_dir_of_its_own_another_host_begins_from_the_issue_and_doubl
     until((here.places["first"] / "contexts" / "completed" / after["uuid"]).is_dir, "the folder put away")
     nothing_is_doubled(here)
     assert here.row()["attempt"] == 2
+
+
+def test_a_task_that_was_drained_is_left_to_its_host_which_goes_on_at_its_turn(hosts):
+    held = Held(do("read_file", path="done.txt"))
+    here = hosts({"Moves": part(held)}, shared=False, home_seconds=600)
+    here.home.issue(1, "Moves")
+    here.start("first")
+    held.arrived()
+    here.daemons["first"].send_signal(signal.SIGTERM)
+    assert here.daemons["first"].wait(60) == 0
+    held.go()
+    before = here.row()
+    assert (before["status"], before["hostname"]) == ("queued", "first-host")
+    here.start("second")
+    until(lambda: "task_left" in (here.places["second"] / "second.log").read_text(), "the word of the second host")
+    here.start("first")
+    here.ends("first")
+    after = here.row()
+    assert (after["hostname"], after["attempt"]) == ("first-host", 2)
+    assert after["llm_call_count"] - after["other_call_count"] == 5, "no turn was taken twice"
+    nothing_is_doubled(here)
+
+
+def test_limits_and_counters_go_on_where_a_task_begins_anew_on_another_host(hosts):
+    held = Held(do("read_file", path="done.txt"))
+    here = hosts({"Moves": part(held)}, shared=False, config="limits: {turns: 6}\n")
+    here.home.issue(1, "Moves")
+    here.start("first")
+    held.arrived()
+    until(lambda: here.row()["llm_call_count"] == 2, "the second turn in the row")
+    here.vanish("first")
+    held.go()
+    here.start("second")
+    until(lambda: here.row()["completed_at"], "the end on the other host")
+    after = here.row()
+    assert after["llm_call_count"] - after["other_call_count"] == 6, "two there, and four here"
+    assert after["error_code"] == "limit_turns"
+    assert "2 turns were made on another host" in here.home.said(1)[0]
 
 
 def unpublished(here):

@@ -448,3 +448,44 @@ def test_nothing_that_passes_is_left_at_the_end(open_task, end):
     assert task.context_dir.parent.name == "completed"
     kept = {"metadata.json", "messages.jsonl", "current.jsonl", "requests.jsonl", "end.json"}
     assert kept <= left <= kept | {"summaries.jsonl", "tools.jsonl", "compactions.jsonl", "effects.jsonl"}
+
+
+def test_counters_go_on_from_the_row_where_the_files_are_not_here(open_task, contexts, sql):
+    """As on another host: what the row has and the folder has not was paid all the same."""
+    first = open_task()
+    store = first.get_message_store()
+    store.add_message("system", "You are.")
+    store.add_message("user", "Do it.")
+    for number in range(3):
+        store.add_message("assistant", f"Step {number}", usage=Usage(100, 10))
+    first.beat()
+    paid = first.totals()
+    assert (paid.turns, paid.tokens) == (3, 330)
+    assert first.elsewhere.turns == 0
+    first.close()
+    (contexts / "running" / UUID).rename(contexts / "elsewhere")
+    second = open_task()
+    assert second.elsewhere == second.totals() == paid
+    assert second.elsewhere.turns == 3
+    second.get_message_store().add_message("assistant", "Again", usage=Usage(50, 5))
+    second.beat()
+    assert (second.totals().turns, second.totals().tokens) == (4, 385)
+    assert second.totals().cost == pytest.approx(paid.cost + (50 * 2.0 + 5 * 8.0) / 1e6)
+    (row,) = sql("SELECT * FROM tasks")
+    assert (row["llm_call_count"], row["total_tokens"]) == (4, 385)
+    second.close()
+    # The first host comes back with its old folder: what was done since counts too.
+    (contexts / "running" / UUID).rename(contexts / "newer")
+    (contexts / "elsewhere").rename(contexts / "running" / UUID)
+    third = open_task()
+    assert (third.totals().turns, third.elsewhere.turns, third.totals().tokens) == (4, 1, 385)
+
+
+def test_a_folder_that_knows_more_than_the_row_is_believed(open_task):
+    first = open_task()
+    first.get_message_store().add_message("assistant", "Never counted", usage=Usage(100, 10))
+    first.close()
+    again = open_task()
+    assert again.elsewhere.turns == 0
+    assert again.elsewhere.cost == 0
+    assert again.totals().tokens == 110
