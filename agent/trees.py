@@ -74,7 +74,7 @@ def reap_orphans() -> int:
     """
     if not proc.has_children() or not proc.reaps():
         return 0
-    dead = [pid for pid in _children() if _stat(str(pid))[:1] == [b"Z"]]
+    dead = [pid for pid in children() if _stat(str(pid))[:1] == [b"Z"]]
     count = 0
     for pid in set(dead) - proc.waited() - _of_multiprocessing():  # who waits is asked last: nobody starts in between
         with suppress(ChildProcessError):
@@ -82,20 +82,20 @@ def reap_orphans() -> int:
     return count
 
 
-def end_strays(seconds: float = 5.0) -> int:
+def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     """Kill what foreign commands of this process left behind, whatever became of its session and environment, until
     nothing is left; returns how many processes were killed.
 
     A process whose parents are dead is a child of this subreaper.  It is told from a child that this process itself
-    started by its session: a command never runs in ours, and nobody comes back into one.  Call it while no foreign
-    command runs.
+    started by its session: a command never runs in ours, and nobody comes back into one.  `spared` are children that
+    were there before the commands (`children`).  Call it while no foreign command runs.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
     own, killed = os.getsid(0), set()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        strays = [pid for pid in _children() if _session(pid) not in (None, own)]
+        strays = [pid for pid in set(children()).difference(spared) if _session(pid) not in (None, own)]
         strays = [pid for pid in strays if pid not in proc.waited() and pid not in _of_multiprocessing()]
         if not strays:
             break
@@ -115,8 +115,8 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def _children() -> list[int]:
-    """Children of every thread of this process."""
+def children() -> list[int]:
+    """Children of every thread of this process, orphans that it inherited among them."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names only
         with suppress(OSError):

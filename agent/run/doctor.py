@@ -218,15 +218,16 @@ _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_
 def _modes(folder: Path) -> list[Check]:
     """Folders and files that others may look into, or that stand in the way of the sandbox."""
     found = []
-    for path in (folder, folder / "running", folder / "completed"):
-        wanted = 0o700 if path.name == "completed" else disk.passable()
+    inner = {"running": disk.passable(), "completed": 0o700, "repos": disk.passable() & 0o710}
+    for path in (folder, *(folder / name for name in inner)):
+        wanted = disk.passable() if path == folder else inner[path.name]
         if not path.is_dir() or (path == folder and disk.is_unused(path)):
             continue  # the first use gives a folder without anything in it its mode
         mode = mode_of(path)
         if mode & ~wanted & 0o077:
             more = "others may look into what tasks keep"
             found.append(Check("base_dir", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod {wanted:o} {path}"))
-        elif wanted & 0o011 & ~mode:
+        elif wanted & 0o001 & ~mode:
             found.append(
                 Check(
                     "base_dir",

@@ -31,15 +31,19 @@ MARK = "MAKIMONO_COMMAND"
 """Told apart from the task's mark: another command of the same task may be running."""
 
 _running = 0
+_before: set[int] = set()
+"""Children of this process when the first of the commands that run now was started."""
 _counting = threading.Lock()
 
 
 @contextmanager
 def _strays_ended() -> Iterator[None]:
     """Around a command: at the end of the last that runs, whatever any of them left behind is ended."""
-    global _running  # noqa: PLW0603 - of the process, as its children are
+    global _running, _before  # noqa: PLW0603 - of the process, as its children are
     with _counting:
         proc.become_subreaper()
+        if _running == 0:
+            _before = set(trees.children())
         _running += 1
     try:
         yield
@@ -47,7 +51,7 @@ def _strays_ended() -> Iterator[None]:
         with _counting:  # no command is started meanwhile
             _running -= 1
             if _running == 0:
-                trees.end_strays()
+                trees.end_strays(_before)
 
 
 class Unconfined:

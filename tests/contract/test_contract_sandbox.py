@@ -167,11 +167,12 @@ def test_what_runs_in_a_thread_beside_it_is_not_taken_for_what_a_command_left(ro
         counted = long.result().output.split()
     assert counted == [b"one"]
     assert not alive(NAP)
-    child = subprocess.Popen(["sleep", NAP])  # this process's own
+    own = [subprocess.Popen(["sleep", NAP], start_new_session=apart) for apart in (False, True)]
     assert room.run("(env -i setsid sleep 0.1 &)").returncode == 0
-    assert child.poll() is None
-    child.kill()
-    child.wait()
+    for child in own:
+        assert child.poll() is None
+        child.kill()
+        child.wait()
 
 
 def alive(seconds):

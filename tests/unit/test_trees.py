@@ -104,7 +104,7 @@ proc.run(["/bin/sh", "-c", "setsid sh -c 'touch ready; exec sleep 0.2' >/dev/nul
 count = 0
 while count < 1:
     count += trees.reap_orphans()
-print(count, trees._children())
+print(count, trees.children())
 """
 
 

@@ -116,6 +116,14 @@ def test_a_base_dir_that_others_can_read_is_a_warning_with_the_command(home):
     found = look(home)["base_dir"]
     assert found.state == WARN
     assert found.advice == f"chmod {disk.passable():o} {folder}"
+    folder.chmod(disk.passable())
+    for name, wanted in (("repos", 0o710 if os.geteuid() == 0 else 0o700), ("completed", 0o700)):
+        place = folder / name
+        place.mkdir(0o711)
+        place.chmod(0o711)
+        assert look(home)["base_dir"].advice == f"chmod {wanted:o} {place}"
+        place.chmod(wanted)
+        assert look(home)["base_dir"].state == OK
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="commands run under another user as root only")
