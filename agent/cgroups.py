@@ -5,9 +5,9 @@ session, forked twice and threw its environment away.  `end` kills what is in a 
 the kernel holds the group's memory, too, and `ran_over` tells whether it had to kill for that.
 
 Nothing here is ever needed: a machine on which no hierarchy can be written (a container's read-only /sys/fs/cgroup, an
-ordinary user without a delegated subtree) has no groups, every call does nothing, and what `proc` and `trees` know of
-trees has to do.  Groups are made beside the process that joins them, so within what was delegated to it; where v1 and
-v2 are both mounted, each does what it can.  Names are the caller's; `run/groups.py` makes them.
+ordinary user without a delegated subtree) has no groups, every call does nothing, and what `proc` and `process_tree`
+know of trees has to do.  Groups are made beside the process that joins them, so within what was delegated to it; where
+v1 and v2 are both mounted, each does what it can.  Names are the caller's; `run/groups.py` makes them.
 """
 
 from __future__ import annotations

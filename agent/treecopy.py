@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from agent.filetree import Order
+    from agent.filetree.descent import Order
 
 BLOCK = 1 << 16
 SHOWN = 200

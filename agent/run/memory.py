@@ -1,10 +1,10 @@
 """How much memory a task and each of its commands may hold: `limits.memory` and `sandbox.limits.memory`.
 
 Where the worker is in a control group that holds memory, the kernel knows what the group holds, whatever it is: pages
-of processes, memfds, System V segments, files of a tmpfs.  Elsewhere this process counts them from /proc (`trees.py`)
-a few times a second; there a System V segment counts while a process has it mapped.  A command over its limit is
-ended, and the model is told; a task over its own ends.  Called by `TaskRun` around each command, and by `limits` and
-`control` for the task.
+of processes, memfds, System V segments, files of a tmpfs.  Elsewhere this process counts them from /proc
+(`process_tree.py`) a few times a second; there a System V segment counts while a process has it mapped.  A command over
+its limit is ended, and the model is told; a task over its own ends.  Called by `TaskRun` around each command, and by
+`limits` and `control` for the task.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent import clock, trees
+from agent import clock, process_tree
 from agent.config.kinds import memory_text
 from agent.run import groups
 from agent.values import End, Outcome
@@ -44,7 +44,7 @@ class TaskMemory:
         limit = groups.in_bytes(wanted)
         if wanted is None or limit is None or groups.places().memory is not None or not self.look():
             return None
-        used = self.held + trees.memory_of(os.getpid(), below=False)
+        used = self.held + process_tree.memory_of(os.getpid(), below=False)
         if used <= limit:
             return None
         return Outcome(End.LIMIT, code="memory", summary=groups.too_large(wanted, used))
@@ -55,7 +55,7 @@ class TaskMemory:
         if started < self.next_look:
             return False
         held = groups.used(self.settings.base_dir, self.uuid, self.attempt)
-        self.held = trees.memory_of(os.getpid(), itself=False) if held is None else held
+        self.held = process_tree.memory_of(os.getpid(), itself=False) if held is None else held
         now = clock.monotonic()
         self.next_look = now + max(SECONDS, SHARE * (now - started))
         return True

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent import clock, proc, trees
+from agent import clock, proc, process_tree
 from agent.errors import DiskError, LedgerError
 from agent.observe.events import Events
 from agent.run import groups, later, worker
@@ -143,7 +143,7 @@ class Supervisor:
         swept = now - self.swept_at >= self.sweep_seconds()
         if swept:
             self.swept_at = now
-            trees.reap_orphans()
+            process_tree.reap_orphans()
             self.sweep()
             self.holds.look()
         if not self.draining:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import disk, proc, step, trees
+from agent import disk, proc, process_tree, step
 from agent.config.environment import network_environment
 from agent.errors import EndedBefore, MakimonoError, SandboxUnavailable, SetupFailed
 from agent.forge.login import login_of
@@ -521,7 +521,7 @@ class TaskRun:
 
     def beat(self) -> None:
         """Heartbeat and counters; commands' dead orphans are collected.  Fenced when a newer attempt owns the row."""
-        trees.reap_orphans()
+        process_tree.reap_orphans()
         if self.is_briefed and self.model.takes_no_pictures:
             note(self.context.context_dir, NONE_TAKEN)
         self.context.beat()

@@ -17,7 +17,7 @@ import signal
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from agent import clock, proc, trees
+from agent import clock, proc, process_tree
 from agent.context.manager import LEASE_SECONDS
 from agent.errors import DiskError, LedgerError
 from agent.run import groups, later
@@ -78,14 +78,14 @@ class Watchdog:
         return ended
 
     def _judge(self, row: Row, pid: int, now: float) -> bool:
-        if self.most is not None and (used := trees.memory_of(pid)) > self.most:
+        if self.most is not None and (used := process_tree.memory_of(pid)) > self.most:
             self._too_large(row, pid, used)
             return True
         return self._hangs(row, pid, now)
 
     def _hangs(self, row: Row, pid: int, now: float) -> bool:
         key = (row.uuid, row.attempt)
-        if not self._is_over(row, key, now) or trees.is_stopped(pid):
+        if not self._is_over(row, key, now) or process_tree.is_stopped(pid):
             self.over.pop(key, None)
             return False
         since = self.over.setdefault(key, now)
@@ -131,7 +131,7 @@ def close_too_large(wiring: Wiring, row: Row, limit: int | str, used: int | None
 
 def end_worker(base_dir: Path, uuid: str, pid: int) -> None:
     """End a worker and everything below it."""
-    below = trees.descendants(pid)
+    below = process_tree.descendants(pid)
     proc.kill_group(pid)
     for one in (pid, *below):
         with suppress(ProcessLookupError, PermissionError):

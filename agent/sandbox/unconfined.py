@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from agent import filetree, proc, trees
+from agent import filetree, proc, process_tree
 from agent.errors import SandboxUnavailable
 from agent.sandbox import account, base, surroundings
 from agent.sandbox.bubblewrap import interpreter
@@ -43,7 +43,7 @@ def _strays_ended() -> Iterator[None]:
     with _counting:
         proc.become_subreaper()
         if _running == 0:
-            _before = set(trees.children())
+            _before = set(process_tree.children())
         _running += 1
     try:
         yield
@@ -51,7 +51,7 @@ def _strays_ended() -> Iterator[None]:
         with _counting:  # no command is started meanwhile
             _running -= 1
             if _running == 0:
-                trees.end_strays(_before)
+                process_tree.end_strays(_before)
 
 
 class Unconfined:

@@ -11,7 +11,7 @@ import pytest
 from flow_home import Held, do, finish, finished, until, write
 from pysqlite3 import dbapi2 as sqlite3
 
-from agent import cgroups, proc, trees
+from agent import cgroups, proc, process_tree
 
 
 def test_a_worker_that_does_not_drain_in_time_is_ended_and_its_row_given_back(home):
@@ -62,7 +62,7 @@ def test_a_task_that_eats_memory_ends_alone(home):
 
 def zombies(pid):
     found = []
-    for one in trees.descendants(pid):
+    for one in process_tree.descendants(pid):
         try:
             stat = Path(f"/proc/{one}/stat").read_text()
         except OSError:

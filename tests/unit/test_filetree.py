@@ -92,7 +92,7 @@ def test_a_folder_that_is_swapped_for_a_link_in_the_midst_of_it(tree, host, tmp_
     for name in ("a", "b", "c"):
         (tree / name).mkdir()
         (tree / name / "keep.txt").write_text("the tree's")
-    real, swapped = filetree.open_folder, []
+    real, swapped = filetree.descent.open_folder, []
 
     def open_folder(name, within=None, *, repair=False):
         if name == "b" and not swapped:
@@ -101,7 +101,7 @@ def test_a_folder_that_is_swapped_for_a_link_in_the_midst_of_it(tree, host, tmp_
             os.symlink(host, tree / "b")
         return real(name, within, repair=repair)
 
-    monkeypatch.setattr(filetree, "open_folder", open_folder)
+    monkeypatch.setattr(filetree.descent, "open_folder", open_folder)
     if do == "remove":
         with pytest.raises(NotADirectoryError):
             filetree.remove(tree)

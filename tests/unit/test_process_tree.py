@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agent import proc, trees
+from agent import proc, process_tree
 from agent.sandbox.probe import trial
 
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -53,11 +53,11 @@ ALL = ["sleep 601", "sleep 602", "sleep 603", "sleep 604"]
 
 
 def test_setsid_and_double_forks_stay_below_a_subreaper_and_end_with_their_task(parent):
-    while names(trees.descendants(parent.pid)) != ALL:
+    while names(process_tree.descendants(parent.pid)) != ALL:
         pass
     assert names(proc.marked("tree-1")) == ALL
     proc.end_tree("tree-1")
-    assert names(trees.descendants(parent.pid)) == []
+    assert names(process_tree.descendants(parent.pid)) == []
     assert proc.marked("tree-1") == []
 
 
@@ -66,7 +66,7 @@ def test_what_a_whole_tree_holds_counts_once():
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.stdout.readline() == b"up\n"
-        held = trees.memory_of(process.pid)
+        held = process_tree.memory_of(process.pid)
         assert 60 << 20 <= held < 110 << 20, "shared between two, 60 MiB are 60 and not 120"
     finally:
         proc.kill_group(process.pid)
@@ -77,17 +77,17 @@ def test_what_a_whole_tree_holds_counts_once():
 def test_a_process_that_is_gone_has_no_tree_and_holds_nothing():
     process = subprocess.Popen(["/bin/true"])
     process.wait()
-    assert trees.descendants(process.pid) == []
-    assert trees.memory_of(process.pid) == 0
-    assert not trees.is_stopped(process.pid)
+    assert process_tree.descendants(process.pid) == []
+    assert process_tree.memory_of(process.pid) == 0
+    assert not process_tree.is_stopped(process.pid)
 
 
 def test_a_stopped_process_is_told_from_one_that_works():
     process = subprocess.Popen(["/bin/sleep", "600"])
     try:
-        assert not trees.is_stopped(process.pid)
+        assert not process_tree.is_stopped(process.pid)
         process.send_signal(signal.SIGSTOP)
-        while not trees.is_stopped(process.pid):
+        while not process_tree.is_stopped(process.pid):
             pass
     finally:
         process.kill()
@@ -96,15 +96,15 @@ def test_a_stopped_process_is_told_from_one_that_works():
 
 ORPHANS = """
 import os, time
-from agent import proc, trees
+from agent import proc, process_tree
 from agent.sandbox.probe import probe, trial
 proc.become_subreaper()
 env = {"PATH": "/usr/bin:/bin"}
 proc.run(["/bin/sh", "-c", "setsid sh -c 'touch ready; exec sleep 0.2' >/dev/null 2>&1 & until [ -e ready ]; do sleep 0.01; done"], env=env, timeout=30)
 count = 0
 while count < 1:
-    count += trees.reap_orphans()
-print(count, trees.children())
+    count += process_tree.reap_orphans()
+print(count, process_tree.children())
 """
 
 
@@ -114,13 +114,13 @@ def test_a_dead_orphan_is_collected(tmp_path):
 
 BESIDE = """
 import threading
-from agent import proc, trees
+from agent import proc, process_tree
 from agent.sandbox.probe import probe, trial
 proc.become_subreaper()
 over = threading.Event()
 def reap():
     while not over.is_set():
-        trees.reap_orphans()
+        process_tree.reap_orphans()
 thread = threading.Thread(target=reap)
 thread.start()
 codes = [proc.run(["/bin/sh", "-c", "exit 7"], env={"PATH": "/bin"}, timeout=30).returncode for _ in range(100)]
@@ -137,7 +137,7 @@ def test_a_child_that_somebody_waits_for_is_left_to_him():
 def test_who_inherits_no_orphans_collects_nothing():
     child = subprocess.Popen(["/bin/true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert proc.reaps() or trees.reap_orphans() == 0
+    assert proc.reaps() or process_tree.reap_orphans() == 0
     child.wait()
 
 
@@ -179,7 +179,7 @@ def test_memory_is_counted_once_whatever_holds_it(how):
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.stdout.readline() == b"up\n"
-        held = trees.memory_of(process.pid)
+        held = process_tree.memory_of(process.pid)
         assert 48 << 20 <= held < 96 << 20
     finally:
         process.kill()

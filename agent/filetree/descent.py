@@ -1,10 +1,6 @@
-"""Trees that a foreign command may have written: walked, measured, given away and removed.
+"""The way through a tree: folders by their descriptors, down and up again, and every entry on it.
 
-Everything in such a tree is hostile.  A folder may have become a symlink, also between two of our calls; a mode may
-lock us out; a tree may be thousands of folders deep, so that its paths are longer than the kernel accepts.  Therefore
-every folder is opened by its name in the descriptor of the folder above it and never through a link, no function calls
-itself, and no path is joined.  Whatever reads or changes a tree after a command ran uses `walk` or `remove` of this
-module, or `treecopy`, which is built on them.
+No function calls itself and no path is joined; `agent/filetree/__init__.py` says why.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +28,7 @@ so do those of LARGE folders that lie in each other, below which names are held 
 LARGE = 64
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-_PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """An entry is gone, or is no folder any more: somebody changes the tree during the walk."""
 
@@ -206,7 +201,7 @@ def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repa
 def grant(name: str | os.PathLike[str], within: int | None, bits: int, *, only: bool = False) -> None:
     """Add `bits` to the mode of an entry, or with `only` make them its mode; never that of what a link names.
     OSError."""
-    pinned = os.open(name, _PINNED, dir_fd=within)
+    pinned = os.open(name, PINNED, dir_fd=within)
     try:
         mode = os.fstat(pinned).st_mode
         if not stat.S_ISLNK(mode):
@@ -335,126 +330,3 @@ def _is_folder(one: os.DirEntry[str]) -> bool:
 def _again(entry: Entry, way: Descent) -> Entry:
     entry.left, entry.folder = True, way.here
     return entry
-
-
-def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
-    """Remove whatever `path` is, with all that is in it; of a link the link.
-
-    Folders that were made read-only are made writable first.  OSError: FileNotFoundError when nothing is there, and
-    what stands in the way of the first entry that cannot be removed.
-    """
-    if within is not None:
-        _remove(os.fspath(path), within)
-        return
-    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - no link is resolved
-    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _remove(name, parent)
-    finally:
-        os.close(parent)
-
-
-def _remove(name: str, within: int) -> None:
-    if not stat.S_ISDIR(os.stat(name, dir_fd=within, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=within)
-        return
-    for entry in walk(name, within=within, repair=True):
-        if entry.is_folder and not entry.left:
-            continue
-        with suppress(FileNotFoundError):  # somebody else removes it too
-            if entry.left:
-                os.rmdir(entry.name, dir_fd=entry.folder)
-            else:
-                os.unlink(entry.name, dir_fd=entry.folder)
-    os.rmdir(name, dir_fd=within)
-
-
-def size(top: str | os.PathLike[str]) -> int:
-    """Bytes of the regular files below `top`; what cannot be looked at counts as nothing."""
-    total = 0
-    with suppress(OSError):
-        for entry in walk(top, on_error=_pass_over):
-            if entry.is_file:
-                total += entry.status.st_size
-    return total
-
-
-@dataclass(slots=True)
-class Use:
-    """What lies below a folder: bytes on disk, and files and folders; a file of several names counts once.  `whole`:
-    all of it was looked at."""
-
-    size: int = 0
-    files: int = 0
-    whole: bool = False
-
-
-STEP = 256
-
-
-def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
-    """What lies below `top`, as far as it was looked at: the same object every STEP entries, at the end with `whole`.
-    Whoever asks decides when he goes on, so that a tree of any size takes no time at a stretch."""
-    use = Use()
-    names_of: set[tuple[int, int]] = set()
-    with suppress(OSError):
-        for count, entry in enumerate(walk(top, on_error=_pass_over)):
-            status = entry.status
-            if count % STEP == STEP - 1:
-                yield use
-            if entry.left:
-                continue
-            if status.st_nlink > 1 and not entry.is_folder:
-                if (status.st_dev, status.st_ino) in names_of:
-                    continue
-                names_of.add((status.st_dev, status.st_ino))
-            use.files += 1
-            use.size += status.st_blocks * 512
-    use.whole = True
-    yield use
-
-
-def disk_use(top: str | os.PathLike[str]) -> int:
-    """Bytes on disk of what lies below `top`; a file of several names counts once."""
-    *_, use = measuring(top)
-    return use.size
-
-
-def _pass_over(entry: Entry, error: OSError) -> None:
-    """What cannot be looked at does not count."""
-
-
-def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
-    """Give everything below `top`, and `top` itself, to `uid` and `gid`; of a link the link.
-
-    With `only_from` only files and folders below it that belong to that uid.  A file with several names is left as it
-    is unless it is `uid`'s already: another of its names may lie outside the tree.  OSError.
-    """
-    descriptor = open_folder(top)
-    try:
-        if only_from is None:
-            os.fchown(descriptor, uid, gid)
-    finally:
-        os.close(descriptor)
-    for entry in walk(top):
-        status = entry.status
-        if entry.left or (only_from is not None and status.st_uid != only_from):
-            continue
-        if status.st_nlink > 1 and not entry.is_folder and status.st_uid != uid:
-            continue
-        with suppress(FileNotFoundError):
-            if not entry.is_link:
-                _give_one(entry, uid, gid)
-            elif only_from is None:
-                os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
-
-
-def _give_one(entry: Entry, uid: int, gid: int) -> None:
-    """The very entry that was looked at, whatever has its name by now."""
-    pinned = os.open(entry.name, _PINNED, dir_fd=entry.folder)
-    try:
-        now = os.fstat(pinned)
-        if (now.st_dev, now.st_ino) == (entry.status.st_dev, entry.status.st_ino):
-            os.chown(f"/proc/self/fd/{pinned}", uid, gid)
-    finally:
-        os.close(pinned)

@@ -1,0 +1,41 @@
+"""Remove a tree, whatever is in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from agent.filetree.descent import walk
+
+
+def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
+    """Remove whatever `path` is, with all that is in it; of a link the link.
+
+    Folders that were made read-only are made writable first.  OSError: FileNotFoundError when nothing is there, and
+    what stands in the way of the first entry that cannot be removed.
+    """
+    if within is not None:
+        _remove(os.fspath(path), within)
+        return
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - no link is resolved
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _remove(name, parent)
+    finally:
+        os.close(parent)
+
+
+def _remove(name: str, within: int) -> None:
+    if not stat.S_ISDIR(os.stat(name, dir_fd=within, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=within)
+        return
+    for entry in walk(name, within=within, repair=True):
+        if entry.is_folder and not entry.left:
+            continue
+        with suppress(FileNotFoundError):  # somebody else removes it too
+            if entry.left:
+                os.rmdir(entry.name, dir_fd=entry.folder)
+            else:
+                os.unlink(entry.name, dir_fd=entry.folder)
+    os.rmdir(name, dir_fd=within)
