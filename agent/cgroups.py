@@ -105,7 +105,7 @@ def remove(prefix: str, places: Places) -> list[str]:
     """Remove the empty groups that begin with `prefix`; their names.  The kernel keeps one that has a process."""
     gone = []
     for group in _groups(prefix, places):
-        for folder, _, _ in os.walk(group, topdown=False):
+        for folder, _, _ in os.walk(group, topdown=False):  # ours
             with suppress(OSError):
                 Path(folder).rmdir()
         if not group.exists():
@@ -218,7 +218,7 @@ def _members(prefix: str, places: Places) -> Iterator[int]:
 
 def _members_of(group: Path) -> Iterator[int]:
     """Processes in the group and below; those of another pid namespace have no number here, and are left out."""
-    for folder, _, _ in os.walk(group):
+    for folder, _, _ in os.walk(group):  # ours
         yield from (pid for pid in map(int, _text(Path(folder, "cgroup.procs")).split()) if pid)
 
 

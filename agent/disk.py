@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from agent import step
 from agent.errors import DiskError, LockHeld, StopHeard
-from agent.filetree import FOLDER
+from agent.filetree import FOLDER, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -390,6 +390,20 @@ def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int =
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=current)
     finally:
         os.close(current)
+
+
+def stat_beneath(top: Path, relative: str) -> os.stat_result:
+    """The status of `relative` below the folder `top`, a link's own, following no symlink at any step.  OSError."""
+    folder, _, name = relative.rpartition("/")
+    root = open_folder(top)
+    try:
+        parent = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(root)
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(parent)
 
 
 def is_regular(descriptor: int) -> bool:

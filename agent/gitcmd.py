@@ -371,7 +371,7 @@ def _unlock(git_dir: Path | None, env: Mapping[str, str] | None) -> None:
     """Remove the lock of the index that a git left which was ended here: the next one would refuse to work."""
     index = (env or {}).get("GIT_INDEX_FILE") or (git_dir / "index" if git_dir is not None else None)
     if index is not None:
-        Path(f"{index}.lock").unlink(missing_ok=True)
+        Path(f"{index}.lock").unlink(missing_ok=True)  # ours
 
 
 class _Anonymous:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Generator
 from contextlib import suppress
 from itertools import islice
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     Order = Callable[[list[str], int], list[str]]
     OnError = Callable[["Entry", OSError], None]
@@ -232,9 +232,11 @@ def walk(
     Memory is bounded by LISTED names for each level, whatever the folders hold, down to the LARGE-th large one.
     """
     way = Descent(open_folder(top, within, repair=repair))
+    listings: list[Iterator[str]] = []
+    large: list[int] = []  # depths of listings that are still open
+    above: list[Entry] = []
     try:
-        listings = [_listing(way, order, only, lazily=True)]
-        above: list[Entry] = []
+        listings.append(_listing(way, order, only, lazily=True))
         while True:
             name = next(listings[-1], None)
             if name is None:
@@ -250,6 +252,8 @@ def walk(
                     way.find_back()
                     _close(listings[len(way.names) + 1 :])
                     del listings[len(way.names) + 1 :]
+                while large and large[-1] >= len(listings):
+                    large.pop()
                 while len(above) > len(way.names):
                     yield _again(above.pop(), way)
                 continue
@@ -264,7 +268,7 @@ def walk(
             try:
                 way.enter(name, repair=repair)
                 try:
-                    listing = _listing(way, order, only, lazily=_open_ones(listings) < LARGE)
+                    listing = _listing(way, order, only, lazily=len(large) < LARGE)
                 except OSError:
                     way.leave()
                     raise
@@ -275,6 +279,8 @@ def walk(
                     on_error(entry, error)
                 yield _again(entry, way)
                 continue
+            if isinstance(listing, GeneratorType):
+                large.append(len(listings))
             listings.append(listing)
             above.append(entry)
     finally:
@@ -284,12 +290,8 @@ def walk(
 
 def _close(listings: list[Iterator[str]]) -> None:
     for listing in listings:
-        if isinstance(listing, Generator):
+        if isinstance(listing, GeneratorType):
             listing.close()
-
-
-def _open_ones(listings: list[Iterator[str]]) -> int:
-    return sum(isinstance(listing, Generator) for listing in listings) if len(listings) > LARGE else len(listings)
 
 
 def _listing(way: Descent, order: Order | None, only: frozenset[str] | None, *, lazily: bool) -> Iterator[str]:

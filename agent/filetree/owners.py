@@ -30,15 +30,15 @@ def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | No
             continue
         if status.st_nlink > 1 and not entry.is_folder and status.st_uid != uid:
             continue
+        if entry.is_link and only_from is not None:
+            continue
         with suppress(FileNotFoundError):
-            if not entry.is_link:
-                _give_one(entry, uid, gid)
-            elif only_from is None:
-                os.chown(entry.name, uid, gid, dir_fd=entry.folder, follow_symlinks=False)
+            _give_one(entry, uid, gid)
 
 
 def _give_one(entry: Entry, uid: int, gid: int) -> None:
-    """The very entry that was looked at, whatever has its name by now."""
+    """The very entry that was looked at, whatever has its name by now; of a link the link: the way by /proc ends there
+    (proc_pid_fd(5))."""
     pinned = os.open(entry.name, PINNED, dir_fd=entry.folder)
     try:
         now = os.fstat(pinned)

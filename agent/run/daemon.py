@@ -87,7 +87,7 @@ class Daemon:
                 f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
             ) from None
         with suppress(OSError):
-            path_of(self.settings).unlink()  # what the one before has said
+            path_of(self.settings).unlink()  # what the one before has said  # ours
         started: float | None = None
         courier: Courier | None = None
         ground: Ground | None = None

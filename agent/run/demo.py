@@ -107,7 +107,7 @@ class Demo:
         issues = disk.make_dir(disk.make_dir(self.folder / "tracker", 0o755) / "issues", 0o755)
         disk.write_file(issues / "1.md", (DATA / "issue.md").read_bytes(), 0o644)
         with as_file(DATA / "repository") as source:
-            shutil.copytree(source, self.repository, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+            shutil.copytree(source, self.repository, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))  # ours
         git_dir = self.repository / ".git"
         who = Identity("Alice", "alice@example.com").environment(clock.now().timestamp())
         git("init", "--quiet", "--template=", "--initial-branch=main", "--", str(self.repository))

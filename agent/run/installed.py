@@ -104,7 +104,7 @@ def _stats(top: Path) -> dict[str, tuple[int, int, int]]:
 
 
 def _files(top: Path) -> Iterator[tuple[str, Path]]:
-    for folder, folders, names in os.walk(top):
+    for folder, folders, names in os.walk(top):  # ours
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             if name.endswith(SUFFIXES):

@@ -35,8 +35,7 @@ def leftovers(settings: Settings, ledger: Ledger, before: str, failed: OnFailure
     goes to `failed`."""
     base_dir = settings.base_dir
     unused = min(before, clock.stamp(clock.now() - IN_USE))
-    repos = base_dir / "repos"
-    mirrors = [made.parent for made in sorted(repos.rglob("*.git/made"))] if disk.is_real_dir(repos) else []
+    mirrors = _mirrors(base_dir / "repos")
 
     def mirror(path: Path) -> Removed | None:
         return _mirror(base_dir, path, unused, dry_run=dry_run)
@@ -50,6 +49,19 @@ def leftovers(settings: Settings, ledger: Ledger, before: str, failed: OnFailure
     ]
 
 
+def _mirrors(repos: Path) -> list[Path]:
+    """Mirrors that were made whole, at any depth: a group of GitLab lies in another."""
+    found: list[Path] = []
+    if not disk.is_real_dir(repos):
+        return found
+    for entry in filetree.walk(repos, only=frozenset(), on_error=lambda *_: None):
+        if not entry.left and entry.name.endswith(".git"):
+            entry.enter = False
+            if (repos / entry.path / "made").exists():
+                found.append(repos / entry.path)
+    return sorted(found)
+
+
 def _in(top: Path) -> list[Path]:
     return sorted(top.iterdir()) if disk.is_real_dir(top) else []
 
@@ -61,7 +73,7 @@ def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
         return None
     size = path.lstat().st_size
     if not dry_run:
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # ours
     return Removed(path.name, "check", at, size)
 
 
@@ -100,7 +112,7 @@ def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
             return None
         size = tree_size(path)
         if not dry_run:
-            done.unlink()  # without it the rest is none, should this be cut off
+            done.unlink()  # without it the rest is none, should this be cut off  # ours
             filetree.remove(path)
         return Removed(path.name, "setup", at, size)
 
@@ -117,7 +129,7 @@ def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Remo
             return None
         size = tree_size(mirror)
         if not dry_run:
-            made.unlink()  # a mirror without it is made anew
+            made.unlink()  # a mirror without it is made anew  # ours
             filetree.remove(mirror)
         return Removed(str(mirror.relative_to(top)), "mirror", at, size)
 

@@ -107,7 +107,7 @@ def _refused(folder: Path) -> str:
     """What a write says: a quota or a permission shows no other way."""
     try:
         disk.write_file(folder / ".room", b"\0" * _PROBE)
-        (folder / ".room").unlink()
+        (folder / ".room").unlink()  # ours
     except (DiskError, OSError) as error:
         return str(error)
     return ""

@@ -130,7 +130,7 @@ class Unconfined:
             yield tmp if home is None else str(home), tmp
         finally:
             try:  # most commands leave nothing
-                os.rmdir(tmp)  # noqa: PTH106 - a text is all that is needed
+                os.rmdir(tmp)  # noqa: PTH106 - a text is all that is needed  # ours
             except OSError:
                 with suppress(OSError):
                     filetree.remove(tmp)

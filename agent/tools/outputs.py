@@ -45,7 +45,7 @@ class Outputs:
         names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - names only
         for name in names:
             if name.endswith(".spool"):  # left by a process that was killed during a command
-                (self.folder / name).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)  # ours
         found = [_NAME.fullmatch(f"{FOLDER}/{name}") for name in names]
         self.last = max((int(match.group(1)) for match in found if match), default=0)
 

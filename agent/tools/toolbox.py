@@ -226,7 +226,7 @@ class Toolbox:
                     whole = self.outputs.keep(masked(text_of, self._redact if product.hidden else self._mask_raw), lost)
         finally:
             if product.dropped and product.spool is not None:
-                product.spool.unlink(missing_ok=True)
+                product.spool.unlink(missing_ok=True)  # ours
         output: str | None
         if product.hidden:
             whole = whole or self.outputs.keep([text])

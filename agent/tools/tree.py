@@ -18,13 +18,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import disk, filetree
 from agent.errors import DiskError, ToolError
 from agent.filetree import kind_of, printable
 from agent.tools.text import fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from agent.filetree import Entry
 
 INSIDE = "/work"
 JUNK = frozenset(
@@ -81,6 +83,10 @@ def unquoted(path: str) -> str:
         return bytes([int(code, 8)]) if len(code) == 3 else _SIGNS.get(code, code)
 
     return os.fsdecode(_ESCAPE.sub(sign, os.fsencode(path[1:-1])))
+
+
+def _sorted(names: list[str], _depth: int) -> list[str]:
+    return sorted(names)
 
 
 class Tree:
@@ -264,26 +270,25 @@ class Tree:
         """
         start = self.relative(path)
         try:
-            stack = [iter(self._entries(start))]
+            top = self._open(start, _DIRECTORY)
         except OSError as error:
             raise self._refusal(start, error) from error
-        while stack:
-            entry = next(stack[-1], None)
-            if entry is None:
-                stack.pop()
-                continue
-            name = entry.path.rpartition("/")[2]
-            if is_git(name):
-                continue
-            if entry.kind != "folder":
-                yield entry
-            elif name in JUNK or len(stack) > MAX_DEPTH:
-                left_out.append(entry.path)
-            else:
-                try:
-                    stack.append(iter(self._entries(entry.path)))
-                except OSError:
-                    left_out.append(entry.path)
+        begin = f"{start}/" if start else ""
+
+        def unreadable(entry: Entry, _error: OSError) -> None:
+            left_out.append(begin + entry.path)
+
+        try:
+            for entry in filetree.walk(".", within=top, order=_sorted, on_error=unreadable):
+                if is_git(entry.name):
+                    entry.enter = False
+                elif not entry.is_folder:
+                    yield Found(begin + entry.path, kind_of(entry.status.st_mode))
+                elif entry.name in JUNK or entry.depth >= MAX_DEPTH:
+                    entry.enter = False
+                    left_out.append(begin + entry.path)
+        finally:
+            os.close(top)
 
     def replace(self, path: str, data: bytes, *, like: os.stat_result | None = None) -> None:
         """Write `data` as the whole of `path`: temporary file and rename in its own folder, parents made.

@@ -67,7 +67,7 @@ def base_verdict(
             return verdict
         finally:
             with suppress(FileNotFoundError):
-                (top / f".{name}.lock").unlink()
+                (top / f".{name}.lock").unlink()  # ours
             disk.unlock(held)
 
 

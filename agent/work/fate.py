@@ -12,7 +12,7 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from agent import disk, filetree
+from agent import disk
 from agent.gitcmd import git
 from agent.work import filters
 from agent.work.changes import SUBMODULE
@@ -90,29 +90,17 @@ class Fates:
     def _is_repository(self, folder: str) -> bool:
         """Whether git takes `folder` for another repository (gitrepository-layout(5)), and looks at nothing in it."""
         with suppress(OSError):
-            if stat.S_ISREG(self._status(f"{folder}/.git").st_mode):
+            if stat.S_ISREG(disk.stat_beneath(self.tree, f"{folder}/.git").st_mode):
                 return True  # a gitfile
             for name in ("HEAD", "objects", "refs"):
-                self._status(f"{folder}/.git/{name}")
+                disk.stat_beneath(self.tree, f"{folder}/.git/{name}")
             return True
         return False
 
     def _is_file(self, path: str) -> bool:
         with suppress(OSError):
-            return stat.S_ISREG(self._status(path).st_mode)
+            return stat.S_ISREG(disk.stat_beneath(self.tree, path).st_mode)
         return False
-
-    def _status(self, path: str) -> os.stat_result:
-        folder, _, name = path.rpartition("/")
-        root = filetree.open_folder(self.tree)
-        try:
-            parent = disk.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
-        finally:
-            os.close(root)
-        try:
-            return os.stat(name, dir_fd=parent, follow_symlinks=False)
-        finally:
-            os.close(parent)
 
 
 def _parents(path: str) -> list[str]:

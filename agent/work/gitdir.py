@@ -212,4 +212,4 @@ def remove_locks(git_dir: Path) -> None:
     """Remove lock files that a killed git left.  Only the task's process, which holds the folder's lock, works here."""
     for pattern in ("*.lock", "refs/**/*.lock"):
         for stale in git_dir.glob(pattern):
-            stale.unlink(missing_ok=True)
+            stale.unlink(missing_ok=True)  # ours

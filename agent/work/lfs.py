@@ -116,7 +116,7 @@ class LfsTree:
         listed = git("ls-files", "-z", git_dir=self.git_dir, work_tree=self.tree, env=self.env).output
         found = {}
         for path in self.files(name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name):
-            data = next(self._blocks(path), b"") if (self.tree / path).is_file() else b""
+            data = next(self._blocks(path), b"") if self._mode(path) else b""
             if (pointer := Pointer.read(data)) is not None:
                 found[path] = pointer
         return found
@@ -190,8 +190,16 @@ class LfsTree:
         if not size.strip().isdigit() or int(size) > filters.LARGEST:
             return False
         pointer = Pointer.read(git("cat-file", "blob", rest[: rest.find(" ")], **options).output)
-        executable = bool((self.tree / path).lstat().st_mode & stat.S_IXUSR)
+        executable = bool(self._mode(path) & stat.S_IXUSR)
         return pointer is not None and executable == (mode == "100755") and pointer == self._measure(path)
+
+    def _mode(self, path: str) -> int:
+        """Type and mode of a regular file of the tree; 0 for anything else."""
+        try:
+            mode = disk.stat_beneath(self.tree, path).st_mode
+        except OSError:
+            return 0
+        return mode if stat.S_ISREG(mode) else 0
 
     def _blocks(self, path: str) -> Iterator[bytes]:
         """The file's bytes.  Its folder belongs to commands: no symlink is followed, and nothing but a file is read."""

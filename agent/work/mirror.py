@@ -203,7 +203,7 @@ def _remove_locks(git_dir: Path) -> None:
     """Remove lock files of a git that was killed.  Only under the flock: every git that works here inherits it."""
     for pattern in ("*.lock", "refs/**/*.lock", "objects/info/*.lock"):
         for stale in git_dir.glob(pattern):
-            stale.unlink(missing_ok=True)
+            stale.unlink(missing_ok=True)  # ours
 
 
 def open_up(top: Path, *, readable: bool) -> None:

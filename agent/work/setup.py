@@ -237,7 +237,7 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
                 _sift(home, {})
             except OSError as error:
                 raise WorkError(f"what `workspace.setup` left cannot be cleared up: {error}") from error
-            (temporary / "index").unlink()
+            (temporary / "index").unlink()  # ours
             disk.write_file(temporary / "done.json", orjson.dumps(facts))
             disk.sync_tree(temporary)
             tree.remove(entry)

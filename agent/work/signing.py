@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import proc
+from agent import filetree, proc
 from agent.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def _keyring(key: Path) -> Iterator[tuple[Path, str]]:
     finally:
         with suppress(OSError):
             proc.run(["gpgconf", "--kill", "all"], env=_env(folder), timeout=SECONDS)
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            filetree.remove(folder)
 
 
 def _gpg(home: Path, *args: str) -> Finished:

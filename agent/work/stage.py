@@ -14,7 +14,7 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any
 
-from agent import clock
+from agent import clock, disk, filetree
 from agent.gitcmd import Identity, git
 from agent.work import filters
 from agent.work.lfs import LfsTree
@@ -91,7 +91,7 @@ class Stage:
             left_out.append(f"{shown(path)} is a repository of its own and was left out")
             return False
         try:
-            status = (self.tree / path).lstat()
+            status = disk.stat_beneath(self.tree, path)
         except OSError:
             return False  # gone since it was listed
         if stat.S_ISLNK(status.st_mode):
@@ -99,9 +99,19 @@ class Stage:
         if not stat.S_ISREG(status.st_mode):
             left_out.append(f"{shown(path)} is not a regular file (FIFO, socket or device) and was left out")
             return False
-        if not os.access(self.tree / path, os.R_OK):
+        if not self._is_readable(path):
             left_out.append(f"{shown(path)} cannot be read (mode {stat.S_IMODE(status.st_mode):04o}) and was left out")
             return False
+        return True
+
+    def _is_readable(self, path: str) -> bool:
+        top = filetree.open_folder(self.tree)
+        try:
+            os.close(disk.open_beneath(top, path))
+        except OSError:
+            return False
+        finally:
+            os.close(top)
         return True
 
     def _update_index(self, *options: str, paths: list[str]) -> None:

@@ -152,7 +152,7 @@ class Workspace:
     def _check_out(self) -> None:
         """Fill the tree from HEAD.  Only when nothing of the task is in it yet, or it is gone altogether."""
         tree.clear(self.tree)
-        (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left one that git cannot read
+        (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left one that git cannot read  # ours
         if self.head() is not None:
             self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
         self._fill_and_give()
@@ -183,7 +183,7 @@ class Workspace:
             self.reports.append(str(refused))
             return
         if done.returncode > 1:  # 1 says that files differ
-            (self.git_dir / "index").unlink(missing_ok=True)
+            (self.git_dir / "index").unlink(missing_ok=True)  # ours
             head = self.head()
             self._git("read-tree", *(("--reset", head) if head else ("--empty",)))
 
@@ -358,7 +358,7 @@ class Workspace:
             return False
         self.update_state(gone=True, setup="")
         tree.remove(self.tree)
-        (self.git_dir / "index").unlink(missing_ok=True)
+        (self.git_dir / "index").unlink(missing_ok=True)  # ours
         return True
 
     def uncommitted(self) -> list[str]:
@@ -396,14 +396,14 @@ class Workspace:
     def _is_plain(self, path: str) -> bool:
         """Whether a new file can be looked at: nothing waits on it, and it is no repository of its own."""
         try:
-            mode = (self.tree / path).lstat().st_mode
+            mode = disk.stat_beneath(self.tree, path).st_mode
         except OSError:
             return False
         return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
     def _written_at(self, change: FileChange) -> int:
         try:
-            return (self.tree / change.path).lstat().st_mtime_ns
+            return disk.stat_beneath(self.tree, change.path).st_mtime_ns
         except OSError:
             return 0
 
