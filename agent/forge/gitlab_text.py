@@ -7,6 +7,7 @@ account that wrote it.  What we write quotes models and people, so such lines ar
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from agent.forge.marks import hidden, hidden_in
 from agent.security.inert import parts
@@ -19,8 +20,9 @@ CUT = "\n\n… cut: GitLab takes no more. The whole text is in the task's folder
 _ACTION = re.compile(r"^([ \t]*)/(?=[\w-]+(?:\s|$))", re.MULTILINE)
 _LEFT_OUT = re.compile(r"^```.+?\n```$|^<[^>\n]+?>\n.+?\n</[^>\n]+?>$|^>>>\n.+?\n>>>$", re.MULTILINE | re.DOTALL)
 """What GitLab looks for no quick actions in: lib/gitlab/quick_actions/extractor.rb, `EXCLUSION_REGEX`."""
-MOST_FENCES = 200
-"""Above this nothing is taken for code: each fence may be looked for to the end of the text."""
+MOST_OPENINGS = 20
+"""Above this nothing is taken for code: the end of each is looked for to the end of the text."""
+_OPENING = re.compile(r"^(?:```|<[^>\n]*+>$|>>>$)", re.MULTILINE)
 
 _ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
 
@@ -36,7 +38,8 @@ def plain(text: str) -> str:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if _ACTION.search(text) is None:
         return text
-    left_out = {found.span() for found in _LEFT_OUT.finditer(text)} if text.count("```") <= MOST_FENCES else set()
+    few = next(islice(_OPENING.finditer(text), MOST_OPENINGS, None), None) is None
+    left_out = {found.span() for found in _LEFT_OUT.finditer(text)} if few else set()
     done, position = [], 0
     for part, is_code in parts(text):
         code = is_code and (position, position + len(part.rstrip("\n"))) in left_out

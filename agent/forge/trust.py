@@ -31,7 +31,9 @@ SYSTEM = (
 """Where distributions keep the whole list; the first that is there counts (as in Go's crypto/x509)."""
 
 _VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-_BLOCK = re.compile(rb"-----BEGIN (?P<kind>(?:TRUSTED |X509 )?CERTIFICATE)-----.+?-----END (?P=kind)-----", re.DOTALL)
+_BLOCK = re.compile(
+    rb"-----BEGIN (?P<kind>(?:TRUSTED |X509 )?CERTIFICATE)-----[^-]++-----END (?P=kind)-----", re.DOTALL
+)
 
 Seen = tuple[tuple[str, int, int], ...]
 

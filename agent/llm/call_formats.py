@@ -40,16 +40,17 @@ EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w
 WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
 """What stands between markers and is no name: DeepSeek's and Harmony's."""
 FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>(?P<inner>.*?)</function>", re.DOTALL)
-PARAMETER = re.compile(r"\s*<parameter=(?P<name>[\w.-]+)>(?P<value>.*?)</parameter>\s*", re.DOTALL)
+PARAMETER = re.compile(r"(?:(?<!\s)\s++)?<parameter=(?P<name>[\w.-]+)>(?P<value>.*?)</parameter>\s*", re.DOTALL)
 INVOKE = re.compile(
     r"<(?P<p>(?:[\w.-]+:|｜?DSML｜)?)invoke name=\"(?P<name>[\w.-]+)\">(?P<inner>.*?)</(?P=p)invoke>", re.DOTALL
 )
 INVOKED = re.compile(
-    r"\s*<(?P<p>(?:[\w.-]+:|｜?DSML｜)?)parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>(?P<value>.*?)</(?P=p)parameter>\s*",
+    r"(?:(?<!\s)\s++)?<(?P<p>(?:[\w.-]+:|｜?DSML｜)?)"
+    r"parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>(?P<value>.*?)</(?P=p)parameter>\s*",
     re.DOTALL,
 )
 TAG = re.compile(r"<(?P<name>[\w-]+)>(?P<inner>.*?)</(?P=name)>", re.DOTALL)  # the tool's own name as a tag: Cline
-TAGGED = re.compile(r"\s*<(?P<name>[\w-]+)>(?P<value>.*?)</(?P=name)>\s*", re.DOTALL)
+TAGGED = re.compile(r"(?:(?<!\s)\s++)?<(?P<name>[\w-]+)>(?P<value>.*?)</(?P=name)>\s*", re.DOTALL)
 PAIR = re.compile(r"<arg_key>(?P<name>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL)  # GLM
 NAMES = ("name", "tool_name", "tool", "function")
 BESIDE = 4  # keys of a call beside its name and arguments: id, type, index and the like

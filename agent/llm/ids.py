@@ -34,7 +34,8 @@ NOT_FORM = re.compile(
 )
 """Refusals of the list of messages, not of the form of an id."""
 _EXACT = re.compile(
-    r"length (?:of|is|must be)?\s*(?:exactly )?(\d+)|exactly (\d+)|(\d+) (?:alphanumeric )?(?:char|letter)"
+    r"length (?:of|is|must be)?\s{0,9}(?:exactly )?(\d{1,9})|exactly (\d{1,9})"
+    r"|(?<!\d)(\d{1,9}) (?:alphanumeric )?(?:char|letter)"
 )
 _MOST = re.compile(r"(?:maximum length|at most|max(?:imum)? of|no more than)\D{0,6}(\d+)")
 _PATTERN = re.compile(r"pattern:? ?['\"`]?(\^?[\[(][^'\"`\s]*)", re.IGNORECASE)

@@ -20,7 +20,7 @@ from agent import clock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MASKED = re.compile(r"[\w.~+/=-]*(?:\*{3,}|[•●]{3,})(?:[\w.~+/=•●*-]*[\w=•●*-])?")
+MASKED = re.compile(r"(?<![\w.~+/=-])[\w.~+/=-]*+(?:\*{3,}|[•●]{3,})(?:[\w.~+/=•●*-]*[\w=•●*-])?")
 """A key of which a server shows the beginning or the end."""
 CAP = 600  # characters of a server's words that go into a message
 MATCHED = 8_192  # characters that are looked at; an error body may be a megabyte of anything
@@ -207,12 +207,13 @@ def looks_like_html(text: str, content_type: str = "") -> bool:
 
 
 _UNITS = r"(?:ms|milliseconds?|h|hours?|m|min|minutes?|s|secs?|seconds?)"
+_NUMBER = r"\d{1,9}(?:\.\d{1,15})?"
 _AGAIN = re.compile(
-    r"(?:try again|retry|retry again|available again|wait|retrydelay)\s*(?:in|after|for|:|=)?\s*"
-    rf"(?:about |approximately )?((?:\d+(?:\.\d+)?\s*{_UNITS}\b,?\s*|\d+(?:\.\d+)?[hms](?=\d))+)",
+    r"(?:try again|retry|retry again|available again|wait|retrydelay)\s{0,9}(?:in|after|for|:|=)?\s{0,9}"
+    rf"(?:about |approximately )?((?:{_NUMBER}\s{{0,9}}{_UNITS}\b,?\s{{0,9}}|{_NUMBER}[hms](?=\d))+)",
     re.IGNORECASE,
 )
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|h|m|s)", re.IGNORECASE)
+_PART = re.compile(rf"({_NUMBER})\s{{0,9}}(ms|milli|h|m|s)", re.IGNORECASE)
 _UNIT = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 KEPT = 32  # addresses whose reading is remembered: each turn asks for the same few
-_VERSION = re.compile(r"/v\d+[a-z0-9]*(/|$)")
+_VERSION = re.compile(r"/v\d[a-z0-9]*+(/|$)")
 _ENDPOINTS = re.compile(
     r"/(?:chat/completions|completions|responses|messages|api/chat|api/generate|api/tags|(?<=/v1/)models)$"
 )

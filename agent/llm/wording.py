@@ -153,7 +153,7 @@ NO_ANSWER_TO_TOOLS = frozenset(("tools", "tool_choice", "functions", "function_c
 INPUT = re.compile(r"(?:messages|inputs?|prompt|contents?|body)\b|input_|prompt_", re.IGNORECASE)
 """Parameters whose refusal may be for the length."""
 
-_N = r"(?P<{}>\d[\d,_.]*\d|\d)"
+_N = r"(?P<{}>\d(?:[\d,_.]{{0,18}}\d)?)"
 _L, _R = _N.format("limit"), _N.format("requested")
 _ASKED = r"requested(?: a total of| about)?"
 OVERFLOW = tuple(
@@ -172,7 +172,7 @@ OVERFLOW = tuple(
         rf"n_keep \({_R}\) >= n_ctx \({_L}\)",  # LM Studio
         rf"input token count \({_R}\) exceeds the maximum number of tokens allowed \({_L}\)",  # Gemini
         rf"input token count is {_R} but (?:the )?model only supports up to {_L}",  # Vertex
-        rf"maximum prompt length is {_L}.*?contains {_R}",  # xAI
+        rf"maximum prompt length is {_L}.{{0,300}}?contains {_R}",  # xAI
         rf"input \({_R} tokens\) is longer than the model'?s context length \({_L} tokens\)",  # QwenLM/Qwen3#1321
         # RooCodeInc/Roo-Code#2988
         rf"input length (?:of )?{_R} exceeds (?:the )?(?:maximum|context) length (?:of )?{_L}",
@@ -182,7 +182,7 @@ OVERFLOW = tuple(
         rf"prompt has {_R} tokens?, but the configured context size is {_L}",
         rf"maximum output tokens \({_R}\) exceeded this model context window limit \({_L}\)",  # Cloudflare
         rf"prompt tokens limit exceeded: {_R} > {_L}",  # OpenRouter: 402 of a free account, continuedev/continue#11540
-        rf"prompt contains {_R} tokens.*?too large.*?{_L} maximum",  # Mistral
+        rf"prompt contains {_R} tokens.{{0,300}}?too large.{{0,300}}?{_L} maximum",  # Mistral
         rf"too large for model with {_L} maximum context length",  # Mistral
         rf"prompt token count of {_R} exceeds the limit of {_L}",  # Copilot
         rf"exceeded model token limit:? {_L}(?:.*?requested:? {_R})?",  # Kimi
@@ -221,7 +221,7 @@ OUTPUT_TOO_LONG = _any(
 """About the longest answer that was asked for, not about the prompt."""
 
 TOO_LARGE = re.compile(rf"request too large.*?(?:limit:? {_L}.*?requested:? {_R})?", re.IGNORECASE | re.DOTALL)
-LIMIT_REQUESTED = re.compile(rf"limit:? {_L}.*?requested:? {_R}", re.IGNORECASE | re.DOTALL)
+LIMIT_REQUESTED = re.compile(rf"limit:? {_L}.{{0,300}}?requested:? {_R}", re.IGNORECASE | re.DOTALL)
 PER_DAY = re.compile(r"\b(?:per day|rpd|tpd|daily limit|daily quota)\b", re.IGNORECASE)
 
 HISTORY = _any(

@@ -2,13 +2,16 @@
 
 One place for every forge: adapters deliver comments of people who may speak, this says what they mean.  A word counts
 as the first line of a comment and nowhere else, so that a quotation, a code block and a sentence about `/stop` stop
-nothing; a mention in code or in a quotation is none.  Pure.
+nothing; a mention in code, in a quotation or in what is not shown is none.  What is which, a Markdown parser decides
+(`security/spoken.py`).  Pure.
 """
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Literal, get_args
+
+from agent.security.spoken import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,9 +22,6 @@ Order = Literal["stop", "pause", "resume", "retry"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 """What a person may write with a slash before it."""
 
-_FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
-_QUOTED = re.compile(r"^(?: {0,3}>| {4}|\t).*$", re.MULTILINE)
 _WORD = re.compile(rf" {{0,3}}/({'|'.join(ORDERS)})[ \t]*", re.IGNORECASE)
 
 
@@ -30,8 +30,9 @@ def order_in(comment: Comment, names: Sequence[str]) -> Order | None:
     gives no order: what it said first was obeyed, or was none."""
     if comment.is_bot or comment.is_edit:
         return None
-    first, _ = _split(comment.body)
-    found = _WORD.fullmatch(_without_mention(first, names))
+    found = _order(_split(comment.body)[0], names)
+    if found is not None and _order(spoken(comment.body).partition("\n")[0], names) is None:
+        return None
     return next((order for order in ORDERS if order == found[1].lower()), None) if found else None
 
 
@@ -44,14 +45,23 @@ def mentions(comment: Comment, names: Sequence[str]) -> bool:
     """Whether a new comment of a person calls one of `names`, outside of code and quotations."""
     if comment.is_bot or comment.is_edit:
         return False
-    text = _QUOTED.sub("", _INLINE.sub("", _FENCED.sub("", comment.body.replace("\r\n", "\n"))))
-    return any(_mention(name).search(text) for name in names)
+    called = [_mention(name) for name in names]
+    if not any(one.search(comment.body) for one in called):
+        return False  # most comments are not parsed
+    text = spoken(comment.body)
+    return any(one.search(text) for one in called)
+
+
+def _order(line: str, names: Sequence[str]) -> re.Match[str] | None:
+    return _WORD.fullmatch(_without_mention(line, names))
 
 
 def _split(body: str) -> tuple[str, str]:
     """(the first line that is not empty, the rest)."""
-    first, _, rest = body.replace("\r\n", "\n").lstrip("\n").partition("\n")
-    return (first, rest) if first.strip() or not rest else _split(rest)
+    text = body.replace("\r\n", "\n")
+    start = text.rfind("\n", 0, len(text) - len(text.lstrip())) + 1
+    first, _, rest = text[start:].partition("\n")
+    return first, rest
 
 
 def _without_mention(line: str, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets as _random
 
-_FORGED = re.compile(r"<{2,}(?=\s*(?:END\s+)?UNTRUSTED\b)", re.IGNORECASE)
+_FORGED = re.compile(r"(?<!<)<{2,}+(?=\s{0,99}(?:END\s{1,99})?UNTRUSTED\b)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.,:;@#/+() -]")
 
 

@@ -53,7 +53,8 @@ SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
 
 _PLACEHOLDER = frozenset(b"xX0*.-_")
 HINTS = re.compile(
-    rb"gh[pousr]_|_pat_|gl[a-z]+-|sk[-_]|rk_|AKIA|ASIA|xox|xapp|AIza|ya29|npm_|pypi-|hf_|SG\.|_v1_|PRIVATE KEY"
+    rb"gh[pousr]_|_pat_|gl(?:pat|dt|rt|ptt|ft|oas|cbt|soat|agent|imt)-"
+    rb"|sk[-_]|rk_|AKIA|ASIA|xox|xapp|AIza|ya29|npm_|pypi-|hf_|SG\.|_v1_|PRIVATE KEY"
 )
 
 

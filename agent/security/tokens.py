@@ -18,7 +18,7 @@ _SHAPES = tuple((rule, re.compile(shape.pattern.decode("ascii"))) for rule, _, s
 _HINTS = re.compile(HINTS.pattern.decode("ascii"))
 _KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _BODY = re.compile(
-    r"(?:\\[rn]|[^-<&`\"']){0,40}?[A-Za-z0-9+/=]{20,}+(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*+"
+    r"[^-<&`\"']{0,40}?[A-Za-z0-9+/=]{20,}+(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/=]{16,}+)*+"
     r"(?:[\s\\>|*+-]{1,12}[A-Za-z0-9+/]{1,80}={1,2})?"
 )
 """What follows the first line of a key: what a quotation or a list puts before lines, and then lines of base64."""

@@ -18,7 +18,7 @@ DEPTH = 3
 LONG = 200
 """Characters of a word that is kept whole."""
 
-_CROOKED = re.compile(r"\?|[<>]\(|\(\)|\)(?:[<>&|]*[<>][<>&|]*w)*\|(?!\|)|(?<!&)&[;\n]*$")
+_CROOKED = re.compile(r"\?|[<>]\(|\(\)|\)(?:(?=[&|]*+[<>])[<>&|]++w)*\|(?!\|)|(?<!&)&[;\n]*$")
 """Operators, with `w` for words, that are not read here: `<(…)`, `f()`, a subshell before a pipe, a last `&`."""
 _TIME = re.compile(r"\d+(?:\.\d+)?[smhd]?")
 
