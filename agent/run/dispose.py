@@ -57,6 +57,7 @@ from agent.errors import (
     UsageError,
 )
 from agent.values import End
+from agent.window.base import CompactionStuck, DoesNotFit
 
 if TYPE_CHECKING:
     from agent.values import Outcome
@@ -76,7 +77,7 @@ FINAL: tuple[type[Exception], ...] = (
     *(BaseMissing, RebaseConflict, PushRejected, LfsRefused, PolicyViolation, RulesRefused),  # of the repository
     *(IssueUnreadable, PictureRefused, ToolError),
     *(QuotaExhausted, AccessRefused, ModelNotFound, RequestRefused),  # of the model's server
-    *(ContextOverflow, HistoryRefused, AnswerUnreadable),  # of the conversation
+    *(ContextOverflow, HistoryRefused, AnswerUnreadable, DoesNotFit, CompactionStuck),  # of the conversation
 )
 """What a wait does not mend; some others end a task where `_may_wait` says so."""
 
