@@ -129,11 +129,14 @@ class Places:
         return writes
 
     def check_host(self, url: str) -> str:
-        """An address for git, refused when it leads to another host: the token goes there."""
-        expected = (urlsplit(self.wire.base_url).hostname or "").removeprefix("api.")
-        found = urlsplit(url).hostname or ""
-        if found != expected:
-            raise ForgeError(f"{self.wire.host}: the repository's address {url!r} is on another host than {expected}")
+        """An address for git, refused when it leads to another scheme or host: the token goes there."""
+        base, found = urlsplit(self.wire.base_url), urlsplit(url)
+        expected = f"{base.scheme}://{(base.hostname or '').removeprefix('api.')}"
+        if f"{found.scheme}://{found.hostname or ''}" != expected or found.username is not None:
+            raise ForgeError(
+                f"{self.wire.host}: the repository's address {url[:200]!r} is not on {expected}, and the token goes "
+                "nowhere else"
+            )
         return url
 
 

@@ -32,7 +32,7 @@ def _session(connection: Any) -> requests.Session:
     known: dict[tuple[Any, ...], requests.Session] = _sessions.__dict__.setdefault("of", {})
     address = (connection.protocol, connection.host, connection.port, connection.verify)
     if address not in known:
-        known[address] = OneHost()
+        known[address] = OneHost(f"{connection.protocol}://{connection.host}:{connection.port}")
     return known[address]
 
 

@@ -150,6 +150,7 @@ class GitHubWire:
         seen = set()
         while following is not None and following not in seen:
             seen.add(following)
+            http.a_page_more(len(seen), f"{self.host}: GET {path}")
             answer = self.call("GET", following, query=params, checked=False)
             params = None
             items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
@@ -243,7 +244,10 @@ class GitHubWire:
         for one in requests.utils.parse_header_links(link) if link else ():
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")
-                return f"{parts.path.removeprefix(self.prefix)}?{parts.query}"
+                path = parts.path.removeprefix(self.prefix)
+                if not path.startswith("/"):
+                    raise AnswerOdd(f"{self.host}: Link: {one['url'][:80]!r} is no address of this API")
+                return f"{path}?{parts.query}"
         return None
 
     # --- limits -----------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ TIMEOUT = 30.0
 class _Session(OneHost):
     """Keeps the last answer."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
         self.answer: requests.Response | None = None
         self.hooks["response"].append(self._note)
 
@@ -90,7 +90,7 @@ class Requester:
     def _of_thread(self, token: str) -> tuple[gitlab.Gitlab, _Session]:
         kept: tuple[str, gitlab.Gitlab, _Session] | None = getattr(self._threads, "kept", None)
         if kept is None or kept[0] != token:
-            session = kept[2] if kept else _Session()
+            session = kept[2] if kept else _Session(self.base_url)
             client = gitlab.Gitlab(
                 self.base_url,
                 private_token=token,

@@ -131,6 +131,7 @@ class GitLabWire:
         seen = set()
         while following is not None and (name := request_name(following, params)) not in seen:
             seen.add(name)
+            http.a_page_more(len(seen), f"{self.host}: GET {path}")
             answer = self.call("GET", following, query=params, patience=patience, reserve=reserve, checked=False)
             what = f"{self.host}: GET {path}"
             if not isinstance(answer.data, list):
@@ -173,7 +174,7 @@ class GitLabWire:
             if one.get("rel") == "next":
                 parts = http.parts_of(one["url"], f"{self.host}: Link")
                 _, found, path = parts.path.partition(API)
-                if found:
+                if found and path.startswith("/"):
                     return f"{path}?{parts.query}"
         return None
 

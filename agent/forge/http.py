@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 import requests
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import DecodeError, NewConnectionError, ProtocolError, ReadTimeoutError
 
 from agent import clock
 from agent.config.environment import network_environment
@@ -38,11 +38,29 @@ class By:
     proxy: Proxy
 
 
-class OneHost(requests.Session):
-    """Follows redirects on its host only, with Moved for any other, and asks no ~/.netrc."""
+LARGEST_ANSWER = 32 << 20
+"""Bytes of one answer, unpacked: a page of a hundred issues with the longest texts fits many times."""
+LONGEST_ANSWER = 120.0
+"""Seconds in which an answer must have come whole; a trickle never ends otherwise."""
+MOST_PAGES = 1000
+"""Pages of one list, of a hundred items each; who says that more follow never ends."""
+_PIECE = 1 << 16
 
-    def __init__(self) -> None:
+
+class TooLarge(requests.exceptions.RequestException):
+    """The answer is larger, or came slower, than any that is right; the message says which."""
+
+
+class OneHost(requests.Session):
+    """Speaks to the host of `address` only, by its scheme and port, with Moved for any other, and asks no ~/.netrc.
+
+    An answer is read whole, up to `LARGEST_ANSWER` and for `LONGEST_ANSWER`; TooLarge when it is more.
+    """
+
+    def __init__(self, address: str) -> None:
         super().__init__()
+        self.address = address
+        self.hooks["response"].append(lambda answer, **_: read(answer))  # of each redirect too
         self.auth = _as_it_is  # with none, requests would put .netrc over our token
         self.proxy: Proxy | None = None
 
@@ -61,6 +79,8 @@ class OneHost(requests.Session):
 
     def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
         """An error names the proxy that was in the way."""
+        if self.should_strip_auth(self.address, str(request.url)):  # type: ignore[no-untyped-call]
+            raise Moved(f"{_place(str(request.url))[:200]} is not on {self.address}, and the token goes nowhere else")
         try:
             return super().send(request, **more)
         except requests.exceptions.ConnectionError as error:
@@ -113,12 +133,12 @@ def unsent(error: requests.exceptions.RequestException) -> bool:
 
 def may_pass(error: requests.exceptions.RequestException) -> bool:
     """Whether the same request may be answered in a moment."""
-    return not (isinstance(error, (Moved, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
+    return not (isinstance(error, (Moved, TooLarge, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
 
 
 def why(error: BaseException) -> str:
     """What kept a request from being answered, for a person."""
-    if isinstance(error, Moved):
+    if isinstance(error, Moved | TooLarge):
         return str(error)
     if isinstance(error, requests.exceptions.InvalidProxyURL):
         return str(error)
@@ -135,6 +155,41 @@ def why(error: BaseException) -> str:
     if isinstance(innermost(error), ConnectionResetError | BrokenPipeError | RemoteDisconnected):
         return "the connection was cut before an answer came"
     return f"no connection ({reason(error)})"
+
+
+def read(answer: requests.Response) -> requests.Response:
+    """`answer` with its body, unpacked, in memory.  TooLarge; what requests raises where a body ends before its end."""
+    began, pieces, size = clock.monotonic(), [], 0
+    try:
+        while piece := answer.raw.read1(_PIECE, decode_content=True):
+            pieces.append(piece)
+            size += len(piece)
+            _check_bounds(size, clock.monotonic() - began)
+    except TooLarge:
+        answer.close()
+        raise
+    except DecodeError as error:
+        raise requests.exceptions.ContentDecodingError(error) from error
+    except ReadTimeoutError as error:
+        raise requests.exceptions.ReadTimeout(error) from error
+    except ProtocolError as error:
+        raise requests.exceptions.ChunkedEncodingError(error) from error
+    answer._content = b"".join(pieces)  # noqa: SLF001 - requests has no other way to give it a body
+    answer._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
+    return answer
+
+
+def _check_bounds(size: int, seconds: float) -> None:
+    if size > LARGEST_ANSWER:
+        raise TooLarge(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB")
+    if seconds > LONGEST_ANSWER:
+        raise TooLarge(f"the answer has not come whole in {LONGEST_ANSWER:.0f} s")
+
+
+def a_page_more(number: int, what: str) -> None:
+    """AnswerOdd when a list has more pages than any that is right."""
+    if number > MOST_PAGES:
+        raise AnswerOdd(f"{what}: the list has more than {MOST_PAGES} pages")
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -332,7 +332,7 @@ def test_a_redirect_to_another_host_is_refused(github, slept):
 def test_a_clone_address_on_another_host_gets_no_token(github):
     key = github.issue()
     github.repo.clone_url = "https://evil.example/acme/web.git"
-    with pytest.raises(ForgeError, match=r"is on another host than 127\.0\.0\.1"):
+    with pytest.raises(ForgeError, match=r"is not on http://127\.0\.0\.1"):
         github.forge.repository(key, github.forge.read(key))
 
 
