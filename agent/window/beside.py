@@ -37,14 +37,13 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
         return text
     enough = KEPT_SHARE * sum(weight.values())
     lines = parsed(before)
+    lacking = {name: weight[name] for name in lost}
 
     def worth(words: str) -> float:
         return sum(weight[name] for name in named(weight, words))
 
     if (has := worth(text)) >= enough:
-        kept = _lines_with(lines, {name: weight[name] for name in lost}, budget - count(text), count)
-        both = merged(lines, kept, text)
-        return both if count(both) <= budget else text
+        return _with_lines(lines, lacking, text, budget, count)
     most = int(budget * TOLERANCE)
     known = {line.text for line in lines}
     if all(line in known for line in bodies(text)):
@@ -53,8 +52,7 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
     for room in (budget, most):
         if worse and count(both := merged(lines, range(len(lines)), text)) <= room:
             return both
-        kept = _lines_with(lines, {name: weight[name] for name in lost}, room - count(text), count)
-        if worth(both := merged(lines, kept, text)) >= enough and count(both) <= room:
+        if worth(both := _with_lines(lines, lacking, text, room, count)) >= enough:
             return both
     whole = range(len(lines))
     part = _lines_with(lines, weight, most, count, enough) if not worse else whole
@@ -96,6 +94,18 @@ def _filled(text: str, own: Mapping[str, str], below: Mapping[str, list[str]]) -
         yield from left.pop(keys.get(line, ""), ())
     for rest in left.values():
         yield from rest
+
+
+def _with_lines(lines: list[Line], weight: Mapping[str, float], text: str, room: int, count: Count) -> str:
+    """`text` with the lines of the summary before that have the most of `weight`, in `room` tokens; `text` itself where
+    none fits.  The headings of these lines take room too, and only the merged text shows how much."""
+    left = room - count(text)
+    while left > 0:
+        both = merged(lines, _lines_with(lines, weight, left, count), text)
+        if (over := count(both) - room) <= 0:
+            return both
+        left -= over
+    return text
 
 
 def _key(line: Line) -> str:

@@ -1,5 +1,8 @@
 """Structure decides what is a summary: every kind with a text that just is one, and one that just is none."""
 
+import random
+from contextlib import suppress
+
 import pytest
 
 from agent.tokens import counter_for
@@ -415,3 +418,25 @@ def test_what_has_sections_and_says_nothing_of_the_source_is_refused_in_any_form
     assert sections(text) >= 3
     with pytest.raises(BadSummary, match="names 0 of"):
         judge(text, tokens=400)
+
+
+@pytest.mark.parametrize("seed", [0, 65, 222, 360])
+def test_a_larger_budget_never_refuses_what_a_smaller_one_takes(seed):
+    choose = random.Random(seed)
+    places = [f"src/mod_{n}/part_{n}.py" for n in range(30)]
+
+    def written(many, numbers):
+        return "\n".join(
+            f"## {k}. Head {k}\n" + "\n".join(f"- did {p} with value {choose.randint(100, 9999)}" for p in many[n::3])
+            for n, k in enumerate(numbers)
+        )
+
+    pool = choose.sample(places, choose.randint(6, 20))
+    kept = choose.sample(pool, len(pool) // 3) + choose.sample(places, 3)
+    old, new = written(pool, (0, 1, 2)), written(kept, [n + choose.choice((0, 5)) for n in range(3)])
+    taken = []
+    for budget in range(40, 400, 5):
+        with suppress(BadSummary):
+            taken.append((budget, COUNT(beside(old, new, budget, COUNT))))
+    assert [budget for budget, _ in taken] == list(range(taken[0][0], 400, 5))
+    assert all(tokens <= budget * 1.5 for budget, tokens in taken)
