@@ -34,6 +34,10 @@
     │   ├── ForgeLimited         slow down; carries `retry_after`
     │   ├── ForgeAccessRefused   401, 403: the token is missing, wrong, expired, or lacks a right
     │   └── ForgeRefused         any other 4xx; carries `status`
+    ├── ReachError               a command asked the proxy of its sandbox for something that it did not get
+    │   ├── HostRefused          a host that it may not reach
+    │   ├── HostUnreached        one that could not be reached
+    │   └── RequestUnreadable    in a way that the proxy does not serve
     ├── PictureRefused           a picture of an issue that is not sent to the model
     ├── StopHeard                a wait of ours ended because the task was told to end; no fault of anything
     ├── EndedBefore              the forge says that this very task has ended; carries `status`
@@ -209,6 +213,30 @@ class RemoteRefused(WorkError):
     def __init__(self, message: str, *, stderr: str = "") -> None:
         super().__init__(message)
         self.stderr = stderr
+
+
+class ReachError(MakimonoError):
+    """A command asked the proxy of its sandbox for something that it did not get.  The message goes to the command."""
+
+    code = "reach"
+
+
+class HostRefused(ReachError):
+    """The host is not in the allow-list, or is at an address that is not reached."""
+
+    code = "host_refused"
+
+
+class HostUnreached(ReachError):
+    """The host may be reached, and was not: no such name, no connection."""
+
+    code = "host_unreached"
+
+
+class RequestUnreadable(ReachError):
+    """The request is none that the proxy serves."""
+
+    code = "request_unreadable"
 
 
 class RulesRefused(WorkError):

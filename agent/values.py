@@ -216,6 +216,19 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Contact:
+    """What a command had to do with one host and port of the network: connections, and bytes that went out and came
+    in.  `refused` says why it was not reached, "" when it was; `connections` are then the tries."""
+
+    host: str
+    port: int
+    connections: int
+    sent: int = 0
+    received: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """One command, run to its end.  `returncode` is negative for a signal; `output` is capped head + tail."""
 
@@ -226,6 +239,7 @@ class Finished:
     dropped: int = 0  # bytes between head and tail that `output` lacks
     spool: Path | None = None  # file with the whole output, when one was asked for and something was dropped
     why: str = ""  # why it was ended before its time, where that lies in the command
+    contacts: tuple[Contact, ...] = ()  # hosts that it reached, or was refused
 
 
 # --- protocols -----------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ def self_signed(folder):
     return _served(folder), folder / "cert.pem"
 
 
-def of_an_authority(folder):
+def of_an_authority(folder, names=NAMES):
     """(server side of TLS, the file of the authority that signed its certificate)."""
-    (folder / "names").write_text(f"{NAMES}\nbasicConstraints=CA:FALSE\n")
+    (folder / "names").write_text(f"{names}\nbasicConstraints=CA:FALSE\n")
     _openssl(folder, "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=Acme -keyout ca.key -out ca.pem")
     _openssl(folder, "req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout key.pem -out wish.pem")
     _openssl(

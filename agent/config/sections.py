@@ -14,6 +14,7 @@ from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
 from agent.config.kinds import Memory, Number, OneOf, RootPath, Size, Text, Whole
+from agent.config.reach import Entry, Hosts  # noqa: TC001 - pydantic reads them
 
 SUMMARY_PROMPT = """\
 You write the record of a coding agent's work. The agent goes on from your summary alone: it will not see the messages
@@ -225,7 +226,11 @@ class Setup(Section):
     """What is run on the base commit before the first turn, without any secret; its result is cached."""
 
     command: Text = Field(description="Shell command that installs the repository's dependencies.")
-    network: bool = Field(default=False, description="Whether the command may use the network.")
+    network: Hosts = Field(
+        default=(),
+        description="Hosts that the command may reach beside those of `sandbox.network`, as there; true: every public "
+        "one.",
+    )
     env: dict[Text, str] = Field(default={}, description="Environment variables of the command; never a secret.")
     cache_key_files: tuple[Text, ...] = Field(
         default=(),
@@ -300,6 +305,10 @@ class Sandbox(Section):
     allow: tuple[Annotated[Text, OneOf(("ptrace", "perf", "io_uring", "userfaultfd"))], ...] = Field(
         default=(),
         description="System calls that commands may make all the same; ptrace: gdb, strace and leak checkers.",
+    )
+    network: tuple[Entry, ...] = Field(
+        default=(),
+        description="Hosts that commands may reach, by a proxy in the worker, over http and https; empty: no network.",
     )
     limits: SandboxLimits = Field(default_factory=SandboxLimits, description="Limits of each command.")
 

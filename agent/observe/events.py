@@ -79,6 +79,8 @@ EVENTS: dict[str, str] = {
     # before and after the turns
     "setup_started": "The setup command runs on the base commit (command).",
     "setup_finished": "The setup command has ended, or its cached result was copied (ok, cached).",
+    "network_used": "A command reached a host (host, port, connections; sent, received: bytes).",
+    "network_refused": "A command asked for a host that it may not reach (host, port, connections, why).",
     "verify_started": "The verify command runs (command).",
     "verify_finished": "The verify command has ended (command, exit_code, ok).",
     "base_checked": "A red check was compared with the base commit's (command, commit, exit_code, ok, same).",
@@ -153,6 +155,7 @@ LEVELS: dict[str, str] = {
     "task_anew": "warning",
     "disk_slow": "warning",
     "row_restored": "warning",
+    "network_refused": "warning",
     "code_changed": "error",
     "starts_held": "warning",
     "row_settled": "warning",

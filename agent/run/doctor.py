@@ -20,7 +20,7 @@ from agent import cgroups, clock, disk, gitcmd
 from agent.config import Settings
 from agent.config.kinds import size_text
 from agent.errors import MakimonoError
-from agent.run import doctor_hosts, doctor_model, holds, installed
+from agent.run import doctor_hosts, doctor_model, doctor_network, holds, installed
 from agent.security.redact import Redactor
 from agent.work import rebase
 
@@ -385,6 +385,8 @@ def sandbox(settings: Settings) -> Iterator[Check]:
     if made.kind == "bubblewrap":
         whole, filtered = seccomp.described(settings)
         yield Check("system calls", OK if whole else WARN, filtered)
+    for state, found, advice in doctor_network.findings(settings, made):
+        yield Check("network", state, found, advice)
 
 
 def processes() -> Iterator[Check]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import disk, proc, process_tree, step
 from agent.config.environment import network_environment
+from agent.config.reach import parse_all
 from agent.errors import EndedBefore, MakimonoError, SandboxUnavailable, SetupFailed
 from agent.forge.login import login_of
 from agent.llm import make_client
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from agent.config.reach import Reach
     from agent.context import TaskContextManager
     from agent.forge.base import Comment, LabelState
     from agent.run.wiring import Wiring
@@ -129,6 +131,7 @@ class TaskRun:
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
         self.unrun: str | None = None  # why commands are refused, from the first refusal on; "" once one has run
+        self.network = parse_all(self.settings.sandbox.network)
         self.held = ExitStack()  # what is given back when the run is over: connections, a thread
         self.held.callback(self.quota.close)
         self.resting = False  # this attempt has paused the row: it still shows that on the issue
@@ -257,7 +260,7 @@ class TaskRun:
         return home if home.is_dir() else None
 
     def _run_setup(
-        self, command: str, tree: Path, home: Path, network: bool, env: Mapping[str, str], timeout: float
+        self, command: str, tree: Path, home: Path, network: Sequence[Reach], env: Mapping[str, str], timeout: float
     ) -> Finished:
         mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
         done = self._run(command, mounts, timeout=timeout, network=network, env=env)
@@ -281,7 +284,7 @@ class TaskRun:
         """Run a command of the model in the sandbox."""
         mounts = Mounts(**self.workspace.mounts(self.home))
         try:
-            done = self._run(command, mounts, timeout=timeout, spool=spool)
+            done = self._run(command, mounts, timeout=timeout, spool=spool, network=self.network)
         except SandboxUnavailable:
             if self.unrun is None:
                 self.unrun = self.sandbox.reason
@@ -295,6 +298,12 @@ class TaskRun:
         """Run a command in the sandbox, until somebody says stop or it holds too much memory."""
         held = self.memory.command()
         done = self.sandbox.run(command, mounts, stop=lambda: self._must_stop() or held(), **options)
+        for contact in done.contacts:
+            said = {"host": contact.host, "port": contact.port, "connections": contact.connections}
+            if contact.refused:
+                self.events.emit("network_refused", **said, why=contact.refused)
+            else:
+                self.events.emit("network_used", **said, sent=contact.sent, received=contact.received)
         return replace(done, why=held.why) if held.why else done
 
     def check(self, command: str, commit: str, timeout: float) -> Finished:
@@ -306,7 +315,7 @@ class TaskRun:
             )
             home = place.home if self.settings.workspace.setup is not None else None
             mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree})
-            done = self._run(command, mounts, timeout=timeout)
+            done = self._run(command, mounts, timeout=timeout, network=self.network)
         return self._unless_stopped(done)
 
     def check_base(self, run: Callable[[str], Verdict]) -> Verdict:

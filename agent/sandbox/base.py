@@ -15,6 +15,8 @@ What every entry of `SANDBOXES` promises (tests/contract/test_contract_sandbox.p
   output so far is kept and `timed_out` is set.
 * `returncode` is the command's own; a command that died by signal N gives 128 + N, as in a shell, and -9 stands
   only beside `timed_out`.
+* `network` are the hosts that the command may reach, none when empty; `contacts` of the result says which it did and
+  which it was refused.  Where nothing is isolated every host can be reached, and nothing is said.
 * A command that ran is never an error, whatever its code.  SandboxUnavailable: it could not be isolated and was not
   run.  ToolError: the command line itself cannot be passed on (too long, a NUL in it).  DiskError: `spool` cannot be
   written.
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from agent.config.reach import Reach
     from agent.values import Finished
 
 SANDBOXES = Registry(
@@ -127,7 +130,7 @@ class Sandbox(Protocol):
         mounts: Mounts,
         *,
         timeout: float,
-        network: bool = False,
+        network: Sequence[Reach] = (),
         env: Mapping[str, str] | None = None,
         cap: int = CAP,
         spool: Path | None = None,
@@ -153,7 +156,7 @@ class Refused:
         mounts: Mounts,
         *,
         timeout: float,
-        network: bool = False,
+        network: Sequence[Reach] = (),
         env: Mapping[str, str] | None = None,
         cap: int = CAP,
         spool: Path | None = None,

@@ -1,4 +1,5 @@
-"""`sandbox.kind: auto` and `bubblewrap`: commands in a minimal root of their own, without network, killed whole.
+"""`sandbox.kind: auto` and `bubblewrap`: commands in a minimal root of their own, without network
+but for hosts that are allowed, killed whole.
 
 The class holds what is the same for every command of a task; `profile` says what a command sees, `launch` runs it.
 """
@@ -21,7 +22,10 @@ from agent.sandbox.probe import stage_works, trial
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from agent.config.reach import Reach
     from agent.sandbox.base import Mounts, Settings
+    from agent.sandbox.network.dial import Dialer
+    from agent.sandbox.network.gate import Gate
     from agent.values import Finished
 
 
@@ -64,7 +68,7 @@ class Bubblewrap:
         mounts: Mounts,
         *,
         timeout: float,
-        network: bool = False,
+        network: Sequence[Reach] = (),
         env: Mapping[str, str] | None = None,
         cap: int = base.CAP,
         spool: Path | None = None,
@@ -79,10 +83,32 @@ class Bubblewrap:
             tmp=base.TMP,
             path=path,
             shell_path=self.shell,
-            extra={**self.environment, **(env or {})},
+            extra={**self.environment, **(self.way_out() if network else {}), **(env or {})},
         )
-        wanted = Command(argv, inside, mounts, self.limits, self.read_only, network, self.seccomp)
+        gate = self.gate(self.dialer(network)) if network else None
+        wanted = Command(argv, inside, mounts, self.limits, self.read_only, gate, self.seccomp)
         return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
+
+    def dialer(self, network: Sequence[Reach]) -> Dialer:
+        """What reaches those hosts, and no other."""
+        from agent.config.environment import network_environment
+        from agent.sandbox.network.dial import Dialer
+
+        return Dialer(network, proxies=network_environment())
+
+    def gate(self, dialer: Dialer) -> Gate:
+        """The proxy of one command."""
+        from agent.sandbox.network.gate import Gate
+
+        prefix = self.interpreter or Path("/usr")
+        python = prefix / "bin" / "python3"
+        return Gate(dialer, str(python) if python.exists() else None)
+
+    def way_out(self) -> dict[str, str]:
+        """Variables that name the proxy."""
+        from agent.sandbox.network import opener
+
+        return opener.variables()
 
 
 def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.errors import SandboxUnavailable
 from agent.sandbox import account, base, profile, surroundings
+from agent.sandbox.network import opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agent.sandbox.base import Limits, Mounts
+    from agent.sandbox.network.gate import Gate
     from agent.values import Finished
 
 SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
@@ -36,15 +38,15 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: the argument list inside, its whole environment, what it may see, and the filter of its system
-    calls (`seccomp.program`)."""
+    """What to run: the argument list inside, its whole environment, what it may see, its way to the network, and the
+    filter of its system calls (`seccomp.program`)."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     mounts: Mounts
     limits: Limits
     read_only: Sequence[Path] = ()
-    network: bool = False
+    gate: Gate | None = None
     seccomp: bytes | None = None
 
 
@@ -71,11 +73,14 @@ def launch(
     if staged is None:
         staged = needs_stage(tool, uid, command)
     sources = profile.Sources(staged=staged)
+    gate = command.gate
     with ExitStack() as stack:
+        if gate is not None:
+            stack.enter_context(gate)
         user = (os.getuid(), os.getgid()) if uid is None else (uid, uid)
         groups = () if uid is None or command.mounts.mirror is None else (account.readers(),)
         shell_path = command.env.get("SHELL", "/bin/sh")
-        contents = profile.files(command.mounts, network=command.network)
+        contents = profile.files(command.mounts, gate.file if gate is not None else None)
         contents |= surroundings.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
         seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
@@ -83,19 +88,20 @@ def launch(
         outer_reader, outer_writer = stack.enter_context(_pipe())
         inner = profile.arguments(
             _name(tool, uid, sources),
-            command.argv,
+            command.argv if gate is None else [*gate.argv, *command.argv],
             mounts=command.mounts,
             limits=command.limits,
             read_only=command.read_only,
             sources=sources,
             data=data,
             env=command.env,
-            network=command.network,
+            network=gate is not None,
             status=writer,
             seccomp=seccomp,
         )
         # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
         as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
+        handed += [] if gate is None else [gate.descriptor]  # which the program inside closes before the command
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
@@ -128,7 +134,11 @@ def launch(
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
-    return finished
+    if gate is None:
+        return finished
+    if finished.returncode == opener.FAILED and not gate.opened:
+        raise SandboxUnavailable("sandbox.network: no socket could be made inside for the way to the network")
+    return replace(finished, contacts=gate.contacts())
 
 
 def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:

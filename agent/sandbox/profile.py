@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.sandbox import base, surroundings
+from agent.sandbox.network import opener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +92,7 @@ def clashes(path: Path | str) -> str | None:
 
 
 def system(network: bool) -> list[str]:
-    """The read-only system: /usr, the links into it, the few public files of /etc."""
+    """The read-only system: /usr, the links into it, the few public files of /etc, with `network` certificates."""
     found = ["--ro-bind", "/usr", "/usr"]
     for name in ROOT_FOLDERS:
         path = Path("/", name)
@@ -99,11 +100,11 @@ def system(network: bool) -> list[str]:
             found += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             found += ["--ro-bind", str(path), str(path)]
-    names = [*surroundings.ETC_ALWAYS, *(surroundings.ETC_NETWORK if network else ())]
+    names = [*surroundings.ETC_ALWAYS, *(surroundings.ETC_TRUST if network else ())]
     # bubblewrap makes missing parents 0700; these two folders are made the way other users may pass.
     found += ["--perms", "0755", "--dir", "/etc"]
     for path in [Path("/etc", name) for name in names] + sorted(Path("/etc").glob("java-*-openjdk")):
-        # Resolved: /etc/resolv.conf is often a link into /run, which is not there inside.
+        # Resolved: a link may lead to where nothing is inside.
         if path.exists():
             found += ["--ro-bind", str(path.resolve()), str(path)]
     return found
@@ -136,13 +137,16 @@ def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> lis
     return found
 
 
-def files(mounts: Mounts, *, network: bool) -> dict[str, bytes]:
-    """The small files that are made for each command, by their place inside.
+def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
+    """The small files that are made for each command, by their place inside; `opening` is the program that opens the
+    way to the network.
 
     A mirror whose own path is taken inside (a base_dir below /work) is shown at /mirror.git, and the file of the git
     directory that names it is covered by one that says so.
     """
-    found = {"/etc/gitconfig": surroundings.GITCONFIG, **({} if network else surroundings.ETC_OFFLINE)}
+    found = {"/etc/gitconfig": surroundings.GITCONFIG, **surroundings.ETC_OFFLINE}
+    if opening is not None:
+        found[opener.PLACE] = opening
     if mounts.git is not None and mounts.mirror is not None and clashes(mounts.mirror):
         found["alternates"] = f"{MIRROR}/objects\n".encode()
     return found
@@ -163,19 +167,18 @@ def arguments(
     seccomp: int | None = None,
 ) -> list[str]:
     """The whole inner command.  `data` are descriptors of what `files` said, `status` takes bubblewrap's own report,
-    from `seccomp` it reads the filter of system calls."""
-    shared = ["--share-net"] if network else []
+    from `seccomp` it reads the filter of system calls.  `network`: certificates are of use."""
     filtered = [] if seccomp is None else ["--seccomp", str(seccomp)]
     made: list[str] = []
     for place, descriptor in data.items():
         if place.startswith("/"):
-            made += ["--perms", "0644", "--ro-bind-data", str(descriptor), place]
+            made += ["--perms", "0755" if place == opener.PLACE else "0644", "--ro-bind-data", str(descriptor), place]
     bound: list[str] = []
     for path in dict.fromkeys((*read_only, *mounts.read_only)):
         bound += ["--ro-bind", sources.of(path), os.fspath(path)]
     variables = [word for name, value in env.items() for word in ("--setenv", name, value)]
     return [
-        *(bwrap, *ISOLATION, *shared, *filtered, "--json-status-fd", str(status)),
+        *(bwrap, *ISOLATION, *filtered, "--json-status-fd", str(status)),
         *system(network),
         *made,
         *scratch(limits, sources, mounts.home),

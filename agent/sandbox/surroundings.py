@@ -76,13 +76,10 @@ ETC_OFFLINE = {
     "/etc/hosts": b"127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
     "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
-"""Without a network `localhost` still has a name, and any other name fails at once instead of after a time-out."""
+"""`localhost` still has a name, and any other name fails at once instead of after a time-out: the proxy of the
+sandbox looks names up."""
 
-ETC_NETWORK = (
-    "resolv.conf",
-    "hosts",
-    "nsswitch.conf",
-    "gai.conf",
+ETC_TRUST = (
     "ssl/certs",
     "ssl/cert.pem",
     "ssl/ca-bundle.pem",

@@ -22,9 +22,10 @@ from agent.sandbox.probe import NONE_REASON
 from agent.values import Finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from agent.config.reach import Reach
     from agent.sandbox.base import Mounts, Settings
 
 MARK = "MAKIMONO_COMMAND"
@@ -83,7 +84,7 @@ class Unconfined:
         mounts: Mounts,
         *,
         timeout: float,
-        network: bool = False,
+        network: Sequence[Reach] = (),
         env: Mapping[str, str] | None = None,
         cap: int = base.CAP,
         spool: Path | None = None,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from agent.registry import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from agent.tools.outputs import Outputs
@@ -72,9 +73,10 @@ class Product:
 class Place:
     """Where a tool works.
 
-    `room` is how large the next result may be.  `run` is None when commands cannot be run at all.
-    `lookup(seq)` gives the recorded result of a tool call, `message(seq)` the text of a message, None when there is
-    none.  Times are seconds.  `why_left_out(path)` says why no commit will have a path, "" when one will.
+    `room` is how large the next result may be.  `run` is None when commands cannot be run at all, `network` are the
+    hosts that they may reach.  `lookup(seq)` gives the recorded result of a tool call, `message(seq)` the text of a
+    message, None when there is none.  Times are seconds.  `why_left_out(path)` says why no commit will have a path, ""
+    when one will.
     """
 
     tree: Tree
@@ -86,6 +88,7 @@ class Place:
     max_timeout: float
     why_left_out: Callable[[str], str] = lambda _path: ""
     message: Callable[[int], str | None] = lambda _seq: None
+    network: Sequence[str] = ()
 
     @property
     def page(self) -> int:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from agent.config.reach import ANY
 from agent.errors import SandboxUnavailable, ToolError
 from agent.tools.base import Place, Product, schema, whole
 from agent.tools.kinds import binary_kind
 from agent.tools.text import is_mostly_binary, lenient, printed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.values import Finished, Json
 
 _WITHOUT = "Go on without commands: read and edit files, and say in finish that nothing was run"
@@ -46,6 +49,25 @@ def readable(output: bytes) -> str:
 def unreadable(output: bytes) -> str:
     """The kind of an output that is mostly binary, "" for text, even for text with some odd bytes in it."""
     return (binary_kind(output[: 1 << 12]) or "data") if is_mostly_binary(output) else ""
+
+
+SHOWN = 10
+
+
+def reached(network: Sequence[str]) -> str:
+    """What a command may reach, for the tool's description."""
+    if not network:
+        return "without network or input"
+    more = f" and {len(network) - SHOWN} more" if len(network) > SHOWN else ""
+    names = "any public host" if ANY in network else f"only {', '.join(network[:SHOWN])}{more}"
+    return f"without input, with a network that reaches {names} by http and https (HTTP_PROXY is set)"
+
+
+def refusals(done: Finished) -> str:
+    """Which hosts a command was refused, and why; "" when it was refused none."""
+    said = list(dict.fromkeys(contact.refused for contact in done.contacts if contact.refused))
+    more = f"; and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+    return f"; the network refused: {'; '.join(said[:SHOWN])}{more}" if said else ""
 
 
 def ending(done: Finished, timeout: float) -> str:
@@ -85,6 +107,7 @@ class RunCommand:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.description = self.description.replace("without network or input", reached(place.network))
         self.parameters = schema(
             ("command",),
             command={"type": "string", "minLength": 1},
@@ -110,7 +133,7 @@ class RunCommand:
         return Product(
             text if text.strip() else "(no output)",
             status="error" if done.timed_out else "success",
-            head=f"[{ending(done, timeout)}]",
+            head=f"[{ending(done, timeout)}{refusals(done)}]",
             spool=spool,
             dropped=done.dropped,
             total=len(done.output) + done.dropped,

@@ -96,6 +96,7 @@ class Toolbox:
             max_timeout=max_timeout,
             why_left_out=why_left_out,
             message=message,
+            network=() if settings is None else settings.sandbox.network,
         )
         built: list[Tool] = [TOOLS.load(name)(place) for name in TOOLS.entries]
         self.tools: dict[str, Tool] = {tool.name: tool for tool in [*built, *extra_tools]}

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock, disk, filetree, treecopy
+from agent.config import reach
 from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
 from agent.gitcmd import git
 from agent.sandbox import account
@@ -32,6 +33,7 @@ from agent.work.verify import tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from agent.config.reach import Reach
     from agent.config.sections import Setup
     from agent.config.settings import Settings
     from agent.filetree import Entry
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
     _Names = dict[str, "_Names"]
-    Run = Callable[[str, Path, Path, bool, Mapping[str, str], float], Finished]
+    Run = Callable[[str, Path, Path, tuple[Reach, ...], Mapping[str, str], float], Finished]
 
 VERSION = 2
 """Raised when what a cached entry holds changes its meaning."""
@@ -83,9 +85,9 @@ def prepare(
     """Put the repository's dependencies into the workspace and `home`.
 
     `run(command, tree, home, network, env, timeout)` runs a command isolated, with `tree` and `home` at the paths that
-    a task's own have there.  `relocatable` is False where they have not (no sandbox): then the command runs in the
-    task's own tree and nothing is cached, because what is installed names its folder.  `secrets` may not be in
-    `workspace.setup.env`.
+    a task's own have there, and the hosts of `network` within reach.  `relocatable` is False where they have not (no
+    sandbox): then the command runs in the task's own tree and nothing is cached, because what is installed names its
+    folder.  `secrets` may not be in `workspace.setup.env`.
     """
     section = settings.workspace.setup
     if section is None:
@@ -99,8 +101,9 @@ def prepare(
         return SetupReport(ok=True, note="the set-up is in place", cached=True, command=section.command)
     if not relocatable:
         return _in_place(section, workspace, run, home)
-    key = cache_key(section, mirror, workspace)
-    entry, report = _cached(section, workspace, run, key)
+    hosts = reach.of_setup(settings, section)
+    key = cache_key(section, mirror, workspace, hosts)
+    entry, report = _cached(section, workspace, run, key, hosts)
     if report.ok:
         _copy(entry, workspace.tree, home, workspace)
         _exclude(workspace, _unknown_in(entry))
@@ -122,14 +125,15 @@ def again(
         return
     if not relocatable:
         place.switch(workspace.base_commit)
-        done = run(section.command, place.tree, place.home, section.network, dict(section.env), section.timeout)
+        done = run(section.command, place.tree, place.home, (), dict(section.env), section.timeout)
         _must_be_ok(_report(section, done, [], online=True))
         place.switch(commit)
         return
+    hosts = reach.of_setup(settings, section)
     key = workspace.state.setup
     if not (_place(workspace) / key / "done.json").exists():  # `cleanup` took it
-        key = cache_key(section, workspace.mirror, workspace)
-    entry, report = _cached(section, workspace, run, key)
+        key = cache_key(section, workspace.mirror, workspace, hosts)
+    entry, report = _cached(section, workspace, run, key, hosts)
     _must_be_ok(report)
     _copy(entry, place.tree, place.home, workspace)
 
@@ -138,13 +142,13 @@ def _place(workspace: Workspace) -> Path:
     return workspace.mirror.base_dir / "setup"
 
 
-def _cached(section: Setup, workspace: Workspace, run: Run, key: str) -> tuple[Path, SetupReport]:
+def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Sequence[str]) -> tuple[Path, SetupReport]:
     """The entry of the cache, made if it is not there."""
     top = disk.make_dir(_place(workspace), disk.passable())
     entry = top / key
     with disk.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
-            return entry, _build(section, workspace, run, entry)
+            return entry, _build(section, workspace, run, entry, hosts)
         os.utime(entry / "done.json")  # in use from now on: `cleanup` leaves it
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
@@ -156,9 +160,9 @@ def _must_be_ok(report: SetupReport) -> None:
         raise SetupFailed(message, passing=report.passing)
 
 
-def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
-    """All that a cached set-up depends on, as 32 hex digits: repository, command, environment, this system, and the
-    tree of the base commit.
+def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Sequence[str] = ()) -> str:
+    """All that a cached set-up depends on, as 32 hex digits: repository, command, `hosts` that it may reach,
+    environment, this system, and the tree of the base commit.
 
     A command may read any file of the tree (`sh setup.sh`).  `cache_key_files` says that it reads those only, which is
     believed of the default branch: what another branch holds, anybody may have written who can push one.
@@ -169,7 +173,7 @@ def cache_key(section: Setup, mirror: Mirror, workspace: Workspace) -> str:
         "system": _system(),
         "repository": str(mirror.path.relative_to(mirror.base_dir)),
         "command": section.command,
-        "network": section.network,
+        "network": sorted(hosts) or False,
         "env": dict(section.env),
     }
     if section.cache_key_files and workspace.base == mirror.default_branch():
@@ -204,7 +208,7 @@ def _matches(path: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(path if "/" in pattern else posixpath.basename(path), pattern.lstrip("/"))
 
 
-def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> SetupReport:
+def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: Sequence[str]) -> SetupReport:
     """Run the command on the base commit in a scratch folder; a good result becomes `entry` by rename."""
     temporary = entry.with_name(f".{entry.name}.tmp")
     tree.remove(temporary)
@@ -218,9 +222,10 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path) -> Setup
         if workspace.owner_uid is not None:
             tree.give(scratch, workspace.owner_uid)
             tree.give(home, workspace.owner_uid)
-        done = run(section.command, scratch, home, section.network, dict(section.env), section.timeout)
+        network = reach.parse_all(hosts)
+        done = run(section.command, scratch, home, network, dict(section.env), section.timeout)
         try:
-            report = _report(section, done, _changed(scratch, workspace, index), online=section.network)
+            report = _report(section, done, _changed(scratch, workspace, index), online=bool(hosts))
         except RulesRefused as refused:
             return _unfit(section, done, refused)
         if report.ok:
@@ -254,7 +259,7 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
         note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
         return SetupReport(ok=True, note=note, command=section.command)
     disk.make_dir(home)
-    done = run(section.command, workspace.tree, home, section.network, dict(section.env), section.timeout)
+    done = run(section.command, workspace.tree, home, (), dict(section.env), section.timeout)
     try:
         changed = _changed(workspace.tree, workspace, {})
     except RulesRefused as refused:
@@ -283,10 +288,13 @@ def _report(section: Setup, done: Finished, changed: list[str], *, online: bool)
     if changed:
         note += f"; it changed {len(changed)} tracked file(s), which are not carried over"
     ok = done.returncode == 0 and not done.timed_out
-    network = not ok and online and outage.is_of_the_network(done.output)
+    refused = tuple(one.refused for one in done.contacts if one.refused)
+    network = not ok and online and not refused and outage.is_of_the_network(done.output)
     starved = not ok and outage.is_of_the_host(done.output)
     if network:
         note += ": somebody on the network was not reached"
+    elif refused and not ok:
+        note += f": {'; '.join(refused[:5])}; name what it needs in workspace.setup.network"
     elif starved:
         note += ": this host had no memory, process or open file for it"
     return SetupReport(

@@ -138,7 +138,7 @@ def test_a_set_up_is_built_and_copied_in_the_same_places(place):
     workspace, sandbox = place
     section = SimpleNamespace(
         command="python3 -m venv --without-pip .venv && echo hi > $HOME/x && git log --oneline > $HOME/log",
-        network=False,
+        network=(),
         env={},
         cache_key_files=(),
         timeout=120,
@@ -149,7 +149,7 @@ def test_a_set_up_is_built_and_copied_in_the_same_places(place):
         mounts = Mounts(**{**workspace.mounts(home), "work": tree})
         return sandbox.run(command, mounts, timeout=timeout, network=network, env=env)
 
-    settings = SimpleNamespace(workspace=SimpleNamespace(setup=section))
+    settings = SimpleNamespace(workspace=SimpleNamespace(setup=section), sandbox=SimpleNamespace(network=()))
     report = prepare(settings, workspace.mirror, workspace, run, home=home)
     assert report.ok, report.output
     done = sandbox.run(

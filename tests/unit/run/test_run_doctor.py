@@ -12,6 +12,7 @@ from old_git import old_git  # noqa: F401 - a fixture
 
 from agent import clock, disk
 from agent.config import load
+from agent.run import doctor
 from agent.run.doctor import FAIL, OK, WARN, Check, examine, existing, worst
 from agent.store.db import open_tasks
 from agent.store.learnt import LearntModels
@@ -375,3 +376,26 @@ def test_a_proxy_before_a_forge_is_named(home, monkeypatch, source, proxy, why):
     assert "HTTPS_PROXY" in found.found
     assert why in found.found
     assert "geheim77" not in found.found
+
+
+def of_network(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    return [check for check in doctor.sandbox(load(tmp_path / "config.yaml", environ={})) if check.name == "network"]
+
+
+def test_the_network_of_commands_is_said_and_tried(tmp_path, monkeypatch):
+    if not (said := of_network(tmp_path, "{}")):
+        pytest.skip("commands cannot be isolated here")
+    (found,) = said
+    assert (found.state, found.found) == (OK, "commands have none (sandbox.network is empty)")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:s3cr3t@proxy.example:3128")
+    (found,) = of_network(tmp_path, "sandbox: {network: [pypi.org, 'a@10.0.0.1']}")
+    way = "by way of the proxy http://proxy.example:3128 (HTTPS_PROXY)"
+    assert (found.state, found.found) == (OK, f"commands reach pypi.org, a@10.0.0.1; {way}")
+    monkeypatch.delenv("HTTPS_PROXY")
+    (found,) = of_network(tmp_path, "workspace: {setup: {command: make, network: true}}")
+    assert found.found == "commands reach nothing; workspace.setup reaches every public host"
+    assert "name the hosts instead" in found.advice
+    assert of_network(tmp_path, "sandbox: {kind: none}") == []
+    (found,) = of_network(tmp_path, "sandbox: {kind: none, network: [pypi.org]}")
+    assert found.state == WARN

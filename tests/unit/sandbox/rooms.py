@@ -6,10 +6,15 @@ from types import SimpleNamespace
 from agent.sandbox import Mounts, make_sandbox
 
 
-def settings(kind="auto", read_only=(), seccomp=True, allow=(), **limits):
+def settings(kind="auto", read_only=(), seccomp=True, allow=(), network=(), **limits):
     every = {"memory": None, "file_size": 4 << 20, "tmp_size": 2 << 20, "home_size": 1 << 20, "processes": 64}
     sandbox = SimpleNamespace(
-        kind=kind, read_only=read_only, seccomp=seccomp, allow=allow, limits=SimpleNamespace(**{**every, **limits})
+        kind=kind,
+        read_only=read_only,
+        seccomp=seccomp,
+        allow=allow,
+        network=network,
+        limits=SimpleNamespace(**{**every, **limits}),
     )
     return SimpleNamespace(sandbox=sandbox)
 

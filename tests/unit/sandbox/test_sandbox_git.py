@@ -87,7 +87,7 @@ def test_a_mirror_whose_place_is_taken_inside_is_shown_elsewhere(room, mounts):
     # As for a base_dir below /work: the path names something inside the sandbox itself.
     taken = Path("/work/makimono-no-such-folder/mirror.git")
     assert profile.clashes(taken) == "/work"
-    shown = profile.files(Mounts(room.work, git=mounts.git, mirror=taken), network=False)
+    shown = profile.files(Mounts(room.work, git=mounts.git, mirror=taken))
     assert shown["alternates"] == b"/mirror.git/objects\n"
     sources = profile.Sources(staged=False)
     words = profile.repository(Mounts(room.work, git=mounts.git, mirror=taken), sources, {"alternates": 9})

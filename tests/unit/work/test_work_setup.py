@@ -10,6 +10,7 @@ import pytest
 from work_repos import OTHER_UID, commit
 
 from agent import proc
+from agent.config.reach import of_setup, parse_all
 from agent.config.sections import Setup
 from agent.errors import ConfigError
 from agent.values import Finished
@@ -39,7 +40,9 @@ class Runs:
 
 
 def settings(command, **fields):
-    return SimpleNamespace(workspace=SimpleNamespace(setup=Setup(command=command, **fields)))
+    hosts = fields.pop("hosts", ())
+    setup = Setup(command=command, **fields)
+    return SimpleNamespace(workspace=SimpleNamespace(setup=setup), sandbox=SimpleNamespace(network=hosts))
 
 
 COMMAND = "mkdir -p node_modules/x $HOME/.local/bin && echo 1 > node_modules/x/i.js && echo t > $HOME/.local/bin/tool"
@@ -101,7 +104,7 @@ def test_the_command_gets_what_is_configured_and_nothing_else(source, make_works
     workspace = make_workspace(source)
     put(workspace, "true", runs=runs, fields={"network": True, "env": {"CI": "1"}, "timeout": 7})
     (seen,) = runs.seen
-    assert (seen.network, seen.env, seen.timeout) == (True, {"CI": "1"}, 7)
+    assert (seen.network, seen.env, seen.timeout) == (parse_all(["*"]), {"CI": "1"}, 7)
     assert workspace.mirror.base_dir in seen.tree.parents
     assert workspace.tree != seen.tree
 
@@ -201,12 +204,15 @@ def test_whatever_the_result_depends_on_is_in_the_key(source, make_workspace, tm
     branch = make_workspace(source, uuid="branch", base="release")
 
     def key(workspace, command="c", **fields):
-        return setting_up.cache_key(settings(command, **fields).workspace.setup, workspace.mirror, workspace)
+        made = settings(command, **fields)
+        hosts = of_setup(made, made.workspace.setup)
+        return setting_up.cache_key(made.workspace.setup, workspace.mirror, workspace, hosts)
 
     assert key(one) == key(same)
     assert len({key(one), key(two), key(three)}) == 3, "the command may read any file"
     assert key(one) != key(one, "d")
-    assert key(one) != key(one, network=True)
+    assert len({key(one), key(one, network=True), key(one, network=["a.example"]), key(one, hosts=["b.example"])}) == 4
+    assert key(one, network=["a.example"]) == key(one, hosts=["a.example"])
     assert key(one) != key(one, env={"A": "1"})
     assert key(three) == key(branch)
     named = {"cache_key_files": ("requirements*.txt",)}

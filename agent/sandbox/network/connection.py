@@ -1,0 +1,71 @@
+"""One connection of a client inside: its request is read, judged and served, or answered with why not."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent.errors import HostRefused, HostUnreached, RequestUnreadable
+from agent.sandbox.network import request
+from agent.sandbox.network.relay import relay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.sandbox.network.dial import Dialer
+    from agent.sandbox.network.traffic import Traffic
+
+HEAD_SECONDS = 30.0
+"""For the head of a request."""
+
+IDLE_SECONDS = 600.0
+"""How long a connection may stand still; servers that build what was asked for say nothing for minutes."""
+
+PARTING_SECONDS = 1.0
+
+
+def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callable[[socket.socket], bool]) -> None:
+    """To the end of the connection.  `keep(server)` takes the outer connection among those that a stop ends, and says
+    whether there was none yet."""
+    client.settimeout(HEAD_SECONDS)
+    try:
+        wanted = request.read(*request.receive(client))
+    except RequestUnreadable as error:
+        answer(client, 400, str(error))
+        return
+    host, port = wanted.host, wanted.port
+    try:
+        server = dialer.open(host, port, wanted.scheme)
+    except HostRefused as error:
+        traffic.count(host, port, refused=str(error))
+        answer(client, 403, str(error))
+        return
+    except HostUnreached as error:
+        traffic.count(host, port)
+        answer(client, 502, str(error))
+        return
+    with server:
+        if not keep(server):
+            return
+        traffic.count(host, port)
+        if wanted.scheme == "https":
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+        def count(sent: int, received: int) -> None:
+            if sent or received:
+                traffic.count(host, port, sent=sent, received=received, new=False)
+
+        relay(client, server, first=wanted.first, body=wanted.body, idle=IDLE_SECONDS, count=count)
+
+
+def answer(client: socket.socket, status: int, why: str) -> None:
+    """The proxy's own answer.  Most clients show the words of the status line and not the body."""
+    words = why.encode("ascii", "replace")
+    head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
+    with suppress(OSError):  # an answer is lost where the connection is closed over bytes that nobody read
+        client.shutdown(socket.SHUT_WR)
+        client.settimeout(PARTING_SECONDS)
+        while client.recv(1 << 16):
+            pass

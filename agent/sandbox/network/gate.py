@@ -1,0 +1,108 @@
+"""The proxy of one command: from the socket that is made inside to the end of every connection.
+
+One thread waits for connections, and one serves each; all end with the command, which closes the gate.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from agent.errors import SandboxUnavailable
+from agent.sandbox.network import connection, opener
+from agent.sandbox.network.traffic import Traffic
+
+if TYPE_CHECKING:
+    from agent.sandbox.network.dial import Dialer
+    from agent.values import Contact
+
+MOST = 64
+"""Connections at once; more wait."""
+
+
+class Gate:
+    """Use it as a context around the command.
+
+    `descriptor` is for the opener inside.  `file` is the opener's program; None where there is none for this machine,
+    then `python`, an interpreter inside, does it.  `opened`: there was a socket inside.  SandboxUnavailable when there
+    is neither.
+    """
+
+    def __init__(self, dialer: Dialer, python: str | None = None, machine: str | None = None) -> None:
+        machine = platform.machine() if machine is None else machine
+        self.traffic = Traffic()
+        self._dialer = dialer
+        self._worker, self._inside = socket.socketpair()
+        self.descriptor = self._inside.fileno()
+        self.file = opener.program(self.descriptor, machine)
+        if self.file is None and python is None:
+            self._worker.close()
+            self._inside.close()
+            raise SandboxUnavailable(
+                f"sandbox.network: there is no way to the proxy on {machine} without Python in the sandbox; "
+                "install the system's python3, or leave sandbox.network and workspace.setup.network empty"
+            )
+        self.argv = opener.with_python(python, self.descriptor) if self.file is None and python else [opener.PLACE]
+        self._open: set[socket.socket] = {self._worker}
+        self._lock = threading.Lock()
+        self._closed = False
+        self.opened = False
+        self._slots = threading.BoundedSemaphore(MOST)
+        self._thread = threading.Thread(target=self._wait, name="network", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._closed = True
+            for one in self._open:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+        self._inside.close()
+        self._thread.join()
+
+    def contacts(self) -> tuple[Contact, ...]:
+        """Hosts that were reached or refused until now."""
+        return self.traffic.contacts()
+
+    def _keep(self, one: socket.socket) -> bool:
+        """Have a socket ended with the gate; False when that is closed already."""
+        with self._lock:
+            self._open = {known for known in self._open if known.fileno() >= 0}
+            if not self._closed:
+                self._open.add(one)
+            return not self._closed
+
+    def _wait(self) -> None:
+        with self._worker, suppress(OSError):
+            _, descriptors, _, _ = socket.recv_fds(self._worker, 1, 1)
+            self.opened = bool(descriptors)
+            for descriptor in descriptors:
+                with socket.socket(fileno=descriptor) as listener:
+                    if self._keep(listener):
+                        self._accept(listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Until the listener is shut."""
+        while not self._closed:
+            if not self._slots.acquire(timeout=0.2):
+                continue
+            try:
+                client, _ = listener.accept()
+            except BaseException:
+                self._slots.release()
+                raise
+            threading.Thread(target=self._serve, args=(client,), name="connection", daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            with client, suppress(OSError):
+                if self._keep(client):
+                    connection.serve(client, self._dialer, self.traffic, self._keep)
+        finally:
+            self._slots.release()

@@ -1,0 +1,41 @@
+"""What a command's connections came to, by host and port: for the log, and for the model."""
+
+from __future__ import annotations
+
+import threading
+
+from agent.values import Contact
+
+MOST = 200
+"""Hosts that are told apart; a command may try any number of names."""
+
+OTHERS = "(others)"
+
+
+class Traffic:
+    """Counted by many threads."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int, str], list[int]] = {}
+        self._lock = threading.Lock()
+
+    def count(
+        self, host: str, port: int, *, sent: int = 0, received: int = 0, refused: str = "", new: bool = True
+    ) -> None:
+        """One connection, or with `new` False more bytes of one; `refused` says why there was none."""
+        key = (host, port, refused)
+        with self._lock:
+            if key not in self._found and len(self._found) >= MOST:
+                key = (OTHERS, 0, "too many hosts" if refused else "")
+            row = self._found.setdefault(key, [0, 0, 0])
+            row[0] += new
+            row[1] += sent
+            row[2] += received
+
+    def contacts(self) -> tuple[Contact, ...]:
+        """In the order of the first connection to each."""
+        with self._lock:
+            return tuple(
+                Contact(host, port, tries, sent, received, why)
+                for (host, port, why), (tries, sent, received) in self._found.items()
+            )

@@ -1,0 +1,134 @@
+"""A small world outside of a sandbox: servers on the loopback under names and addresses that only the proxy knows."""
+
+import functools
+import socket
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from agent.sandbox.network.dial import Dialer
+
+GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null"}
+
+
+class World:
+    """`names` is name → addresses, as a resolver would say; `places` (address, port) → the port on the loopback where
+    a server stands for it.  `asked` are the addresses that were connected to."""
+
+    def __init__(self):
+        self.names = {}
+        self.places = {}
+        self.asked = []
+        self.looked_up = []
+
+    def put(self, name, port, server, address="93.184.215.14"):
+        self.names[name] = [address]
+        self.places[address, port] = server
+
+    def look_up(self, host, port, **options):
+        self.looked_up.append(host)
+        if host in self.names:
+            found = self.names[host]
+            return [(socket.AF_INET6 if ":" in one else socket.AF_INET, None, 0, "", (one, port)) for one in found]
+        try:
+            return socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST, **options)
+        except OSError:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
+
+    def connect(self, address, timeout):
+        self.asked.append(address)
+        if address not in self.places:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return socket.create_connection(("127.0.0.1", self.places[address]), timeout)
+
+    def dialer(self, allowed, **options):
+        return Dialer(allowed, look_up=self.look_up, connect=self.connect, **options)
+
+
+class Quiet:
+    def log_message(self, *_):
+        pass
+
+
+class Files(Quiet, SimpleHTTPRequestHandler):
+    """Static files; `asked` of the server has each request line and its headers."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self.server.asked.append((self.requestline, dict(self.headers)))
+        super().do_GET()
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.requestline, dict(self.headers)))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Git(Quiet, BaseHTTPRequestHandler):
+    """Smart HTTP by `git http-backend`, read only."""
+
+    protocol_version = "HTTP/1.1"  # GnuTLS takes an end that TLS did not announce for an error
+
+    def do_GET(self):
+        url = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        env = {
+            **GIT,
+            "GIT_PROJECT_ROOT": self.server.root,
+            "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path,
+            "QUERY_STRING": url.query,
+            "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+            "CONTENT_LENGTH": str(len(body)),
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+        }
+        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
+        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for name, value in fields.items():
+            if name != "Content-Length":
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_POST(self):
+        self.do_GET()
+
+
+class Serving:
+    """A server on a port of the loopback that nobody named, with TLS where a context is given."""
+
+    def __init__(self, handler, root, tls=None):
+        if issubclass(handler, SimpleHTTPRequestHandler):
+            handler = functools.partial(handler, directory=str(root))
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server.root = str(root)
+        self.server.asked = self.asked = []
+        self.server.daemon_threads = True
+        self.server.block_on_close = False
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.server.handle_error = lambda *_: None
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread.start()
+
+    @property
+    def port(self):
+        return self.server.server_address[1]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
