@@ -9,20 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from agent import disk
+from agent.errors import DiskError
 from agent.filetree import Descent, Entry, open_folder, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from agent.filetree.descent import Order
 
 BLOCK = 1 << 16
 SHOWN = 200
+UNFIT = (errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
+"""What a file system says to a name that it does not take: vfat to `a:b`, those with a character set to other bytes."""
 
 
 class Copy:
@@ -70,13 +73,9 @@ class Copy:
                         way.leave()
                 elif not wanted(entry):
                     entry.enter = False
-                elif entry.is_folder:
-                    with disk.writing(target):
-                        with suppress(FileExistsError):
-                            os.mkdir(entry.name, 0o700, dir_fd=way.here)
-                        way.enter(entry.name)
                 else:
-                    self._entry(entry, way, target)
+                    with self._unless_unfit(entry):
+                        self._entry(entry, way, target)
             with disk.writing(target):
                 self._settle(way.here, status)
         finally:
@@ -85,7 +84,25 @@ class Copy:
     def _miss(self, entry: Entry, error: OSError) -> None:
         self.missed.append(f"{entry.path[:SHOWN]}: {error.strerror}")
 
+    @contextmanager
+    def _unless_unfit(self, entry: Entry) -> Iterator[None]:
+        """A name that the file system of the copy does not take is missed; it says nothing of the disk."""
+        try:
+            yield
+        except DiskError as error:
+            cause = error.__cause__
+            if not (isinstance(cause, OSError) and cause.errno in UNFIT):
+                raise
+            entry.enter = False
+            self._miss(entry, cause)
+
     def _entry(self, entry: Entry, way: Descent, target: Path) -> None:
+        if entry.is_folder:
+            with disk.writing(target):
+                with suppress(FileExistsError):
+                    os.mkdir(entry.name, 0o700, dir_fd=way.here)
+                way.enter(entry.name)
+            return
         try:
             if entry.is_link:
                 place = os.readlink(entry.name, dir_fd=entry.folder)

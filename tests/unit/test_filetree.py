@@ -1,5 +1,6 @@
 """Trees that somebody else wrote: links in the place of folders, modes that lock out, thousands of folders deep."""
 
+import errno
 import os
 import stat
 
@@ -178,3 +179,32 @@ def test_a_file_with_another_name_elsewhere_is_not_given_away(tree, host):
     filetree.give(tree, 1234, 1234)
     assert (tree / "own.txt").stat().st_uid == 1234
     filetree.give(tree, 99, 99, only_from=0)
+
+
+def test_a_name_that_the_file_system_of_the_copy_refuses_is_missed_and_the_rest_is_copied(tree, tmp_path, monkeypatch):
+    """vfat refuses these signs (`vfat_bad_char`, fs/fat/namei_vfat.c); it ended the backup of every task after it."""
+    (tree / "a:b").mkdir()
+    (tree / "a:b" / "below").write_text("x")
+    (tree / "c:d").write_text("x")
+    (tree / "e?f").symlink_to("x")
+    (tree / "good").mkdir()
+    (tree / "good" / "x").write_text("x")
+
+    def refusing(called):
+        real = getattr(os, called)
+
+        def call(name, *rest, **more):
+            made = more.get("dir_fd") is not None and (called != "open" or rest[0] & os.O_CREAT)
+            if made and any(sign in str(rest[0] if called == "symlink" else name) for sign in ":?"):
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return real(name, *rest, **more)
+
+        return call
+
+    for name in ("mkdir", "open", "symlink"):
+        monkeypatch.setattr(os, name, refusing(name))
+    copy = treecopy.Copy()
+    copy.tree(tree, tmp_path / "copy")
+    assert sorted(copy.missed) == [f"{name}: Invalid argument" for name in ("a:b", "c:d", "e?f")]
+    assert (tmp_path / "copy" / "good" / "x").read_text() == "x"
+    assert os.listdir(tmp_path / "copy") == ["good"]
