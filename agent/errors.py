@@ -7,6 +7,7 @@
     │   ├── DiskError            full, read-only, not permitted
     │   ├── SandboxUnavailable   commands cannot be isolated here
     │   ├── BrokerAway           the broker does not answer; the ledger is polled meanwhile
+    │   ├── ReplicaAway          the place of the replica does not answer; it is caught up later
     │   └── LockHeld             another process owns the folder
     ├── ContextError             a task's folder is not what it should be
     ├── LedgerError              the ledger refused
@@ -109,6 +110,12 @@ class BrokerAway(SurroundingsError):
     """The broker does not answer, or the connection was cut.  A new connection may mend it; no task is lost by it."""
 
     code = "broker_away"
+
+
+class ReplicaAway(SurroundingsError):
+    """The place of the replica does not answer, or refuses.  What is missing there is written when it answers again."""
+
+    code = "replica_away"
 
 
 class LockHeld(SurroundingsError):

@@ -220,6 +220,7 @@ def cleanup(
     from agent.run.branches import Branches
     from agent.run.cleanup import cleanup as clean_up
     from agent.run.wiring import Wiring
+    from agent.store.place import Place
 
     state: State = context.obj
     if days is not None and days < 0:
@@ -232,6 +233,8 @@ def cleanup(
         branches = Branches(wiring, dry_run)
         if state.settings.context_storage.cleanup_branches:
             more["branch"] = branches.remove
+        if (address := state.settings.context_storage.replica) is not None:
+            more["replica"] = Place(address).remove_all
         broken: dict[str, str] = {}
         more["failed"] = broken.__setitem__
         removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run, **more)

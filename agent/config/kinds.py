@@ -144,6 +144,25 @@ def _server(value: Any) -> Any:
     return _url(value)
 
 
+PLACES = ("file", "s3", "gs", "gcs", "abfs", "az", "sftp", "ssh")
+"""Schemes of places beyond this machine, as fsspec names them."""
+
+
+def _place(value: Any) -> Any:
+    """An absolute path, or an address with a scheme that fsspec has a driver for."""
+    if isinstance(value, str):
+        try:
+            parts = urlsplit(_plain(value))
+            local = parts.scheme in ("", "file")
+            fits = value.startswith("/") if not parts.scheme else parts.scheme in PLACES and "://" in value
+            fits = fits and (parts.path.startswith("/") and not parts.netloc if local else bool(parts.netloc))
+        except ValueError:
+            fits = False
+        if not fits or value != value.strip():
+            raise ValueError
+    return value
+
+
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS = ("content-length", "transfer-encoding", "content-type", "connection", "host", "accept-encoding")
 
@@ -185,6 +204,11 @@ Memory = Annotated[
     int | str,
     BeforeValidator(_memory),
     Allowed("bytes, as a number or like 512M or 2G, or a share of this machine's memory like 50%"),
+]
+PlaceText = Annotated[
+    str,
+    BeforeValidator(_place),
+    Allowed("an absolute path, or an address file://…, s3://…, gs://…, abfs://… or sftp://…"),
 ]
 RootPath = Annotated[Path, BeforeValidator(_rooted), Allowed("a path; a relative one counts from config.yaml's folder")]
 Header = Annotated[str, BeforeValidator(_header), Allowed("a name of an HTTP header")]

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
-from agent.config.kinds import Memory, Number, OneOf, RootPath, Size, Text, Whole
+from agent.config.kinds import Memory, Number, OneOf, PlaceText, RootPath, Size, Text, Whole
 from agent.config.reach import Entry, Hosts  # noqa: TC001 - pydantic reads them
 
 SUMMARY_PROMPT = """\
@@ -94,6 +94,12 @@ class ContextStorage(Section):
     strategy: Annotated[Text, OneOf(("hybrid", "summary", "sliding_window", "mask"), dotted=True)] = Field(
         default="hybrid",
         description="How to compact: mask old tool results, then summarise (hybrid), or one means alone.",
+    )
+    replica: PlaceText | None = Field(
+        default=None,
+        description="Where each turn of a running task is kept a second time, so that it survives its host: an "
+        "absolute path, or an address of S3, GCS, Azure or SFTP (fsspec; options of its driver as a query); empty: "
+        "nowhere.",
     )
     durability: Literal["turn", "message", "none"] = Field(
         default="turn", description="When appended lines are forced to disk: once a turn, at each message, or never."

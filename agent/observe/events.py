@@ -66,6 +66,15 @@ EVENTS: dict[str, str] = {
     "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
     "task_left": "A queued task is left for a while to the host that has its files (uuid, host).",
+    "replica_away": "The place of the replica does not answer; the task goes on (uuid, error, seconds until a try).",
+    "replica_caught_up": "The place of the replica answers again and has all that was missing (uuid, last_seq).",
+    "replica_fetched": (
+        "Another host's files of the task were fetched from the replica (uuid; host, attempt, last_seq: of what was "
+        "fetched; bytes; aside: where the older files of this host lie now)."
+    ),
+    "replica_lacks": "Work that is not committed cannot be kept in the replica; all else is (uuid, why).",
+    "replica_unused": "The replica could not be used, and the task goes on without it (uuid, why).",
+    "tree_revived": "The work tree was made again from mirror, branch and patch (head; lacks: what could not be had).",
     "task_anew": "The files of a task that was begun are not here: it starts from the issue (uuid, turns made).",
     "budget_spent": "A repository's daily limit holds a task back until tomorrow (task, limit).",
     "task_claimed": "A worker owns the task (uuid, pid).",
@@ -152,6 +161,9 @@ LEVELS: dict[str, str] = {
     "issue_taken_up": "warning",
     "item_skipped": "warning",
     "disk_low": "warning",
+    "replica_away": "warning",
+    "replica_lacks": "warning",
+    "replica_unused": "warning",
     "task_anew": "warning",
     "disk_slow": "warning",
     "row_restored": "warning",

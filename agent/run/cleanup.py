@@ -45,12 +45,14 @@ def cleanup(
     days: float | None = None,
     dry_run: bool = False,
     branch: Callable[[Row, Path], Removed | None] = lambda _row, _folder: None,
+    replica: Callable[[str], object] = lambda _uuid: None,
     failed: OnFailure = lambda _name, _why: None,
 ) -> list[Removed]:
     """Remove what is old enough; returns what went, oldest first.
 
     `branch` removes a task's pushed one (`branches.py`) before its folder goes.  A MakimonoError of it means that
     nobody can tell now whether it may go: folder and row stay as they are, and the next cleanup asks again.
+    `replica` removes what is kept of a task elsewhere; where that cannot be done, the task stays too.
     `failed(name, why)` is told of each that could not be removed; the others go on.
     """
     age = settings.context_storage.cleanup_days if days is None else days
@@ -60,7 +62,7 @@ def cleanup(
     for closed in ledger.closed_before(before):
         uuid = str(closed["uuid"])
         with tasks.one(uuid):
-            removed += _task(settings, ledger, uuid, branch, all_of_it=days is not None, dry_run=dry_run)
+            removed += _task(settings, ledger, uuid, branch, replica, all_of_it=days is not None, dry_run=dry_run)
     tasks.end()
     removed += old_replays(settings, before, failed, dry_run=dry_run)
     return removed + leftovers(
@@ -73,6 +75,7 @@ def _task(
     ledger: Ledger,
     uuid: str,
     branch: Callable[[Row, Path], Removed | None],
+    replica: Callable[[str], object],
     *,
     all_of_it: bool,
     dry_run: bool,
@@ -95,6 +98,8 @@ def _task(
     except MakimonoError:
         return []
     removed = [] if gone is None else [gone]
+    if not dry_run:
+        replica(uuid)
     if not (dry_run or kept or ledger.delete(row.uuid)):
         return removed  # an open task goes on from it since it was listed
     if not dry_run:

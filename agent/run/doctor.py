@@ -96,6 +96,8 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     yield "tasks.db" if settings.taskqueue.ledger == "sqlite" else "ledger", lambda: tasks_db(settings)
     if (address := settings.taskqueue.broker) is not None:
         yield "broker", lambda: broker(address)
+    if (place := settings.context_storage.replica) is not None:
+        yield "replica", lambda: replica(place)
     yield "disk", lambda: space(settings)
     yield "sandbox", lambda: sandbox(settings)
     yield "processes", processes
@@ -293,6 +295,11 @@ def tasks_db(settings: Settings) -> Iterator[Check]:
 def broker(address: str) -> Iterator[Check]:
     """What wakes the workers of other hosts."""
     yield _hosts("broker", doctor_hosts.broker(address))
+
+
+def replica(address: str) -> Iterator[Check]:
+    """Where running tasks are kept a second time."""
+    yield _hosts("replica", doctor_hosts.replica(address))
 
 
 def missing_sources(settings: Settings) -> Iterator[Check]:

@@ -6,9 +6,11 @@ queue, which every daemon declares first.
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.errors import ReplicaAway
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -67,3 +69,21 @@ def broker(address: str) -> Finding:
     finally:
         made.close()
     return True, f"{made.where} answers, {waiting} message(s) wait", ""
+
+
+def replica(address: str) -> Finding:
+    """Whether a file can be written, read, listed and removed where tasks are kept a second time."""
+    from agent.store.place import Place
+
+    place = Place(address)
+    name, data = f".doctor/{secrets.token_hex(8)}", secrets.token_bytes(64)
+    advice = "mend context_storage.replica, or the rights there: files are written, read, listed and removed"
+    try:
+        place.put(name, data)
+        found, listed = place.get(name), place.names(".doctor")
+        place.remove([name])
+    except ReplicaAway as error:
+        return False, str(error), advice
+    if found != data or name not in listed:
+        return False, f"{place.where} takes a file, and does not give it back as it was", advice
+    return True, f"{place.where} takes files and gives them back", ""

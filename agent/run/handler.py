@@ -22,12 +22,14 @@ from agent.run.dispose import dispose
 from agent.run.ending import Ending
 from agent.run.gate import Decision, decide, is_checked
 from agent.run.lease import Lease
+from agent.run.replicating import END_SECONDS
 from agent.run.rework import send_back, standing
 from agent.run.room import OUTCOME
 from agent.run.showing import AGAIN, announce, for_the_disk
 from agent.run.task_run import TaskRun
 from agent.run.telling import put_in_words, tell_end, tell_pause
 from agent.values import End, Outcome, Status
+from agent.work import revived
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +70,8 @@ class TaskHandler:
                 except Exception as error:  # noqa: BLE001 - worker top: whatever it is, the row and the person are told
                     return self._dispose(context, error)
         finally:
+            if self.run is not None:
+                self.run.end_copy()
             context.close()
 
     def _steps(self, context: TaskContextManager) -> Outcome:
@@ -91,9 +95,12 @@ class TaskHandler:
                         self._emit("task_anew", context, turns=context.elsewhere.turns)
                     run.reports.extend(said)
                     run.brief()
+                    run.replicate()
                     outcome = run.loop().run()
                 else:  # only publishing is left
                     run.take_up()
+                    revived.settled(context.context_dir)
+                    run.replicate()
                     outcome = run.control.poll() or kept.outcome
                 return self._conclude(context, run, outcome)
             except Interrupted as stop:  # in the set-up command or in the verify command
@@ -106,6 +113,7 @@ class TaskHandler:
     def _conclude(self, context: TaskContextManager, run: TaskRun, outcome: Outcome) -> Outcome:
         """deliver → notify → close: leave every end as its kind wants, files first, the forge second, the row last."""
         run.control.settle()
+        run.keep_copy(END_SECONDS)
         if outcome.end in WAITS:
             return self._wait(context, run, outcome)
         if outcome.end is End.STOPPED:
@@ -122,6 +130,7 @@ class TaskHandler:
         ending = put_in_words(run, outcome, report, decide(outcome, report))
         if self.publishing:
             ending.keep(context)
+            run.keep_copy()
         return self._close(context, run, ending)
 
     def _close(self, context: TaskContextManager, run: TaskRun, ending: Ending) -> Outcome:
@@ -284,6 +293,8 @@ class TaskHandler:
 
     def _close_row(self, context: TaskContextManager, ending: Ending, *, untold: bool = False) -> None:
         self.failed = ending.status is Status.FAILED
+        if self.run is not None:
+            self.run.end_copy()
         if ending.status is Status.COMPLETED:
             context.complete(ending.outcome, untold=untold)
         elif ending.status is Status.STOPPED:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent import clock
+from agent.store.replica import read_state
 from agent.taskqueue.identity import hostname
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Home:
 
     def _is_here(self, row: Row) -> bool:
         """Whether this base_dir has a conversation of the task (hosts may share one)."""
+        _, attempt = read_state(self.settings.base_dir / "running" / row.uuid)
+        if attempt and attempt < row.attempt:
+            return False  # others have gone on since, from the replica
         try:
             return (self.settings.base_dir / "running" / row.uuid / "messages.jsonl").stat().st_size > 0
         except OSError:

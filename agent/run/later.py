@@ -20,6 +20,7 @@ from agent.context.row import TaskRow
 from agent.errors import DiskError, LockHeld, MakimonoError, ModelStalled, ModelUnreachable
 from agent.observe.items import Items
 from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, State
+from agent.run.replicating import END_SECONDS
 from agent.taskqueue import is_decided
 from agent.taskqueue.identity import hostname
 from agent.values import Outcome
@@ -153,6 +154,8 @@ def give_back(
             _say(run, MARK, f"{said}, without asking the model again.")
         elif not todo.silent:
             _say(run, "drained", f"{said}.")
+    if run is not None:
+        run.keep_copy(END_SECONDS)
     context.set_columns(outcome=MARK if outcome else None, error_code=todo.code, error_message=why)
     context.beat()
     return ledger.release(context.uuid, context.attempt, until)

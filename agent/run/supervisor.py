@@ -403,7 +403,8 @@ class Supervisor:
         row = self.ledger.get(uuid)
         if row is None:
             return False
-        if not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+        replica = self.settings.context_storage.replica is not None  # what waits to be published lies there too
+        if replica or not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
             if seconds := self.home.wait(row):
                 if uuid not in self.refusals:
                     self.events.emit("task_left", uuid=uuid, host=row.hostname)

@@ -36,6 +36,7 @@ from agent.run.present import Present
 from agent.run.progress import Progress, Waiting
 from agent.run.publishable import Door
 from agent.run.quota import FolderQuota
+from agent.run.replicating import Replicator
 from agent.run.start import start_of
 from agent.sandbox import account, make_sandbox
 from agent.sandbox.base import Mounts
@@ -47,7 +48,7 @@ from agent.tools import Toolbox
 from agent.tools.repetition import Repetition
 from agent.values import Public, Said, Status
 from agent.window import make_window
-from agent.work import setup
+from agent.work import revived, setup
 from agent.work.base_check import base_verdict
 from agent.work.checkout import checked_out
 from agent.work.mirror import Mirror
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
     from agent.values import Finished, Json
+    from agent.work.revived import Revived
     from agent.work.verify import Verdict
 
 BRIEFED = 2
@@ -128,6 +130,7 @@ class TaskRun:
         self.effects = context.get_effect_store()
         context.get_request_store().failed = self._request_failed
         self.progress = Progress(self)
+        self.replica: Replicator | None = None
         self.reports: list[str] = []  # what a person should know and what refuses nothing
         self.isolation: dict[str, str] = {}
         self.unrun: str | None = None  # why commands are refused, from the first refusal on; "" once one has run
@@ -197,7 +200,7 @@ class TaskRun:
                 f"branch out in it, or name one as `base` in the issue"
             )
         self.reports = self.workspace.reports
-        self.workspace.open()
+        self.revived = self._open_workspace()
         self.home: Path | None = None
         self.publisher = Publisher(
             self.workspace,
@@ -234,6 +237,48 @@ class TaskRun:
         )
         if set_up:
             self.home = self._set_up()
+
+    def _open_workspace(self) -> Revived | None:
+        """The work tree as it was left here, or as another host had it; what came of that."""
+        folder = self.context.context_dir
+        if not revived.waits(folder):
+            self.workspace.open()
+            return None
+        made = revived.revive(self.workspace, self.settings.commit.identity()[1])
+        self.events.emit("tree_revived", head=made.head, lacks=made.lacks)
+        if made.lacks:
+            self.reports.append(f"the task went on on another host, and {made.lacks}")
+        return made
+
+    def replicate(self) -> None:
+        """Begin to keep a replica, where one is wanted, with what is there now."""
+        address = self.settings.context_storage.replica
+        kept = self.settings.context_storage.enabled
+        if address is None or not kept or not self.publishing or self.replica is not None:
+            return
+        self.replica = Replicator(address, self.context, self.workspace, self.events)
+        self.held.callback(self.replica.close)
+        self.replica.turn()
+
+    def keep_copy(self, seconds: float = 0.0) -> None:
+        """Bring the replica to what the files hold now; wait for it so long."""
+        if self.replica is not None:
+            self.replica.turn()
+            self.replica.wait(seconds)
+
+    def end_copy(self) -> None:
+        """The files go, or others may work on them."""
+        if self.replica is not None:
+            self.replica.close()
+
+    def _after_turn(self) -> Callable[[], None]:
+        checkpoint = Checkpoint(self)
+
+        def after_turn() -> None:
+            checkpoint()
+            self.keep_copy()
+
+        return after_turn
 
     def _set_up(self) -> Path | None:
         """Run or copy `workspace.setup`; the home folder that commands get, None for an empty one."""
@@ -459,6 +504,10 @@ class TaskRun:
             self.repetition.restore(self.context.get_tool_store().recent())
             if self.point is not None and store.last_seq == self.point.seq:
                 store.add_message("user", render("past_point", commit=self.point.commit or ""), kind="nudge")
+            if self.revived is not None:
+                store.add_message("user", render("taken_over", lacks=self.revived.lacks), kind="nudge")
+                store.sync()
+        revived.settled(self.context.context_dir)
         self.progress.show()
 
     def _budget(self) -> briefing.Budget:
@@ -499,7 +548,7 @@ class TaskRun:
             news=self.news,
             beat=self.beat,
             events=self.events,
-            checkpoint=Checkpoint(self),
+            checkpoint=self._after_turn(),
         )
 
     def news(self, last: bool = False) -> Iterator[Said]:

@@ -25,6 +25,7 @@ from agent.run import groups
 from agent.run.dispose import code_of, is_final
 from agent.run.folders import make_folder
 from agent.run.handler import TaskHandler
+from agent.run.takeover import take_over
 from agent.run.watchdog import traceable
 from agent.run.wiring import Wiring
 from agent.security.redact import Redactor
@@ -78,6 +79,7 @@ def process_task(
         log.setup(folder / "worker.log", uuid=uuid, redact=Redactor(settings.secrets()), stderr=False)
         carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
         try:
+            take_over(wiring, claim, folder)
             task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
             with traceable(folder / "worker.log"):
                 return work(TaskHandler(wiring, attempt=claim.attempt), task)

@@ -85,15 +85,15 @@ class Workspace:
 
     # --- opening -------------------------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Make the workspace, or take it up as it was left.
+    def open(self, begin: gitdir.State | None = None) -> None:
+        """Make the workspace, or take it up as it was left.  `begin`: what a new one is made from, where that is known.
 
         BaseMissing names the branches there are.  A tree that was complete once keeps what is in it.
         """
         state = gitdir.read_state(self.git_dir)
         if state is None:
             with self.mirror.locked():
-                state = self._first_state()
+                state = begin or self._first_state()
                 gitdir.make(self.git_dir, self.mirror, state)
         self._state = state
         self.branch = state.branch
@@ -345,6 +345,22 @@ class Workspace:
         disk.sync_tree(self.tree)
         self._git("update-ref", "-m", "rebase", f"refs/heads/{self.branch}", target)
         self.update_state(moving=None)
+
+    def take_over(self, made: str, head: str | None, **fields: Any) -> None:
+        """Our branch stands at `head`, and the files are those of the tree `made`, or of `head` where that is "": work
+        of another host that was not committed.  `fields` change the state."""
+        tree.enterable(self.tree)
+        if made or head:
+            self._git("read-tree", "--reset", "-u", made or str(head), timeout=1800)
+        self._fill_and_give()
+        ref = f"refs/heads/{self.branch}"
+        if head is None:
+            self._git("update-ref", "-d", ref, check=False)
+        else:
+            self._git("update-ref", "-m", "take over", ref, head)
+        self._git("read-tree", *(("--reset", head) if head else ("--empty",)))
+        disk.sync_tree(self.tree)
+        self.update_state(**fields)
 
     def discard(self, written: Iterable[str] = ()) -> bool:
         """Remove the tree, if all of it is in commits that the other side has; False, and nothing is removed, if not.

@@ -12,11 +12,15 @@ from contextlib import closing
 
 import psycopg
 import pytest
+import s3_server
 import services
 from flow_home import IDENTITY, ROOT, FlowHome, Held, do, finish, until, write
 from forge_home import HOMES, TASK
 from hosts import named
 from psycopg.rows import dict_row
+
+from agent.store.place import Place
+from agent.store.replica import manifests
 
 pytestmark = pytest.mark.skipif(not named("x"), reason="host names of their own need root")
 PLAN = [{"text": "Write it", "status": "done"}, {"text": "Look at it", "status": "pending"}]
@@ -25,13 +29,15 @@ PLAN = [{"text": "Write it", "status": "done"}, {"text": "Look at it", "status":
 class Hosts:
     """`first` and `second`, with one tracker and one ledger; `shared` says whether they have one base_dir."""
 
-    def __init__(self, folder, ledger, plays, *, shared, home_seconds=0, config=""):
+    def __init__(self, folder, ledger, plays, *, shared, home_seconds=0, config="", replica=None):
         self.home = FlowHome(folder, plays)
         self.ledger = ledger
         text = self.home.config.read_text()
         text = text.replace("tracker: tracker", f"tracker: {folder}/tracker")
         text = text.replace("repos/default.git", f"{folder}/repos/default.git")
         text += f"taskqueue: {{ledger: '{ledger}', home_seconds: {home_seconds}}}\nscheduling: {{interval: 1, drain_seconds: 1}}\n{config}"
+        if replica is not None:
+            text = text.replace("durability: none", f"durability: none, replica: '{replica}'")
         self.places = {"first": folder, "second": folder if shared else folder / "second"}
         self.places["second"].mkdir(exist_ok=True)
         for place in self.places.values():
@@ -299,3 +305,56 @@ def test_an_end_that_was_told_but_for_its_label_is_finished_by_another_host_with
         assert home.labels(key) == ["bug", "coding agent done"]
         assert (len(home.own(key, "progress")), len(home.own(key, "final")), len(home.pulls())) == (1, 1, 1)
         assert len(home.flow.server.journal) == asked, "the model is not asked again"
+
+
+# --- with a replica ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["folder", "s3"])
+def replica(request, tmp_path):
+    if request.param == "folder":
+        yield str(tmp_path / "replica")
+    else:
+        with s3_server.bucket() as made:
+            yield made.address
+
+
+def test_with_a_replica_another_host_goes_on_at_the_turn_and_with_the_files_of_the_lost_one(hosts, replica):
+    held = Held(write("more.txt", "more\n"))
+    steps = [write("done.txt"), do("update_plan", items=PLAN), write("calc.py", "changed\n"), held, finish()]
+    here = hosts({"Moves": steps}, shared=False, replica=replica)
+    here.home.issue(1, "Moves")
+    here.start("first")
+    held.arrived()
+    uuid = here.row()["uuid"]
+    until(lambda: turns_in(replica, uuid) == 3, "three turns in the replica")
+    here.vanish("first")
+    held.go()
+    here.start("second")
+    folder = here.ends("second")
+    after = here.row()
+    assert (after["uuid"], after["hostname"], after["attempt"]) == (uuid, "second-host", 2)
+    assert after["llm_call_count"] - after["other_call_count"] == 5, "no turn was taken twice"
+    here.home.row = lambda number: after
+    here.home.kept = lambda number: folder
+    tools = [one["tool"] for one in here.home.lines(1, "tools.jsonl")]
+    assert tools == ["write_file", "update_plan", "write_file", "write_file", "finish"]
+    (branch,) = [name for name in here.home.branches() if name.startswith("makimono/")]
+    assert here.home.show(f"{branch}:calc.py") == "changed\n", "what was not committed came by the patch"
+    assert here.home.show(f"{branch}:more.txt") == "more\n"
+    assert here.home.show(f"{branch}:done.txt") == "x\n"
+    said = [one["content"] for one in here.home.lines(1, "messages.jsonl") if one.get("kind") == "nudge"]
+    assert len(said) == 1
+    assert "goes on on another machine" in said[0]
+    assert not (folder / "tree.json").exists()
+    nothing_is_doubled(here)
+    # The first one comes back: it puts its folder away and says nothing a second time.
+    here.start("first")
+    until((here.places["first"] / "contexts" / "completed" / uuid).is_dir, "the folder put away")
+    nothing_is_doubled(here)
+    assert here.row()["attempt"] == 2
+
+
+def turns_in(address, uuid):
+    newest = next(manifests(Place(address), uuid), None)
+    return newest.facts["turns"] if newest else 0

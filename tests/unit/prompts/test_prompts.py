@@ -72,6 +72,7 @@ SAMPLES = {
     "pull_request": {"summary": "S", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True},
     "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
     "nudge": {},
+    "taken_over": {"lacks": "commit 0123456789ab is not in the repository any more"},
     "past_point": {"commit": "0123456789abcdef"},
     "length": {},
     "no_call": {},

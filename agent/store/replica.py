@@ -1,0 +1,411 @@
+"""The replica of one task: what is appended to its files, kept where another host can fetch it.
+
+Stores such as S3 have no append.  So what a turn appends goes there as objects of its own (*segments*), and behind them
+one small object that says which of them make up the task now (a *manifest*).  A manifest is written last: whatever it
+names is there, so the newest one that is whole is the newest turn that is whole.
+
+    {uuid}/{generation}/{file}/{offset}-{length}-{hash}     bytes of a file, from `offset`
+    {uuid}/manifests/{attempt}-{number}.json                which segments make up which file
+
+A *generation* is a folder on a host; only the holder of that folder's lock writes it, and only he removes of it what
+newer manifests do not need.  A host that takes the task over writes a generation of its own, under a higher attempt:
+whatever an old holder still writes is never the newest.  Many small segments are joined, SAME of one level to one of
+the next, so that a manifest stays small and a byte is written a few times at most.
+
+`Writer` writes, `manifests` and `fetch` read.  Format: docs/files.md.  Not here: threads, events, who may write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, disk
+from agent.errors import ContextError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.store.place import Place
+    from agent.values import Json
+
+FORMAT = 1
+KEPT = 3
+"""Manifests of a generation that stay readable."""
+SAME = 16
+"""Segments of one level that are joined to one of the next."""
+LARGEST = 8 << 20
+"""Bytes of the largest segment."""
+
+APPENDED = (
+    "effects.jsonl",
+    "requests.jsonl",
+    "tools.jsonl",
+    "summaries.jsonl",
+    "messages.jsonl",
+    "compactions.jsonl",
+)
+"""Files that only grow."""
+ONCE = ("metadata.json", "from.json", "inherited.json")
+FOLDERS = ("outputs", "images")
+"""Files, and folders of files, that are written once."""
+TREE, PATCH = "tree.json", "tree.patch"
+"""The work tree at the end of the turn (`agent/work/revived.py`); of no file in the task's folder while it runs."""
+
+STATE = "replica.json"
+"""In a task's folder: which generation is written from it, and which attempt worked in it last."""
+
+MADE = (TREE, PATCH)
+_NAME = re.compile(
+    rf"(?:{'|'.join(re.escape(name) for name in (*APPENDED, *ONCE, *MADE))}|(?:outputs|images)/[\w-][\w.-]*)"
+)
+_MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `generation` who wrote it."""
+
+    offset: int
+    length: int
+    hash: str
+    level: int = 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.length
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A task at the end of a turn.  `appended`: how long each file is; `once`: files that are written once, with what
+    tells a change; `made`: contents that no file has; `facts` go into the manifest as they are."""
+
+    appended: Mapping[str, int]
+    once: Mapping[str, tuple[int, int]]
+    made: Mapping[str, bytes]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def take_shot(folder: Path, made: Mapping[str, bytes], facts: Mapping[str, Any]) -> Shot:
+    """Look at the files of a task's folder as they are now; its lines are whole."""
+    appended = {name: size for name in APPENDED if (size := _size(folder / name)) is not None}
+    once = {name: known for name in ONCE if (known := _known(folder / name)) is not None}
+    for parent in FOLDERS:
+        if disk.is_real_dir(folder / parent):
+            for path in sorted((folder / parent).iterdir()):
+                name = f"{parent}/{path.name}"
+                if _NAME.fullmatch(name) and not path.is_symlink() and (known := _known(path)) is not None:
+                    once[name] = known
+    return Shot(appended, once, dict(made), dict(facts))
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a manifest says.  `facts` has what the writer noted: host, last message, turns."""
+
+    name: str
+    attempt: int
+    number: int
+    generation: str
+    files: Mapping[str, tuple[Segment, ...]]
+    facts: Mapping[str, Any]
+
+    def names(self, uuid: str) -> set[str]:
+        """The objects that it needs."""
+        return {segment_name(uuid, self.generation, name, one) for name, them in self.files.items() for one in them}
+
+
+def segment_name(uuid: str, generation: str, file: str, segment: Segment) -> str:
+    """Where a segment lies."""
+    return f"{uuid}/{generation}/{file}/{segment.offset:012d}-{segment.length}-{segment.hash[:16]}"
+
+
+def read_state(folder: Path) -> tuple[str, int]:
+    """(generation, the last attempt) of a folder; ("", 0) for one that was never written from."""
+    try:
+        found = orjson.loads((folder / STATE).read_bytes())
+        return str(found["generation"]), int(found["attempt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", 0
+
+
+def write_state(folder: Path, attempt: int) -> str:
+    """Say that `attempt` works in the folder now; the generation, a new one for a new folder.  DiskError."""
+    generation = read_state(folder)[0] or secrets.token_hex(8)
+    disk.write_file(folder / STATE, orjson.dumps({"generation": generation, "attempt": attempt}))
+    return generation
+
+
+class Writer:
+    """Writes the generation `generation` of a task, whose files lie in `folder`.  ReplicaAway, DiskError.
+
+    Nothing is lost by an error: the next `write` goes on from what is there.
+    """
+
+    def __init__(self, place: Place, folder: Path, uuid: str, attempt: int, generation: str) -> None:
+        self.place = place
+        self.folder = folder
+        self.uuid = uuid
+        self.attempt = attempt
+        self.generation = generation
+        self.number = 0
+        self.files: dict[str, list[Segment]] = {}
+        self._once: dict[str, tuple[int, int]] = {}
+        self._inodes: dict[str, int] = {}
+        self._kept: deque[tuple[str, set[str]]] = deque()
+        self._strange: list[str] = []
+        self._is_open = False
+
+    def open(self) -> None:
+        """Take up what this generation has written before, as far as the files still say the same."""
+        if self._is_open:
+            return
+        all_names = self.place.names(self.uuid)
+        there = list(manifests(self.place, self.uuid, all_names))
+        own = [one for one in there if one.generation == self.generation][:KEPT]
+        self._kept = deque((one.name, one.names(self.uuid)) for one in reversed(own))
+        if own:
+            self.files = {name: list(self._same(name, them)) for name, them in own[0].files.items()}
+            self.number = own[0].number if own[0].attempt == self.attempt else 0
+        newest: dict[str, int] = {}
+        for one in reversed(there):
+            newest[one.generation] = one.attempt
+        old = {generation for generation, attempt in newest.items() if attempt < self.attempt} | {self.generation}
+        self._strange = [name for name in all_names if self._is_old(name, old)]
+        self._is_open = True
+
+    def _is_old(self, name: str, generations: set[str]) -> bool:
+        """Whether an object is of an older attempt.  What no manifest names may be of a newer one that begins."""
+        parent, _, rest = name.removeprefix(f"{self.uuid}/").partition("/")
+        if parent == "manifests":
+            found = _MANIFEST.fullmatch(rest)
+            return found is not None and int(found[1]) < self.attempt
+        return parent in generations
+
+    def write(self, shot: Shot) -> str:
+        """Bring the replica to `shot`; the name of the manifest."""
+        self.open()
+        for name, size in shot.appended.items():
+            self._appended(name, size)
+        for name, known in shot.once.items():
+            self._write_once(name, known)
+        for name, data in shot.made.items():
+            self._made(name, data)
+        for name in [name for name in self.files if name not in {*shot.appended, *shot.once, *shot.made}]:
+            del self.files[name]
+        self.number += 1
+        name = f"{self.uuid}/manifests/{self.attempt:08d}-{self.number:08d}.json"
+        said = Manifest(name, self.attempt, self.number, self.generation, self._files(), shot.facts)
+        self.place.put(name, encoded(said, self.uuid))
+        self._kept.append((name, said.names(self.uuid)))
+        self._prune()
+        return name
+
+    def _files(self) -> dict[str, tuple[Segment, ...]]:
+        return {name: tuple(them) for name, them in sorted(self.files.items())}
+
+    def _appended(self, name: str, size: int) -> None:
+        path = self.folder / name
+        inode = path.stat().st_ino if path.exists() else 0
+        if self._inodes.setdefault(name, inode) != inode:  # another program saved it
+            self.files[name] = list(self._same(name, self.files.get(name, ())))
+            self._inodes[name] = inode
+        them = self.files.setdefault(name, [])
+        while them and them[-1].end > size:  # it was cut back
+            them.pop()
+        self._put(name, path, them, size)
+        self._join(name, path, them)
+
+    def _write_once(self, name: str, known: tuple[int, int]) -> None:
+        if self._once.get(name) == known:
+            return
+        path = self.folder / name
+        self.files[name] = list(self._same(name, self.files.get(name, ())))
+        while self.files[name] and self.files[name][-1].end > known[0]:
+            self.files[name].pop()
+        self._put(name, path, self.files[name], known[0])
+        self._once[name] = known
+
+    def _put(self, name: str, path: Path, them: list[Segment], size: int) -> None:
+        """Write the bytes behind the last segment, up to `size`."""
+        start = them[-1].end if them else 0
+        while start < size:
+            data = _read(path, start, min(LARGEST, size - start))
+            them.append(self._store(name, start, data))
+            start += len(data)
+
+    def _made(self, name: str, data: bytes) -> None:
+        them = self.files.get(name, [])
+        if sum(one.length for one in them) == len(data) and all(
+            _hash(data[one.offset : one.end]) == one.hash for one in them
+        ):
+            return
+        self.files[name] = [
+            self._store(name, start, data[start : start + LARGEST]) for start in range(0, len(data), LARGEST)
+        ]
+
+    def _store(self, name: str, offset: int, data: bytes, level: int = 0) -> Segment:
+        segment = Segment(offset, len(data), _hash(data), level)
+        self.place.put(segment_name(self.uuid, self.generation, name, segment), data)
+        return segment
+
+    def _join(self, name: str, path: Path, them: list[Segment]) -> None:
+        """Join the newest segments, while SAME of them are of one level."""
+        while len(them) >= SAME:
+            last = them[-SAME:]
+            length = last[-1].end - last[0].offset
+            if len({one.level for one in last}) > 1 or length > LARGEST:
+                return
+            joined = self._store(name, last[0].offset, _read(path, last[0].offset, length), last[0].level + 1)
+            them[-SAME:] = [joined]
+
+    def _same(self, name: str, them: Any) -> Iterator[Segment]:
+        """The segments, from the first on, that say what the file says."""
+        path, end = self.folder / name, 0
+        if name in MADE:
+            yield from them
+            return
+        for one in them:
+            try:
+                data = _read(path, one.offset, one.length)
+            except (OSError, ContextError):
+                return
+            if one.offset != end or _hash(data) != one.hash:
+                return
+            end = one.end
+            yield one
+
+    def _prune(self) -> None:
+        """Remove what neither the kept manifests nor anybody else needs: this generation is whole by now, so that older
+        ones are of no more use."""
+        gone, self._strange = self._strange, []
+        while len(self._kept) > KEPT:
+            name, names = self._kept.popleft()
+            needed = {one for _, them in self._kept for one in them}
+            gone += [name, *sorted(names - needed)]
+        needed = {one for _, them in self._kept for one in them} | {name for name, _ in self._kept}
+        self.place.remove([name for name in gone if name not in needed])
+
+
+def encoded(manifest: Manifest, uuid: str) -> bytes:
+    """A manifest as it lies there: JSON with a hash of itself."""
+    said: Json = {
+        "format": FORMAT,
+        "uuid": uuid,
+        "attempt": manifest.attempt,
+        "number": manifest.number,
+        "generation": manifest.generation,
+        "written_at": clock.stamp(),
+        **manifest.facts,
+        "files": {
+            name: [[one.offset, one.length, one.hash, one.level] for one in them]
+            for name, them in manifest.files.items()
+        },
+    }
+    said["sha256"] = _hash(_canonical(said))
+    return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def decoded(name: str, data: bytes | None, uuid: str) -> Manifest | str:
+    """The manifest, or why it is none."""
+    if data is None:
+        return "it is gone"
+    try:
+        said = orjson.loads(data)
+        found = said.pop("sha256")
+        if said["format"] != FORMAT:
+            return f"its format is {said['format']!r}; this version knows {FORMAT}"
+        if found != _hash(_canonical(said)) or said["uuid"] != uuid:
+            return "it was changed, or not written whole"
+        files = {file: tuple(Segment(*one) for one in them) for file, them in said.pop("files").items()}
+        if not all(map(_NAME.fullmatch, files)) or not all(map(_is_row, files.values())):
+            return "it names what is no part of a task"
+        return Manifest(name, int(said["attempt"]), int(said["number"]), str(said["generation"]), files, said)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "it cannot be read"
+
+
+def manifests(place: Place, uuid: str, names: list[str] | None = None) -> Iterator[Manifest]:
+    """The manifests of a task that can be read, the newest first.  ReplicaAway."""
+    start = f"{uuid}/manifests/"
+    found = place.names(f"{uuid}/manifests") if names is None else names
+    for name in sorted((name for name in found if name.startswith(start)), reverse=True):
+        if _MANIFEST.fullmatch(name.removeprefix(start)):
+            manifest = decoded(name, place.get(name), uuid)
+            if isinstance(manifest, Manifest):
+                yield manifest
+
+
+def fetch(place: Place, manifest: Manifest, uuid: str, folder: Path) -> int:
+    """Write the files of a manifest into `folder`, each segment checked; how many bytes.
+
+    ContextError when a segment is missing or is not what was written; then `folder` is of no use.  ReplicaAway,
+    DiskError.
+    """
+    total = 0
+    for file, them in manifest.files.items():
+        path = disk.make_dir((folder / file).parent) / Path(file).name
+
+        def checked(file: str = file, them: tuple[Segment, ...] = them) -> Iterator[bytes]:
+            for one in them:
+                name = segment_name(uuid, manifest.generation, file, one)
+                data = place.get(name)
+                if data is None or len(data) != one.length or _hash(data) != one.hash:
+                    what = "is missing" if data is None else "is not what was written"
+                    raise ContextError(f"{name} in {place.where} {what}")
+                yield data
+
+        disk.write_file(path, checked())
+        total += sum(one.length for one in them)
+    return total
+
+
+def _is_row(them: tuple[Segment, ...]) -> bool:
+    """Whether segments follow each other without a gap, from the beginning."""
+    ends = [0, *(one.end for one in them)]
+    return all(one.offset == end and one.length > 0 for one, end in zip(them, ends, strict=False))
+
+
+def _canonical(said: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read(path: Path, offset: int, length: int) -> bytes:
+    """Exactly these bytes.  ContextError when the file has fewer."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        data = os.pread(descriptor, length, offset)
+        while len(data) < length and (more := os.pread(descriptor, length - len(data), offset + len(data))):
+            data += more
+    finally:
+        os.close(descriptor)
+    if len(data) < length:
+        raise ContextError(f"{path} has {offset + len(data)} bytes, {offset + length} were there")
+    return data
+
+
+def _size(path: Path) -> int | None:
+    known = _known(path)
+    return known[0] if known is not None else None
+
+
+def _known(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
