@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.config.reach import Reach
     from agent.sandbox.base import Mounts, Settings
     from agent.sandbox.network.dial import Dialer
-    from agent.sandbox.network.gate import Gate
+    from agent.sandbox.network.proxy import SandboxProxy
     from agent.values import Finished
 
 
@@ -85,8 +85,8 @@ class Bubblewrap:
             shell_path=self.shell,
             extra={**self.environment, **(self.way_out() if network else {}), **(env or {})},
         )
-        gate = self.gate(self.dialer(network)) if network else None
-        wanted = Command(argv, inside, mounts, self.limits, self.read_only, gate, self.seccomp)
+        proxy = self.proxy(self.dialer(network)) if network else None
+        wanted = Command(argv, inside, mounts, self.limits, self.read_only, proxy, self.seccomp)
         return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
 
     def dialer(self, network: Sequence[Reach]) -> Dialer:
@@ -96,13 +96,13 @@ class Bubblewrap:
 
         return Dialer(network, proxies=network_environment())
 
-    def gate(self, dialer: Dialer) -> Gate:
+    def proxy(self, dialer: Dialer) -> SandboxProxy:
         """The proxy of one command."""
-        from agent.sandbox.network.gate import Gate
+        from agent.sandbox.network.proxy import SandboxProxy
 
         prefix = self.interpreter or Path("/usr")
         python = prefix / "bin" / "python3"
-        return Gate(dialer, str(python) if python.exists() else None)
+        return SandboxProxy(dialer, str(python) if python.exists() else None)
 
     def way_out(self) -> dict[str, str]:
         """Variables that name the proxy."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agent.sandbox.base import Limits, Mounts
-    from agent.sandbox.network.gate import Gate
+    from agent.sandbox.network.proxy import SandboxProxy
     from agent.values import Finished
 
 SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
@@ -46,7 +46,7 @@ class Command:
     mounts: Mounts
     limits: Limits
     read_only: Sequence[Path] = ()
-    gate: Gate | None = None
+    proxy: SandboxProxy | None = None
     seccomp: bytes | None = None
 
 
@@ -73,14 +73,14 @@ def launch(
     if staged is None:
         staged = needs_stage(tool, uid, command)
     sources = profile.Sources(staged=staged)
-    gate = command.gate
+    proxy = command.proxy
     with ExitStack() as stack:
-        if gate is not None:
-            stack.enter_context(gate)
+        if proxy is not None:
+            stack.enter_context(proxy)
         user = (os.getuid(), os.getgid()) if uid is None else (uid, uid)
         groups = () if uid is None or command.mounts.mirror is None else (account.readers(),)
         shell_path = command.env.get("SHELL", "/bin/sh")
-        contents = profile.files(command.mounts, gate.file if gate is not None else None)
+        contents = profile.files(command.mounts, proxy.file if proxy is not None else None)
         contents |= surroundings.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
         seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
@@ -88,20 +88,20 @@ def launch(
         outer_reader, outer_writer = stack.enter_context(_pipe())
         inner = profile.arguments(
             _name(tool, uid, sources),
-            command.argv if gate is None else [*gate.argv, *command.argv],
+            command.argv if proxy is None else [*proxy.argv, *command.argv],
             mounts=command.mounts,
             limits=command.limits,
             read_only=command.read_only,
             sources=sources,
             data=data,
             env=command.env,
-            network=gate is not None,
+            network=proxy is not None,
             status=writer,
             seccomp=seccomp,
         )
         # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
         as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
-        handed += [] if gate is None else [gate.descriptor]  # which the program inside closes before the command
+        handed += [] if proxy is None else [proxy.descriptor]  # which the program inside closes before the command
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
@@ -134,11 +134,11 @@ def launch(
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
-    if gate is None:
+    if proxy is None:
         return finished
-    if finished.returncode == opener.FAILED and not gate.opened:
+    if finished.returncode == opener.FAILED and not proxy.opened:
         raise SandboxUnavailable("sandbox.network: no socket could be made inside for the way to the network")
-    return replace(finished, contacts=gate.contacts())
+    return replace(finished, contacts=proxy.contacts())
 
 
 def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:

@@ -82,6 +82,8 @@ def _key(settings: Settings, workspace: Workspace, base: str, sandbox: str) -> s
         "sandbox": sandbox,
         "setup": [workspace.state.setup, section.model_dump(mode="json")] if section is not None else None,
     }
+    if hosts := sorted(settings.sandbox.network):  # what the check may reach
+        facts["network"] = hosts
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 

@@ -17,7 +17,7 @@ from outside import Files, Git, Serving, World
 from agent.config.reach import parse_all
 from agent.sandbox import Mounts
 from agent.sandbox.network import opener
-from agent.sandbox.network.gate import Gate
+from agent.sandbox.network.proxy import SandboxProxy
 from agent.tools.running import refusals
 
 NAMES = ("index.example.org", "git.example.org", "npm.example.org")
@@ -306,7 +306,7 @@ def test_an_interpreter_opens_the_way_where_the_program_is_for_another_machine(r
     if python is None and prefix is None:
         pytest.skip("no Python in the sandbox")
     python = f"{prefix}/bin/python3" if prefix else python
-    room.sandbox.gate = lambda dialer: Gate(dialer, python, machine="riscv64")
+    room.sandbox.proxy = lambda dialer: SandboxProxy(dialer, python, machine="riscv64")
     (tmp_path / "www").mkdir()
     (tmp_path / "www" / "f").write_text("hello")
     (room.work / "get.py").write_text(PLAIN)

@@ -5,6 +5,7 @@ import threading
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 
+import certificates
 import pytest
 from outside import World
 from socks_server import SocksServer
@@ -12,6 +13,7 @@ from socks_server import SocksServer
 from agent.config.reach import parse_all
 from agent.errors import HostRefused, HostUnreached
 from agent.sandbox.network.dial import Dialer, is_own
+from agent.sandbox.network.relay import relay
 
 PUBLIC = "93.184.215.14"
 
@@ -193,3 +195,50 @@ def test_socks_gets_the_name_or_the_judged_address(world, scheme, asked):
         with pytest.raises(HostUnreached):
             outward({"ALL_PROXY": f"{scheme}://127.0.0.1:{server.port}"}, world).open("a.example.org", 443, "https")
         assert server.asked == [(asked, 443)]
+
+
+def test_a_proxy_that_is_spoken_to_with_tls_carries_both_ways_whole(world, tmp_path, monkeypatch):
+    tls, authority = certificates.of_an_authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    large = bytes(range(256)) * 8192
+    got = []
+
+    def serve(server):
+        with tls.wrap_socket(server.accept()[0], server_side=True) as client:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(1)
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            found = b""
+            while len(found) < len(large):
+                found += client.recv(1 << 20)
+            got.append(found)
+            client.sendall(large)
+            with suppress(OSError):
+                client.unwrap()
+
+    with socket.create_server(("127.0.0.1", 0)) as proxy, socket.create_server(("127.0.0.1", 0)) as inside:
+        thread = threading.Thread(target=serve, args=(proxy,), daemon=True)
+        thread.start()
+        environ = {"HTTPS_PROXY": f"https://localhost:{proxy.getsockname()[1]}"}
+        outer = outward(environ, world).open("a.example.org", 443, "https")
+        near = socket.create_connection(inside.getsockname())
+        far, _ = inside.accept()
+        passing = threading.Thread(
+            target=relay,
+            args=(far, outer),
+            kwargs={"first": b"", "body": None, "idle": 20, "count": lambda *_: None},
+            daemon=True,
+        )
+        passing.start()
+        with near, far, outer:
+            near.settimeout(20)
+            near.sendall(large)
+            found = b""
+            while len(found) < len(large):
+                found += near.recv(1 << 20)
+            near.close()
+            passing.join(20)
+    assert got == [large]
+    assert found == large
+    assert not passing.is_alive()

@@ -21,10 +21,11 @@ import os, sys, time
 from pathlib import Path
 from types import SimpleNamespace as N
 from agent import proc
+from agent.config.reach import parse_all
 from agent.sandbox import Mounts, make_sandbox, probe
 base = Path(sys.argv[1])
 limits = N(memory=None, file_size=1 << 20, tmp_size=1 << 20, home_size=1 << 20, processes=64)
-settings = N(sandbox=N(kind=sys.argv[2], read_only=(), seccomp=True, allow=(), limits=limits))
+settings = N(sandbox=N(kind=sys.argv[2], read_only=(), seccomp=True, allow=(), network=(), limits=limits))
 verdict = probe(settings)
 print(verdict.kind)
 box = make_sandbox(settings, uuid="3b241101-e2bb-4255-8caf-4136c566a962", base_dir=base)
@@ -40,6 +41,8 @@ print(say("cat /proc/*/environ 2>/dev/null | tr '\\\\0' '\\\\n' | grep -c OUTSID
 looped = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"  # needs no process, of which the bomb may leave none
 print(say(f"bomb() {{ bomb | bomb & }}; bomb; {looped}; echo survived") if verdict.kind == "bubblewrap" else "survived")
 print(say("grep Seccomp: /proc/self/status"))
+asked = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 31280); c.request('GET', 'http://a.example/'); print(c.getresponse().reason)"
+print(say(f'python3 -c "{asked}"', network=parse_all(["b.example"])) if verdict.kind == "bubblewrap" else "")
 print(say("sleep 40", timeout=0.5), proc.end_tree("3b241101-e2bb-4255-8caf-4136c566a962"))
 """
 
@@ -84,6 +87,7 @@ def test_it_works_as_an_ordinary_user(kind):
         assert lines[5] == "['agent', 'x', 'agent']"
         assert lines[7] == "0"
         assert "Seccomp:\t2" in lines
+        assert "a.example is not in sandbox.network" in lines
     assert lines[6] == "1"
     assert "survived" in lines
     assert lines[-1].strip() == "0"

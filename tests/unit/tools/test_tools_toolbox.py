@@ -7,10 +7,11 @@ import sys
 import pytest
 
 from agent import proc
+from agent.config import settings_of
 from agent.context import MessageStore
 from agent.errors import DiskError, SandboxUnavailable, ToolError
 from agent.tools.base import TOOLS, Product, schema
-from agent.values import End, Finished
+from agent.values import Contact, End, Finished
 
 NAMES = [
     "list_files",
@@ -409,3 +410,22 @@ def test_the_list_of_files_in_the_state_is_bounded(box):
     for number in range(120):
         box.run("write_file", {"path": f"f{number}", "content": "x"})
     assert box.state()["files_changed"] == [f"f{number}" for number in range(70, 120)]
+
+
+def test_which_hosts_a_command_reaches_is_in_its_description_and_a_refusal_above_its_output(make_box):
+    def described(*network):
+        box = make_box(settings=settings_of({"sandbox": {"network": list(network)}}))
+        return next(one["function"] for one in box.schemas() if one["function"]["name"] == "run_command")["description"]
+
+    assert "isolated, without network or input;" in described()
+    assert "reaches only a.org, *.b.org by http and https (HTTP_PROXY is set);" in described("a.org", "*.b.org")
+    assert "reaches any public host by http" in described("a.org", "*")
+    assert "h9.org and 2 more by" in described(*(f"h{number}.org" for number in range(12)))
+    refused = [Contact(f"h{number}.org", 443, 1, refused=f"h{number}.org is not in the list") for number in range(12)]
+
+    def run(*_):
+        return Finished(1, b"no", 0.1, contacts=(Contact("a.org", 443, 1, 10, 10), *refused, *refused))
+
+    head = make_box(run=run).run("run_command", {"command": "x"}).content.splitlines()[0]
+    assert head.startswith("[exit code 1; the network refused: h0.org is not in the list; h1.org")
+    assert head.endswith("h9.org is not in the list; and 2 more]")

@@ -12,9 +12,11 @@ from agent.work.base_check import base_verdict
 from agent.work.verify import Verdict, verify
 
 
-def settings(command="exit 3", setup=None, timeout=60):
+def settings(command="exit 3", setup=None, timeout=60, network=()):
     return SimpleNamespace(
-        verify=SimpleNamespace(command=command, timeout=timeout), workspace=SimpleNamespace(setup=setup)
+        verify=SimpleNamespace(command=command, timeout=timeout),
+        workspace=SimpleNamespace(setup=setup),
+        sandbox=SimpleNamespace(network=network),
     )
 
 
@@ -47,6 +49,7 @@ def test_it_is_run_once_and_shared_by_tasks(source, make_workspace):
         {"given": settings(timeout=61)},
         {"given": settings(setup=Setup(command="true"))},
         {"sandbox": "bubblewrap"},
+        {"given": settings(network=("pypi.org",))},
     ],
 )
 def test_what_it_depends_on_makes_it_run_again(source, make_workspace, other):

@@ -12,6 +12,7 @@ from test_work_setup import put
 from work_repos import ENV
 
 from agent.errors import GitError, RemoteAway
+from agent.values import Contact, Finished
 from agent.work.outage import is_of_the_host, is_of_the_network
 from agent.work.remote import Remote
 
@@ -200,3 +201,23 @@ def test_the_report_says_it_where_the_command_had_a_network(source, make_workspa
     assert (report.ok, report.passing) == (False, False), "it has none, and will have none"
     report = put(make_workspace(source, uuid="three"), "echo 'Connection refused'", fields={"network": True})
     assert (report.ok, report.passing) == (True, False)
+
+
+def test_a_set_up_that_was_refused_a_host_is_not_tried_again(source, make_workspace):
+    """Whatever its tool says of the proxy: waiting changes no list."""
+    refused = Contact("a.example", 443, 3, refused="a.example is not in sandbox.network")
+    reached = Contact("b.example", 443, 1, sent=10, received=10)
+
+    def run(*_):
+        return Finished(1, b"ProxyError: Tunnel connection failed", 0.1, contacts=(reached, refused))
+
+    report = put(make_workspace(source, uuid="one"), "x", runs=run, fields={"network": ["b.example"]})
+    assert (report.ok, report.passing) == (False, False)
+    assert report.note.endswith(
+        "exit code 1: a.example is not in sandbox.network; name what it needs in workspace.setup.network"
+    )
+
+    def away(*_):
+        return Finished(1, b"ProxyError: Tunnel connection failed: 502", 0.1, contacts=(reached,))
+
+    assert put(make_workspace(source, uuid="two"), "x", runs=away, fields={"network": ["b.example"]}).passing

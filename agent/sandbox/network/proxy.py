@@ -1,6 +1,6 @@
 """The proxy of one command: from the socket that is made inside to the end of every connection.
 
-One thread waits for connections, and one serves each; all end with the command, which closes the gate.
+One thread waits for connections, and one serves each; all end with the command, which closes the proxy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST = 64
 """Connections at once; more wait."""
 
 
-class Gate:
+class SandboxProxy:
     """Use it as a context around the command.
 
     `descriptor` is for the opener inside.  `file` is the opener's program; None where there is none for this machine,
@@ -71,7 +71,7 @@ class Gate:
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:
-        """Have a socket ended with the gate; False when that is closed already."""
+        """Have a socket ended with the proxy; False when that is closed already."""
         with self._lock:
             self._open = {known for known in self._open if known.fileno() >= 0}
             if not self._closed:
