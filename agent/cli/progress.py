@@ -57,13 +57,14 @@ def measured(port: int | None, settings: Settings, *announcers: Events) -> Itera
         yield
         return
     from agent.observe.metrics import Metrics
+    from agent.run.gauges import snapshot
     from agent.run.health import look
 
     def health() -> tuple[bool, bool, tuple[str, ...]]:
         found = look(settings)
         return found.live, found.ready, found.why
 
-    metrics = Metrics()
+    metrics = Metrics(lambda: snapshot(settings))
     log.get("metrics").info("metrics", port=metrics.serve(port, health=health))
     for events in announcers:
         events.on(metrics)

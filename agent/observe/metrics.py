@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, make_wsgi_app
 
 from agent import disk
 from agent.errors import SurroundingsError
+from agent.observe import gauges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from agent.observe.gauges import Snapshot
 
     Health = Callable[[], tuple[bool, bool, tuple[str, ...]]]
 
@@ -45,13 +48,14 @@ class Described:
 
 
 class Metrics:
-    """Counts what the events tell.  Call it with `(name, fields)`: `events.on(Metrics())`."""
+    """Counts what the events tell.  Call it with `(name, fields)`: `events.on(Metrics())`.  `rows` reads the ledger for
+    the gauges, at most every few seconds; without it there are none."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Callable[[], Snapshot] | None = None) -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
         self._seen: dict[str, set[str]] = {}
-        histogram, counter, gauge = self._histogram, self._counter, self._gauge
+        histogram, counter = self._histogram, self._counter
         self.assembly = histogram("context_assembly_latency_ms", "Milliseconds to plan one request.", LATENCY_MS)
         self.context_tokens = histogram("context_token_count", "Tokens of one request as planned.", TOKENS)
         self.layers = counter("memory_layer_usage", "Tokens sent, by layer.", "layer")
@@ -64,24 +68,22 @@ class Metrics:
         self.waits = counter("makimono_model_waits", "Waits for a model's server, by reason.", "why")
         self.tasks = counter("makimono_tasks", "Runs that ended, by status.", "status")
         self.queued = counter("makimono_tasks_queued", "Tasks put in the queue.")
-        self.running = gauge("makimono_workers", "Workers that are alive.")
+        for name, meaning, labels in (gauges.UP, gauges.ROWS, gauges.OLDEST, gauges.WORKERS):
+            self.described.append(Described(name, "gauge", labels, meaning))
+        if rows is not None:
+            self.registry.register(gauges.Gauges(rows))
         self.died = counter("makimono_workers_died", "Workers that ended without closing their task.")
         self.compactions = counter("makimono_compactions", "Compactions, by strategy.", "strategy")
         self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
         self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
         self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
-        self._alive: set[str] = set()
         self._server: WSGIServer | None = None
         self._thread: Thread | None = None
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         self.described.append(Described(f"{name}_total", "counter", labels, meaning))
         return Counter(name, meaning, labels, registry=self.registry)
-
-    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        self.described.append(Described(name, "gauge", labels, meaning))
-        return Gauge(name, meaning, labels, registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
         self.described.append(Described(name, "histogram", labels, meaning))
@@ -172,22 +174,9 @@ class Metrics:
 
     def _on_task_ended(self, fields: Mapping[str, Any]) -> None:
         self.tasks.labels(self._label("status", fields.get("status"))).inc()
-        self._gone(fields)
 
-    def _on_task_claimed(self, fields: Mapping[str, Any]) -> None:
-        self._alive.add(str(fields.get("uuid")))
-        self.running.set(len(self._alive))
-
-    def _on_worker_died(self, fields: Mapping[str, Any]) -> None:
+    def _on_worker_died(self, _fields: Mapping[str, Any]) -> None:
         self.died.inc()
-        self._gone(fields)
-
-    def _gone(self, fields: Mapping[str, Any]) -> None:
-        self._alive.discard(str(fields.get("uuid")))
-        self.running.set(len(self._alive))
-
-    def _on_task_requeued(self, fields: Mapping[str, Any]) -> None:
-        self._gone(fields)
 
     def _on_compaction(self, fields: Mapping[str, Any]) -> None:
         self.compactions.labels(self._label("strategy", fields.get("strategy"))).inc()
@@ -256,9 +245,12 @@ _HEAD = f"""\
 
 Prometheus' text format, of one daemon and the workers it started. `./main.py run --metrics PORT` answers
 `GET http://127.0.0.1:PORT/metrics`, and `/live` and `/ready` with 200 or 503 and a JSON object that says why
-([operations](operations.md#health)); without it no port is opened. They count what the [events](events.md) say; a
-counter starts from zero with each daemon. A histogram `NAME` has the series `NAME_bucket` (with the label `le`),
-`NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after that counts as `other`.
+([operations](operations.md#health)); without it no port is opened. Counters and histograms
+tell what the [events](events.md) say, and start from zero with each daemon. Gauges are read from the ledger when
+somebody asks, so that any one daemon tells of all hosts. A histogram `NAME` has the series `NAME_bucket` (with the
+label `le`), `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after
+that counts as `other`. `promtool check metrics` remarks on one name, `context_assembly_latency_ms`, which is given
+from outside.
 This page is made from the program (`scripts/write_docs.py`).
 
 | metric | type | labels | meaning |

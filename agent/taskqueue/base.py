@@ -421,6 +421,11 @@ class BaseLedger(Protocol):
         """How many rows there are in each status; a status without rows is 0."""
         ...
 
+    def groups(self) -> Records:
+        """`status`, `host` ("" for none), `count` of all rows, and `since`: when the oldest open one of the group came
+        into its status, None for closed ones."""
+        ...
+
     def request(
         self, uuid: str, word: Word, *, comment: str | None = None, waiting: str | None = None, why: str | None = None
     ) -> Status:

@@ -318,6 +318,9 @@ class Ledger:
         found = {record["status"]: int(record["count"]) for record in self.db.run("ledger_counts")}
         return {status: found.get(status.value, 0) for status in Status}
 
+    def groups(self) -> Records:
+        return self.db.run("ledger_groups")
+
     def _is_here(self, row: Row) -> bool:
         """Whether the holder is of this base_dir, whose locks and files can be seen."""
         return row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place

@@ -242,6 +242,16 @@ UPDATE tasks SET tell_at = :now WHERE uuid = :uuid AND status <> 'running' RETUR
 -- name: ledger_counts
 SELECT status, COUNT(*) AS count FROM tasks GROUP BY status;
 
+-- name: ledger_groups
+-- Since when the oldest of them is in its status: what waits is waiting from when it is due.
+SELECT status, COALESCE(hostname, '') AS host, COUNT(*) AS count, MIN(CASE status
+    WHEN 'queued' THEN CASE WHEN not_before > COALESCE(heartbeat_at, created_at) THEN not_before
+        ELSE COALESCE(heartbeat_at, created_at) END
+    WHEN 'running' THEN COALESCE(taken_at, started_at)
+    WHEN 'paused' THEN COALESCE(heartbeat_at, created_at)
+END) AS since
+FROM tasks GROUP BY status, COALESCE(hostname, '') ORDER BY status, host;
+
 -- name: ledger_today
 -- A run belongs to the day on which it starts, and one that waits to start will start today.
 SELECT

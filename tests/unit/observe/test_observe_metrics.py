@@ -6,7 +6,10 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent import clock
+from agent.errors import LedgerError
 from agent.observe.events import EVENTS, Events
+from agent.observe.gauges import KEPT_SECONDS, MOST_HOSTS, Group, Snapshot
 from agent.observe.metrics import MOST_LABELS, Metrics
 
 
@@ -65,16 +68,112 @@ def test_turns_tools_tokens_and_tasks_are_counted(metrics, events):
     assert found["makimono_compactions_total", ("mask",)] == 1
 
 
-def test_workers_that_are_alive_are_a_gauge(metrics, events):
-    events.emit("task_claimed", uuid="a", pid=1)
-    events.emit("task_claimed", uuid="b", pid=2)
-    events.emit("worker_died", uuid="a", pid=1)
-    events.emit("task_ended", uuid="a", status="failed")
-    events.emit("task_claimed", uuid="c", pid=3)
-    events.emit("task_requeued", uuid="c")
-    found = samples(metrics)
-    assert found["makimono_workers", ()] == 1
-    assert found["makimono_workers_died_total", ()] == 1
+GROUPS = (
+    Group("queued", "", 3, 40.0),
+    Group("queued", "a", 1, 90.0),
+    Group("running", "a", 2, 7.5),
+    Group("completed", "b", 9, None),
+)
+
+
+def test_gauges_tell_states_ages_and_hosts_when_somebody_asks():
+    found = samples(Metrics(lambda: Snapshot(GROUPS, 2)))
+    assert found["makimono_rows", ("", "queued")] == 3
+    assert found["makimono_rows", ("a", "queued")] == 1
+    assert found["makimono_rows", ("a", "running")] == 2
+    assert found["makimono_rows", ("b", "completed")] == 9
+    assert found["makimono_rows", ("", "paused")] == 0, "an alert on a missing series says nothing"
+    assert [found["makimono_oldest_seconds", (status,)] for status in ("queued", "running", "paused")] == [90, 7.5, 0]
+    assert found["makimono_workers", ()] == 2
+    assert found["makimono_ledger_up", ()] == 1
+
+
+def test_of_a_ledger_that_is_away_only_that_is_told_and_the_rest_of_the_page_stays():
+    def away():
+        raise LedgerError("the ledger is away")
+
+    found = samples(Metrics(away))
+    assert found["makimono_ledger_up", ()] == 0
+    assert not [name for name, _ in found if name in ("makimono_rows", "makimono_oldest_seconds", "makimono_workers")]
+    assert ("makimono_turns_total", ()) in found
+
+
+def test_the_ledger_is_not_asked_by_everybody_who_asks():
+    asked = []
+    with clock.use(clock.FakeClock()) as time:
+        metrics = Metrics(lambda: asked.append(1) or Snapshot(GROUPS, 2))
+        assert asked == []
+        for _ in range(5):
+            metrics.text()
+        assert len(asked) == 1
+        time.move(KEPT_SECONDS)
+        metrics.text()
+    assert len(asked) == 2
+
+
+def test_a_fleet_of_many_hosts_costs_no_more_series():
+    many = tuple(Group("running", f"host{number:04}", 1, 1.0) for number in range(3 * MOST_HOSTS))
+    found = samples(Metrics(lambda: Snapshot(many, 0)))
+    rows = {labels: value for (name, labels), value in found.items() if name == "makimono_rows"}
+    assert len(rows) == MOST_HOSTS + 1 + 2
+    assert rows["other", "running"] == 2 * MOST_HOSTS
+
+
+ABBREVIATED = ("s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d")
+OTHER_UNITS = (
+    "milliseconds",
+    "microseconds",
+    "nanoseconds",
+    "minutes",
+    "hours",
+    "days",
+    "kilobytes",
+    "megabytes",
+    "bits",
+)
+UNIT = "metric names should not contain abbreviated units"
+SEEDS = {"context_assembly_latency_ms": UNIT, "context_assembly_latency_ms_created": UNIT}
+"""The name is given by the seed."""
+
+
+def lint(family):
+    """What `promtool check metrics` says of a family: the validations of promlint in github.com/prometheus/client_golang
+    (prometheus/testutil/promlint/validations)."""
+    name, kind = family.name, family.type
+    shown = f"{name}_total" if kind == "counter" else name
+    parts = shown.lower().split("_")
+    if not family.documentation:
+        yield "no help text"
+    if kind != "counter" and shown.endswith("_total"):
+        yield 'non-counter metrics should not have "_total" suffix'
+    if kind not in ("histogram", "summary") and shown.endswith(("_bucket", "_count", "_sum")):
+        yield "reserved suffix"
+    if ":" in shown:
+        yield "metric names should not contain ':'"
+    if shown != shown.lower() or any(label != label.lower() for one in family.samples for label in one.labels):
+        yield "metric names should be written in 'snake_case' not 'camelCase'"
+    if set(parts[1:]) & {"counter", "gauge", "histogram", "summary", "untyped"}:
+        yield "metric name should not include type"
+    if set(parts[1:]) & set(ABBREVIATED):
+        yield "metric names should not contain abbreviated units"
+    if set(parts) & set(OTHER_UNITS):
+        yield "use base unit"
+    reserved = {"le", "quantile"} if kind not in ("histogram", "summary") else set()
+    if any(set(one.labels) & reserved for one in family.samples):
+        yield "reserved label"
+
+
+def test_promtool_has_nothing_to_say_but_about_the_seeds_name():
+    text = Metrics(lambda: Snapshot(GROUPS, 2)).text().decode()
+    families = list(text_string_to_metric_families(text))
+    found = [(family.name, said) for family in families for said in lint(family)]
+    assert dict(found) == SEEDS
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len(names) == len(set(names))
+    counters = [
+        line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ") and line.endswith("counter")
+    ]
+    assert all(name.endswith("_total") for name in counters)
 
 
 def test_invented_tool_names_do_not_cost_memory_for_ever(metrics, events):
@@ -115,8 +214,10 @@ def test_a_port_answers_only_when_asked_for(metrics):
     assert threading.active_count() == threads
 
 
-def test_what_the_page_says_of_a_metric_is_what_is_served(metrics, events):
+def test_what_the_page_says_of_a_metric_is_what_is_served():
     """Each labelled metric has no sample before it is used: every event comes once, with every field."""
+    metrics = Metrics(lambda: Snapshot(GROUPS, 2))
+    events = Events([metrics])
     fields = {"layers": {"working": 1}, "status": "ok", "seconds": 1.0, "latency_ms": 1, "tokens": 1}
     for name in EVENTS:
         events.emit(name, **fields)

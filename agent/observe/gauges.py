@@ -1,0 +1,105 @@
+"""Gauges that are read when somebody asks for metrics: the rows of the ledger by status and host, and their ages.
+
+What reads them is handed in, since the ledger lies above this floor (`run/gauges.py`).  Registered by `Metrics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily
+
+from agent import clock
+from agent.errors import MakimonoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+KEPT_SECONDS = 5.0
+"""For how long an answer is given again: many may ask, and each question reads all rows."""
+
+ROWS = ("makimono_rows", "Tasks in the ledger, by status and the host that worked on them last.", ("status", "host"))
+OLDEST = (
+    "makimono_oldest_seconds",
+    "Age of the open task that is longest in its status: queued since it is due, running since its claim.",
+    ("status",),
+)
+WORKERS = ("makimono_workers", "Tasks that run in this base_dir.", ())
+UP = ("makimono_ledger_up", "Whether the ledger could be asked for the other gauges.", ())
+OPEN = ("queued", "running", "paused")
+MOST_HOSTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of one status and host.  `age`: seconds since the oldest is in that status, None for closed ones."""
+
+    status: str
+    host: str
+    count: int
+    age: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All rows in groups, and how many tasks run in this base_dir."""
+
+    groups: tuple[Group, ...]
+    workers: int
+
+
+class Gauges:
+    """A collector of prometheus_client."""
+
+    def __init__(self, read: Callable[[], Snapshot]) -> None:
+        self._read = read
+        self._kept: Snapshot | None = None
+        self._until = 0.0
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Each gauge with its present values; without the ledger only that it is away."""
+        snapshot = self._snapshot()
+        up = _family(UP)
+        up.add_metric([], float(snapshot is not None))
+        yield up
+        if snapshot is None:
+            return
+        rows, oldest, workers = map(_family, (ROWS, OLDEST, WORKERS))
+        for (status, host), count in _counted(snapshot).items():
+            rows.add_metric([status, host], count)
+        for status in OPEN:
+            ages = [one.age for one in snapshot.groups if one.status == status and one.age is not None]
+            oldest.add_metric([status], max(ages, default=0.0))
+        workers.add_metric([], snapshot.workers)
+        yield from (rows, oldest, workers)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The names, so that registering asks nothing."""
+        yield from map(_family, (UP, ROWS, OLDEST, WORKERS))
+
+    def _snapshot(self) -> Snapshot | None:
+        now = clock.monotonic()
+        if self._kept is None or now >= self._until:
+            try:
+                self._kept = self._read()
+            except MakimonoError:
+                self._kept = None
+            self._until = clock.monotonic() + KEPT_SECONDS
+        return self._kept
+
+
+def _family(named: tuple[str, str, tuple[str, ...]]) -> GaugeMetricFamily:
+    name, meaning, labels = named
+    return GaugeMetricFamily(name, meaning, labels=labels)
+
+
+def _counted(snapshot: Snapshot) -> dict[tuple[str, str], int]:
+    """(status, host) → rows; every open status is there, and hosts beyond MOST_HOSTS count as `other`."""
+    found: dict[tuple[str, str], int] = {}
+    hosts = sorted({one.host for one in snapshot.groups})[:MOST_HOSTS]
+    for one in snapshot.groups:
+        key = one.status, one.host if one.host in hosts else "other"
+        found[key] = found.get(key, 0) + one.count
+    present = {status for status, _ in found}
+    return {**{(status, ""): 0 for status in OPEN if status not in present}, **found}
