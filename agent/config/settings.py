@@ -18,11 +18,12 @@ from pydantic import Field, PrivateAttr, SecretStr, field_validator
 from agent.config import commits, hosts, models, sections, shape, window
 from agent.config.base import SOURCES, Section, section_in
 from agent.config.kinds import Allowed, OneOf, Text, size_text
+from agent.config.passwords import MASK, without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MASK = "********"
+_LOST_SLASH = re.compile(r"\b([a-z]{2,9}):/([^/].*)", re.DOTALL)
 _TELLING = re.compile(r"key|token|secret|passw|sig(?:nature)?$|^code$", re.IGNORECASE)
 SHORTEST_SECRET = 8
 """Shorter values are not masked: they would hide ordinary words."""
@@ -146,7 +147,7 @@ class Settings(Section):
     def _remember(
         self, root: Path, origins: Mapping[str, str], variables: Mapping[str, str], hidden: tuple[str, ...]
     ) -> None:
-        known = {key: "default" for key, _, _ in self._values()}
+        known = {key: "default" for key, _, _ in self.values()}
         self._root = root
         self._variables = dict(variables)
         self._hidden = hidden
@@ -232,6 +233,9 @@ class Settings(Section):
                 # A header's value is a word and a key (`Bearer …`); either may be repeated alone.
                 texts = [one.get_secret_value() for one in value.values() if isinstance(one, SecretStr)]
                 found.update(texts, (word for text in texts for word in text.split()))
+                # An address in the place of a path (`local.repos`) lost a slash on its way.
+                paths = [_LOST_SLASH.search(str(one)) for one in value.values() if isinstance(one, Path)]
+                found.update(one for path in paths if path for one in passwords_in(f"{path[1]}://{path[2]}"))
             elif isinstance(value, str):
                 found.update(passwords_in(value))
         return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))
@@ -240,19 +244,20 @@ class Settings(Section):
         """(key, value as text with secrets masked, origin) for every key, in the order of the documentation."""
         secrets = self.secrets()
         rows = []
-        for key, value, is_size in self._values():
+        for key, value, is_size in self.values():
             text = value_text(value, is_size=is_size)
             for secret in secrets:
                 text = text.replace(secret, MASK)
+            text = without_passwords(text)
             rows.append((key, text, self._origins.get(key, "default")))
         return rows
 
     def paths(self) -> list[tuple[str, Path]]:
         """(key, path) for every key that names a place of this machine, entries of mappings too."""
-        single = [(key, value) for key, value, _ in self._values() if isinstance(value, Path)]
+        single = [(key, value) for key, value, _ in self.values() if isinstance(value, Path)]
         return [*single, *((f"local.repos.{name}", path) for name, path in self.local.repos.items())]
 
-    def _values(self) -> Iterator[tuple[str, Any, bool]]:
+    def values(self) -> Iterator[tuple[str, Any, bool]]:
         """(dotted key, value, whether it is a size) for every key that holds a value."""
         yield from _walk(self, ())
 

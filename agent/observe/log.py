@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
+from agent.config.passwords import without_passwords
 from agent.observe.fit import fit, shortened, text_of
 from agent.registry import without
 
@@ -73,7 +74,7 @@ class _Log:
 
     def _line(self, render: Render, fields: dict[str, Any]) -> str:
         text = render(fields)
-        return f"{self.redact(text) if self.redact is not None else text}\n"
+        return f"{without_passwords(self.redact(text) if self.redact is not None else text)}\n"
 
 
 _log = _Log()

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import SecretStr
+
 from agent import cgroups, clock, disk, gitcmd
 from agent.config import Settings
 from agent.config.kinds import size_text
@@ -129,11 +131,34 @@ def _configuration(load: Callable[[bool], Settings]) -> tuple[Settings | None, l
     except ANY as error:
         checks = [Check(name, FAIL, str(error), "docs/configuration.md has every key; `config show` every value")]
     else:
-        return settings, [_loaded(settings)]
+        return settings, [_loaded(settings), *_files(settings)]
     try:
         return load(False), checks  # an unset ${NAME} is no reason to look at nothing else
     except ANY:
         return None, checks
+
+
+def _files(settings: Settings) -> list[Check]:
+    """Configuration files that others may write, or read where a secret stands in them."""
+    found = []
+    for name in sorted(set(settings.origins.values())):
+        path = settings.root / name
+        if not path.is_file():
+            continue
+        mode = mode_of(path)
+        keys = [key for key, value, _ in settings.values() if settings.origins.get(key) == name and is_held(value)]
+        if mode & 0o022:
+            more = "others may write it, and it says which commands run and where tokens go"
+            found.append(Check("configuration", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod 600 {path}"))
+        elif mode & 0o044 and keys:
+            more = f"others may read {', '.join(keys[:3])} in it"
+            found.append(Check("configuration", WARN, f"{path} has mode {mode:04o}: {more}", f"chmod 600 {path}"))
+    return found
+
+
+def is_held(value: object) -> bool:
+    """Whether a value is a secret that is written out."""
+    return isinstance(value, SecretStr) and bool(value.get_secret_value())
 
 
 def _loaded(settings: Settings) -> Check:

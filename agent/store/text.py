@@ -21,6 +21,10 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
+_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
+"""In UTF-8: DEL and C1, which JSON takes as they are, and what changes the order of the letters on a line."""
+
+
 def fit(text: str) -> str:
     """`text` with NUL and lone surrogates as U+FFFD; two halves that belong together become their character."""
     if text.isascii():
@@ -55,12 +59,19 @@ def fit_json(value: Any) -> Any:
 
 
 def dumps(value: Any, option: int = 0) -> bytes:
-    """Compact JSON.  What orjson refuses (surrogates, odd keys and types), and NUL, is made fit first."""
+    """Compact JSON, with what a terminal obeys escaped, since people read these files with tail and jq.  What orjson
+    refuses (surrogates, odd keys and types), and NUL, is made fit first."""
     try:
         data = orjson.dumps(value, option=option)
     except orjson.JSONEncodeError:
-        return orjson.dumps(fit_json(value), option=option)
-    return orjson.dumps(fit_json(value), option=option) if NUL in data else data
+        data = orjson.dumps(fit_json(value), option=option)
+    if NUL in data:
+        data = orjson.dumps(fit_json(value), option=option)
+    return _CONTROLS.sub(_escaped, data) if _CONTROLS.search(data) else data
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())
 
 
 def line(record: Any) -> bytes:

@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
 from agent.observe.items import Items
+from agent.security.terminal import plain
 from agent.taskqueue import identity, moves
 from agent.taskqueue.base import FREE, Claim, Row
 from agent.values import CLOSED_STATUSES, Status, TaskKey
@@ -78,7 +79,7 @@ class Ledger:
             **TaskKey.of(key).to_dict(),
             now=clock.stamp(),
             user=user,
-            title=title,
+            title=_shown(title),
             priority=priority,
             not_before=_time(not_before),
             parent_uuid=parent_uuid,
@@ -512,7 +513,7 @@ class Ledger:
                 now=clock.stamp(),
                 deaths=row.deaths if deaths is None else deaths,
                 outcome=outcome,
-                error_message=error_message,
+                error_message=_shown(error_message),
                 error_code=error_code,
                 lease_until=row.lease_until or "",
                 **_seen(row),
@@ -552,6 +553,11 @@ def open_postgresql(base_dir: Path, address: str) -> Ledger:
     from agent.store.postgres import open_postgres
 
     return Ledger(open_postgres(address), place=identity.place(base_dir))
+
+
+def _shown(text: str | None) -> str | None:
+    """A text of a row as a terminal may have it: people read tasks.db with sqlite3."""
+    return None if text is None else plain(text)
 
 
 def _left(row: Row) -> Status:

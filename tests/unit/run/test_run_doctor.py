@@ -399,3 +399,19 @@ def test_the_network_of_commands_is_said_and_tried(tmp_path, monkeypatch):
     assert of_network(tmp_path, "sandbox: {kind: none}") == []
     (found,) = of_network(tmp_path, "sandbox: {kind: none, network: [pypi.org]}")
     assert found.state == WARN
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "words"),
+    [(0o666, WARN, "others may write it"), (0o644, WARN, "others may read"), (0o600, OK, "")],
+)
+def test_a_configuration_that_others_may_write_or_read_a_secret_in_is_told(home, mode, state, words):
+    configure(home, github="{token: key-of-the-test}")
+    home.config.chmod(mode)
+    found = [
+        check
+        for check in examine(lambda complete: load(home.config, environ={}, complete=complete))
+        if check.name == "configuration" and check.state == state
+    ]
+    assert any(words in check.found for check in found)
+    assert not [one for one in found if state == WARN and one.advice != f"chmod 600 {home.config}"]
