@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,17 +26,28 @@ KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "loongarch64": 219}
 JOIN_SESSION_KEYRING = 1
 
 
+def machine() -> str:
+    """Whose table of system calls this process uses: `platform.machine()` is the kernel's, also for 32-bit programs."""
+    return platform.machine() if sys.maxsize > 1 << 32 else f"32-bit programs on {platform.machine()}"
+
+
 def join_new() -> bool:
     """Give the calling thread a new session keyring with nothing in it.
 
     False where the kernel has no keys or refuses: without keys there is nothing to inherit, and a container's filter
     that refuses this call refuses the command's, too.
     """
-    number = KEYCTL.get(platform.machine())
+    number = KEYCTL.get(machine())
     if number is None:
         return False
     joined = libc().syscall(ctypes.c_long(number), ctypes.c_long(JOIN_SESSION_KEYRING), ctypes.c_void_p(None))
     return bool(joined != -1)
+
+
+def works() -> bool:
+    """Whether `join_new` does what it says here; this thread's keyring stays."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(join_new).result()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from agent import cgroups, clock, disk, gitcmd
+from agent import cgroups, clock, disk, gitcmd, keyring
 from agent.config import Settings
 from agent.config.kinds import size_text
 from agent.errors import MakimonoError
@@ -416,7 +416,8 @@ def sandbox(settings: Settings) -> Iterator[Check]:
     yield Check("sandbox", WARN if verdict.kind == "none" else OK, verdict.reason + user, verdict.advice)
     if made.kind == "bubblewrap":
         whole, filtered = seccomp.described(settings)
-        yield Check("system calls", OK if whole else WARN, filtered)
+        keys = "a new one for each command" if keyring.works() else "this kernel has none, or refuses a new one"
+        yield Check("system calls", OK if whole else WARN, f"{filtered}; session keyring: {keys}")
     for state, found, advice in doctor_network.findings(settings, made):
         yield Check("network", state, found, advice)
 

@@ -8,11 +8,11 @@ the call, compares it with each refused one, and permits the rest.  Nothing is i
 from __future__ import annotations
 
 import errno
-import platform
 import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from agent import keyring
 from agent.sandbox.syscalls import ALLOWABLE, ARCHITECTURES, CALLS, TITLES, X32
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ def wanted(settings: Settings) -> bytes | None:
     """The filter that this configuration asks for on this machine; None when it asks for none, or there is none."""
     if not settings.sandbox.seccomp:
         return None
-    return program(platform.machine(), frozenset(settings.sandbox.allow))
+    return program(keyring.machine(), frozenset(settings.sandbox.allow))
 
 
-def described(settings: Settings, machine: str | None = None) -> tuple[bool, str]:
+def described(settings: Settings, machine: str = "") -> tuple[bool, str]:
     """(whether nothing is missing, which filter is in force), for a person."""
-    machine = machine or platform.machine()
+    machine = machine or keyring.machine()
     if not settings.sandbox.seccomp:
         return False, "system calls are not filtered: sandbox.seccomp is false"
     if machine not in ARCHITECTURES:

@@ -92,6 +92,13 @@ def test_what_commands_leave_behind_is_no_zombie_while_the_task_goes_on(home):
     finished(daemon)
 
 
+def is_sleep(pid, seconds):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() == f"sleep\0{seconds}\0".encode()
+    except OSError:
+        return False
+
+
 def is_alive(pid):
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
@@ -104,20 +111,28 @@ def groups_of(places, uuid):
 
 
 def test_what_threw_its_session_and_its_environment_away_ends_with_a_dead_attempt(home):
-    """Without a sandbox; only the control group still knows whose it is."""
+    """Without a sandbox, while its command runs; only the control group still knows whose it is."""
     places = cgroups.find()
     if places.kill is None:
         pytest.skip(str(places))
+    nap = str(100_000 + os.getpid())
+    escape = f"setsid setsid env -i sleep {nap} >/dev/null 2>&1 & exec setsid sleep 600"
     held = Held(finish())
-    escape = "setsid setsid env -i sleep 600 >/dev/null 2>&1 & sleep 0.2"
     here = home({"Escape": [do("run_command", command=escape), held]})
     here.issue(1, "Escape")
     daemon = here.start("run")
-    held.arrived()
+    until(lambda: here.row(1).get("status") == "running", "the worker")
     uuid, worker = here.row(1)["uuid"], here.worker(1)
-    group, *_ = groups_of(places, uuid)  # with the same in the hierarchy that holds memory, where that is another
-    (escaped,) = set(map(int, (group / "cgroup.procs").read_text().split())) - {worker}
-    assert proc.marked(uuid) == []
+
+    def in_the_group():
+        for group in groups_of(places, uuid):  # one in each hierarchy
+            for pid in (group / "cgroup.procs").read_text().split():
+                if is_sleep(pid, nap):
+                    return int(pid)
+        return None
+
+    escaped = until(in_the_group, "the escape")
+    assert escaped not in proc.marked(uuid)
     os.kill(worker, signal.SIGKILL)
     until(lambda: here.row(1)["attempt"] == 2, "the next attempt")
     assert not is_alive(escaped)

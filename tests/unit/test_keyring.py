@@ -1,5 +1,6 @@
 """Session keyrings: a command finds none of the daemon's keys, and the daemon keeps them."""
 
+import platform
 import subprocess
 import sys
 import threading
@@ -43,3 +44,11 @@ def test_the_thread_lives_as_long_as_what_it_started(keys):
     with keyring.apart() as call:
         child = call(lambda: subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True))
         assert child.communicate()[0] == "lived\n"
+
+
+def test_a_32_bit_program_is_not_taken_for_one_of_its_kernels_machine(monkeypatch):
+    """The numbers of system calls are those of the program's ABI."""
+    assert keyring.machine() == platform.machine()
+    monkeypatch.setattr(sys, "maxsize", (1 << 31) - 1)
+    assert keyring.machine() not in keyring.KEYCTL
+    assert not keyring.join_new()

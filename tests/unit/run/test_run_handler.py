@@ -107,7 +107,7 @@ def test_an_error_before_the_work_tree_is_told_and_raised_again(work):
         handler.handle(task)
     row = here.ledger.get(UUID % 1)
     assert (row.status, row.error_code) == (Status.FAILED, "repository_missing")
-    assert "repo.git" in said(here)
+    assert "there is no git repository at" in said(here)
     assert "coding agent failed" in label(here)
     assert handler.failed
 
