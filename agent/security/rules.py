@@ -97,6 +97,12 @@ _ALL = (
         "A word in a change that mixes Latin with look-alike letters; shown.",
     ),
     Rule(
+        "PI-20",
+        Risk.MEDIUM,
+        "signs that look like others",
+        "A sign in a change that looks like one of code (the Greek question mark), or ends a line for some; shown.",
+    ),
+    Rule(
         "PU-01",
         Risk.MEDIUM,
         "pictures and tags that load",

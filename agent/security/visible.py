@@ -24,6 +24,13 @@ MOST = 10
 SHOWN = 120
 """Characters of a listed line."""
 
+SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u2223\u01c0\u2028\u2029\x85"
+"""Signs that look like those of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`) or end a line for some readers only;
+Unicode's confusables.txt (UTS 39)."""
+
+_SIGN = re.compile(f"[{re.escape(SIGNS)}]")
+_STYLE = re.compile("(?<=[\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)")
+"""A selector behind a sign that has two pictures; behind a letter it hides something."""
 _WORD = re.compile(r"\w+")
 _ALIKE = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE")
 _UNUSUAL = re.compile(rb"[^\t\n -~]")
@@ -41,7 +48,7 @@ def hidden(diff: Iterable[bytes]) -> list[str]:
         text = line[1:].decode("utf-8", "replace").removesuffix("\r")
         if where.endswith(", line 1"):
             text = text.removeprefix("\ufeff")
-        text = characters.JOINER.sub("", characters.STYLE.sub("", text)).strip()
+        text = _STYLE.sub("", characters.JOINER.sub("", text)).strip(" \t")
         seen = visible(text)
         if seen.findings:
             if len(found) >= MOST:
@@ -56,14 +63,16 @@ def hidden(diff: Iterable[bytes]) -> list[str]:
 
 def visible(text: str) -> Cleaned:
     r"""`text` with each character that `sanitise.clean` would remove written as `\u202e` or `\U000e0041`, and the
-    counts by rule; PI-19 counts words that mix Latin with letters of a script that looks like it."""
+    counts by rule; PI-19 counts words that mix Latin with letters of a script that looks like it, PI-20 signs that look
+    like those of code."""
     found: Counter[str] = Counter()
     text = text.replace("\r\n", "\n")
+    text, count = _SIGN.subn(lambda match: _escape(match[0]), text)
+    if count:
+        found["PI-20"] += count
     for rule, bad in characters.removable(text).items():
         text, count = characters.replaced(text, bad, _escape)
         found[rule] += count
-    for line_break in characters.LINE_BREAKS:
-        text = text.replace(line_break, f"\\u{ord(line_break):04x}")
     if not text.isascii():
         mixed = sum(map(_is_mixed, _WORD.findall(text)))
         if mixed:
