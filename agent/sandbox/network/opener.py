@@ -109,7 +109,7 @@ def with_python(python: str, descriptor: int) -> list[str]:
 def variables() -> dict[str, str]:
     """What tells programs of the proxy."""
     address = f"http://127.0.0.1:{PORT}"
-    direct = "localhost,127.0.0.1,::1"
+    direct = "localhost,127.0.0.1,::1,sandbox"
     names: Sequence[str] = ("http_proxy", "https_proxy", "all_proxy")
     java = f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={PORT} -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={PORT}"
     return {

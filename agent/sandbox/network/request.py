@@ -44,14 +44,16 @@ class Request:
 
 def receive(client: socket.socket) -> tuple[bytes, bytes]:
     """(the head without its empty line, what came behind it).  RequestUnreadable when there is none."""
-    found = b""
-    while END not in found:
+    found = bytearray()
+    end = -1
+    while end < 0:
         chunk = client.recv(LONGEST)
         if not chunk or len(found) + len(chunk) > LONGEST:
             raise RequestUnreadable("the head of the request is too long" if chunk else "the request has no end")
+        looked = max(0, len(found) - len(END))  # a head that comes byte by byte is not searched anew each time
         found += chunk
-    head, _, rest = found.partition(END)
-    return head, rest
+        end = found.find(END, looked)
+    return bytes(found[:end]), bytes(found[end + len(END) :])
 
 
 def read(head: bytes, rest: bytes) -> Request:
