@@ -120,9 +120,9 @@ def test_a_folder_over_its_size_ends_the_task_and_the_person_is_told(home):
 
 
 def test_a_task_that_cannot_write_its_record_waits_in_its_row_and_a_later_daemon_resumes_it(home):
-    """As any user: no file may grow over 600 kB, and one answer is longer than that."""
+    """As any user: no file may grow over 600 kB, and one answer is longer than that, in few tokens."""
     limit = 600_000
-    here = home({"Long answer": [("x" * limit, [call("list_files", {}, "call_long")]), finish()]})
+    here = home({"Long answer": [("=" * limit, [call("list_files", {}, "call_long")]), finish()]})
     here.issue(1, "Long answer")
     bound = here.start("run", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     until(lambda: here.row(1).get("status") == "paused", "the pause")
