@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 
 from agent import proc
+from agent.config.reach import parse_all
 from agent.errors import DiskError, ToolError
 from agent.sandbox import SANDBOXES, Mounts, make_sandbox, probe
 
@@ -280,3 +281,11 @@ def test_a_command_can_be_found_by_its_task(room):
     room.run("sleep 60", stop=look)
     assert seen
     assert proc.end_tree(UUID) == 0
+
+
+def test_hosts_that_may_be_reached_are_given_and_the_command_runs_as_without_them(room):
+    done = room.run("echo hi; exit 125", network=parse_all(["a.example", "index.corp@10.0.0.0/8"]))
+    assert (done.returncode, done.output, done.contacts) == (125, b"hi\n", ())
+    asked = "import socket; socket.create_connection(('127.0.0.1', 31280), 5).close()"
+    reached = room.run(f'python3 -c "{asked}"', network=parse_all(["a.example"])).returncode == 0
+    assert reached == (room.sandbox.kind == "bubblewrap"), "where nothing is isolated there is no proxy either"

@@ -15,6 +15,7 @@ import pytest
 from outside import Files, Git, Serving, World
 
 from agent.config.reach import parse_all
+from agent.errors import SandboxUnavailable
 from agent.sandbox import Mounts
 from agent.sandbox.network import opener
 from agent.sandbox.network.proxy import SandboxProxy
@@ -332,3 +333,22 @@ def test_settings_of_this_host_say_its_own_proxies_to_nobody_inside(room, world,
     text = room.says("cat /proc/*/environ | tr '\\0' '\\n'", network=READY)
     assert "HTTPS_PROXY=http://127.0.0.1:31280" in text
     assert "s3cr3t" not in text
+
+
+def test_a_command_does_not_run_where_the_way_cannot_be_opened(room, world):
+    """Rather than without the network that it was promised."""
+
+    def failing(dialer):
+        proxy = SandboxProxy(dialer)
+        proxy.argv = ["/bin/sh", "-c", f"exit {opener.FAILED}", "sh"]  # what the program does when a call of it fails
+        return proxy
+
+    room.sandbox.proxy = failing
+    with pytest.raises(SandboxUnavailable, match=r"sandbox\.network: no socket could be made inside"):
+        room.run("touch ran", network=READY)
+    assert not (room.work / "ran").exists()
+
+
+def test_a_machine_without_a_way_says_what_to_do(world):
+    with pytest.raises(SandboxUnavailable, match="install the system's python3"):
+        SandboxProxy(world.dialer(READY), None, machine="riscv64")
