@@ -92,7 +92,10 @@ def move_leftovers(wiring: Wiring) -> list[str]:
     running = wiring.settings.base_dir / "running"
     moved = []
     items = wiring.items("move_leftovers")
+    busy = {row.uuid for row in wiring.ledger.running_here()}  # not one question for each of hundreds
     for folder in sorted(running.iterdir()) if disk.is_real_dir(running) else ():
+        if folder.name in busy:
+            continue
         with items.one(folder.name):
             row = wiring.ledger.get(folder.name) if disk.is_real_dir(folder) else None
             if row is None or row.status not in CLOSED_STATUSES:

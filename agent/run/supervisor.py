@@ -276,7 +276,7 @@ class Supervisor:
         if self.ground.look():
             reconcile(self.wiring)
             self.ground.lost.set()
-        elif not any(self.ledger.counts().values()) and restore(self.wiring):
+        elif not self.ledger.list(limit=1) and restore(self.wiring):
             self.ground.lost.set()
         self.ledger.after_the_clock()
         settled: list[Row] = []

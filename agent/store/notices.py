@@ -4,11 +4,13 @@ again (LISTEN and NOTIFY).
 Every statement that may give somebody something to do ends by notifying the channel of its schema (`NOTIFYING`).  A
 notice carries nothing and may be lost with its connection: the daemon looks now and then all the same.  The connection
 is one of its own, since a notice waits at the connection that listens.  A pooler that gives a session to several
-clients (PgBouncer by transaction) passes no notices on; then there are only the looks.
+clients (PgBouncer by transaction) takes a LISTEN and passes no notice on, so that it is tried (`hears`); then there are
+only the looks.
 """
 
 from __future__ import annotations
 
+import select
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+HEARD_SECONDS = 1.0
 CHANNEL = "'makimono ' || current_schema()"
 NOTIFYING = frozenset(
     {
@@ -59,6 +62,14 @@ class Notices:
         while server.notifies() is not None:
             found = True
         return found
+
+    def hears(self, send: Callable[[], object], seconds: float = HEARD_SECONDS) -> bool:
+        """Whether a notice arrives that `send` sends over another connection: a pooler may have taken the LISTEN and
+        pass nothing on."""
+        send()
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return bool(poll.poll(seconds * 1000)) and self.take()
 
     def close(self) -> None:
         """End the connection; a second time does nothing."""

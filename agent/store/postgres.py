@@ -20,7 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from agent import clock
 from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
-from agent.store.notices import NOTIFYING, Notices, notifying
+from agent.store.notices import CHANNEL, NOTIFYING, Notices, notifying
 from agent.store.queries import queries
 from agent.store.text import fit
 
@@ -131,13 +131,21 @@ class PostgresDatabase:
         return self._told[1] + timedelta(seconds=passed - self._told[0])
 
     def notices(self) -> Notices | None:
-        """A new connection that hears what others change; None when the server cannot be reached just now."""
+        """A new connection that hears what others change; None when the server cannot be reached just now, or what
+        stands between passes no notices on."""
         import psycopg
 
         try:
-            return Notices(self._open)
+            notices = Notices(self._open)
         except psycopg.Error:
             return None
+        try:
+            if notices.hears(lambda: self.execute(f"SELECT pg_notify({CHANNEL}, '')")):
+                return notices
+        except (psycopg.Error, LedgerError):
+            pass
+        notices.close()
+        return None
 
     def close(self) -> None:
         """Close the connection; a second time does nothing."""

@@ -8,13 +8,14 @@ import psycopg
 import pytest
 import services
 
-from agent import clock
+from agent import clock, disk
 from agent.errors import LedgerError
 from agent.run import courier as courier_of
 from agent.run.courier import Courier
 from agent.run.daemon import TOLD_SECONDS, Daemon
 from agent.run.supervisor import IDLE_SWEEP_SECONDS, QUEUE_SECONDS, Supervisor
 from agent.run.waker import Waker
+from agent.store.queries import queries
 
 LONG = 300.0
 PATIENCE = 60.0
@@ -202,3 +203,45 @@ def test_the_programs_files_are_looked_at_only_before_something_is_started(place
     assert looked
     assert not supervisor.children
     assert here.ledger.due(9) == [uuid], "others may take it"
+
+
+def test_a_sweep_asks_no_more_for_hundreds_of_tasks_that_run_here_or_elsewhere(place, time, monkeypatch):
+    here = place()
+    supervisor = Supervisor(here.wiring)
+    shared = here.settings.taskqueue.model_copy(update={"ledger": "postgresql://of.many.hosts/"})
+    supervisor.settings = here.settings.model_copy(update={"taskqueue": shared})  # others are judged by their leases
+    supervisor.tells = True
+    supervisor.step()
+    names = asked(here.wiring.db, monkeypatch)
+
+    def sweep():
+        del names[:]
+        time.move(IDLE_SWEEP_SECONDS)
+        supervisor.step(woken=False)
+        return len(names)
+
+    def run(number, owner, hostname):
+        uuid = here.ledger.put(here.key(number))
+        here.ledger.claim(uuid, owner, 10_000)
+        here.wiring.db.execute("UPDATE tasks SET hostname = :hostname WHERE uuid = :uuid", uuid=uuid, hostname=hostname)
+        return uuid
+
+    locks = []
+    for number in range(1, 10):
+        uuid = run(number, here.wiring.owner, os.uname().nodename)
+        locks.append(disk.lock(disk.make_dir(here.settings.base_dir / "running" / uuid, 0o711) / "lock"))
+    few = sweep()
+    for number in range(10, 40):
+        run(number, f"0123456789ab:/contexts{number}:7:99", f"builder{number}")
+    assert sweep() == few
+    for number in range(40, 60):
+        uuid = run(number, here.wiring.owner, os.uname().nodename)
+        locks.append(disk.lock(disk.make_dir(here.settings.base_dir / "running" / uuid, 0o711) / "lock"))
+    assert sweep() == few
+    for lock in locks:
+        disk.unlock(lock)
+
+
+def test_what_runs_here_is_found_by_index(place):
+    found = place().wiring.db.execute(f"EXPLAIN QUERY PLAN {queries()['ledger_running_here']}", hostname="h")
+    assert "idx_tasks_running_host" in " ".join(row["detail"] for row in found)

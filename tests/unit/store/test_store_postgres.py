@@ -13,6 +13,7 @@ import services
 from agent import clock
 from agent.errors import ConfigError, LedgerError, SurroundingsError
 from agent.store import db, migrate, postgres
+from agent.store.notices import CHANNEL
 from agent.store.queries import queries
 from agent.store.ratios import RatioTable
 from agent.tokens import LearntRatios
@@ -221,3 +222,13 @@ def test_it_is_used_in_the_process_that_opened_it(tasks):
     tasks.close()
     with pytest.raises(LedgerError, match="was closed"):
         tasks.run("ledger_counts")
+
+
+def test_notices_that_a_pooler_would_not_pass_on_are_found_out(tasks):
+    """PgBouncer by transaction takes a LISTEN and gives the server's connection to the next client."""
+    notices = tasks.notices()
+    assert notices is not None
+    assert notices.hears(lambda: tasks.execute(f"SELECT pg_notify({CHANNEL}, '')"), 60)
+    notices._connection.execute("UNLISTEN *")
+    assert not notices.hears(lambda: tasks.execute(f"SELECT pg_notify({CHANNEL}, '')"), 0.2)
+    notices.close()

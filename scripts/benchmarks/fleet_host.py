@@ -1,0 +1,89 @@
+"""A host of `fleet.py`: a UTS namespace with a name of its own, a process that holds rows, and a daemon below it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import yaml
+
+from benchmarks import children
+from benchmarks.settings import MODEL
+
+NEWUTS, NEWUSER = 0x04000000, 0x10000000  # unshare(2)
+RENEW_SECONDS = 20.0
+
+
+def main(place: Path, address: str, rows: int, number: int, local: dict[str, object]) -> None:
+    """Say the daemon's pid once it runs; work until SIGTERM."""
+    name_host(f"bench{number}")
+    from agent import disk
+    from agent.config import load
+    from agent.context.manager import LEASE_SECONDS
+    from agent.run.wiring import Wiring
+    from agent.values import TaskKey
+
+    path = place / "config.yaml"
+    path.write_text(yaml.safe_dump(configuration(place, address, local)), encoding="utf-8")
+    with closing(Wiring(load(path, environ={}))) as wiring:
+        held = []
+        uuids = [str(uuid4()) for _ in range(rows)]
+        for uuid in uuids:
+            folder = place / "contexts" / "running" / uuid
+            folder.mkdir(parents=True)
+            disk.lock(folder / "lock")
+        with wiring.db.transaction():  # one commit: a host must not take minutes to be there
+            for one, uuid in enumerate(uuids):
+                key = TaskKey("local", f"o{number}", "r", "issue", str(one), "/bench")
+                wiring.ledger.put(key, uuid=uuid, user=f"user{number}", title="A row that runs")
+                held.append((uuid, wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS).attempt))
+        command = [sys.executable, str(children.ROOT / "main.py"), "run", "--role", "worker", "--config", str(path)]
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        try:
+            print(daemon.pid, flush=True)
+            done = 0
+            while True:
+                for uuid, attempt in held:
+                    wiring.ledger.beat(uuid, attempt, LEASE_SECONDS)
+                    done += 1
+                    (place / "renewals.new").write_text(str(done), encoding="ascii")
+                    (place / "renewals.new").replace(place / "renewals")
+                    time.sleep(RENEW_SECONDS / rows)
+        finally:
+            daemon.terminate()
+            daemon.wait()
+
+
+def name_host(name: str) -> None:
+    """Give this process, and what it starts, a host name of their own."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = NEWUTS if os.geteuid() == 0 else NEWUTS | NEWUSER
+    if libc.unshare(flags) or libc.sethostname(name.encode(), len(name)):
+        raise OSError(ctypes.get_errno(), "no UTS namespace can be had, which this bench needs")
+
+
+def configuration(place: Path, address: str, local: dict[str, object]) -> dict[str, object]:
+    """More room than rows, so that the daemon looks for more to do."""
+    openai = {"model": MODEL, "context_length": 200_000, "base_url": "http://127.0.0.1:9", "api_key": "bench-key-0000"}
+    return {
+        "task_sources": ["local"],
+        "local": local,
+        "context_storage": {"base_dir": str(place / "contexts")},
+        "llm": {"provider": "openai", "openai": openai},
+        "sandbox": {"kind": "none"},
+        "scheduling": {"max_workers": 300},
+        "taskqueue": {"ledger": address},
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), **json.loads(sys.argv[2]))
