@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from agent.config import Settings, load
 from agent.config.environment import host_environment
+from agent.errors import ConfigError
 
 TEXT = """
 task_sources: [github]
@@ -137,3 +138,35 @@ def test_importing_the_room_loads_neither_yaml_nor_anything_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def no_file(folder):
+    (folder / "config.yaml").write_text("task_sources: [local]\n")
+    return folder / "config.yaml"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/mnt/shared/makimono",
+        "file:///mnt/shared",
+        "s3://bucket/tasks?endpoint_url=http://127.0.0.1:9000&key=AKIAIOSFODNN7EXAMPLE&secret=the-secret-of-it",
+        "gs://bucket",
+        "sftp://me:the-secret-of-it@host/tasks",
+    ],
+)
+def test_a_replica_may_lie_in_any_place_that_fsspec_knows_and_its_secrets_are_masked(address, tmp_path):
+    settings = load(no_file(tmp_path), environ={"AGENT__CONTEXT_STORAGE__REPLICA": address})
+    assert settings.context_storage.replica == address
+    (shown,) = [value for key, value, _ in settings.show() if key == "context_storage.replica"]
+    for secret in ("the-secret-of-it", "AKIAIOSFODNN7EXAMPLE"):
+        assert secret not in shown
+        assert (secret in settings.secrets()) is (secret in address)
+
+
+@pytest.mark.parametrize(
+    "address", ["contexts", "../x", "http://host/x", "s3://", "s3:bucket", "file://host/x", "memory://x", "s3://b/\n"]
+)
+def test_any_other_place_for_a_replica_is_refused_with_what_is_allowed(address, tmp_path):
+    with pytest.raises(ConfigError, match=r"context_storage\.replica.*an absolute path, or an address file://"):
+        load(no_file(tmp_path), environ={"AGENT__CONTEXT_STORAGE__REPLICA": address})

@@ -8,6 +8,7 @@ from run_home import UUID
 
 from agent import clock, disk
 from agent.context import EffectStore
+from agent.errors import ReplicaAway
 from agent.run.cleanup import cleanup
 from agent.run.folders import folder_of
 from agent.run.parent import parent_of, read_parent
@@ -250,3 +251,24 @@ def test_one_that_cannot_be_removed_is_told_and_the_others_go(place):
     assert not deep.exists()
     assert not old.exists()
     assert left(here) == [UUID % 2]
+
+
+def test_what_is_kept_elsewhere_goes_with_the_task_or_the_task_stays(place):
+    here = place()
+    ended(here, 1, days=100)
+    ended(here, 2, days=100)
+    ended(here, 3, days=1)
+    asked, broken = [], {}
+
+    def replica(uuid):
+        asked.append(uuid)
+        if uuid == UUID % 2:
+            raise ReplicaAway("it does not answer")
+
+    assert cleanup(here.settings, here.ledger, dry_run=True, replica=replica)
+    assert asked == [], "a dry run removes nothing"
+    removed = cleanup(here.settings, here.ledger, replica=replica, failed=broken.__setitem__)
+    assert [one.uuid for one in removed] == [UUID % 1]
+    assert sorted(asked) == [UUID % 1, UUID % 2]
+    assert sorted(left(here)) == [UUID % 2, UUID % 3]
+    assert "does not answer" in broken[UUID % 2]

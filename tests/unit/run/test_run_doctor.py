@@ -415,3 +415,16 @@ def test_a_configuration_that_others_may_write_or_read_a_secret_in_is_told(home,
     ]
     assert any(words in check.found for check in found)
     assert not [one for one in found if state == WARN and one.advice != f"chmod 600 {home.config}"]
+
+
+def test_the_place_of_the_replica_is_tried_and_told_without_its_secrets(home):
+    configure(home, context_storage=f"{{replica: '{home.config.parent}/elsewhere'}}")
+    assert look(home)["replica"].state == OK
+    assert [path for path in (home.config.parent / "elsewhere").rglob("*") if path.is_file()] == []
+    hidden = "s3://bucket/x?endpoint_url=http://127.0.0.1:1&key=a-key-of-mine&secret=the-secret-of-it"
+    configure(home, context_storage=f"{{replica: '{hidden}'}}")
+    found = look(home)["replica"]
+    assert found.state == FAIL
+    assert "s3://bucket/x does not answer" in found.found
+    assert "the-secret" not in str(found)
+    assert "a-key-of" not in str(found)
