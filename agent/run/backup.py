@@ -36,7 +36,7 @@ FIRST = ("compactions.jsonl", "messages.jsonl", "requests.jsonl", "summaries.jso
 REFS_FIRST = ("HEAD", "packed-refs", "refs", "index", "makimono.json")
 """Of a git directory: names before the objects that they name."""
 
-LEFT_OUT = ("lock", "request.json", "kept.json", ".room")
+LEFT_OUT = ("lock", "request.json", "kept.json", ".room", "replica.json")
 OTHERS = (SOLO, QUARANTINE)
 
 

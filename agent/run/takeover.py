@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent import clock, disk, filetree
+from agent import clock, disk, filetree, step
 from agent.errors import ConfigError, ContextError, ReplicaAway
 from agent.run.folders import QUARANTINE
 from agent.run.lease import Lease
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agent.taskqueue import Claim
 
 PATIENCE_SECONDS = 3600.0
+FETCH_SECONDS = 1800.0
+"""How long a task's files may take to come."""
 SINCE = "replica.since"
 """In a task's folder: since when its replica is waited for."""
 FETCHED = ".replica.tmp"
@@ -40,7 +42,8 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
     address = wiring.settings.context_storage.replica
     if address is None or not wiring.settings.context_storage.enabled:
         return
-    if claim.attempt > 1 and read_state(folder)[1] != claim.attempt - 1:
+    here = read_state(folder)[1] == claim.attempt - 1 and _newest_here(folder) > 0
+    if claim.attempt > 1 and not here and _was_begun(wiring, claim):
         with Lease(wiring.ledger, claim.uuid, claim.attempt, wiring.events):
             try:
                 _look(wiring, claim, folder, address)
@@ -51,6 +54,12 @@ def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
                 raise
     write_state(folder, claim.attempt)
     (folder / SINCE).unlink(missing_ok=True)  # ours
+
+
+def _was_begun(wiring: Wiring, claim: Claim) -> bool:
+    """Whether a turn was taken anywhere: else there is nothing to fetch, and nothing to wait for."""
+    row = wiring.ledger.get(claim.uuid)
+    return row is not None and row.llm_call_count > 0
 
 
 def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
@@ -83,7 +92,8 @@ def _fetch_newest(wiring: Wiring, claim: Claim, folder: Path, place: Place) -> N
             filetree.remove(target)
         disk.make_dir(target)
         try:
-            size = fetch(place, manifest, claim.uuid, target)
+            with step.within("replica", FETCH_SECONDS):
+                size = fetch(place, manifest, claim.uuid, target)
         except ContextError as error:
             why = str(error)
             continue
@@ -108,7 +118,7 @@ def _is_newer(manifest: Manifest, folder: Path) -> bool:
     generation, attempt = read_state(folder)
     if here == 0:
         return True
-    if not generation:  # worked on before there was a replica
+    if generation in ("", manifest.generation):  # from before there was a replica, or the disk was set back
         return int(manifest.facts.get("last_seq") or 0) > here
     return manifest.generation != generation and manifest.attempt > attempt
 

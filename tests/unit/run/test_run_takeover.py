@@ -23,7 +23,7 @@ from agent.work import revived
 def begun(place, tmp_path):
     """(place, claim of attempt `attempt`, folder) with a replica in `tmp_path/replica`."""
 
-    def make(attempt=2, address=None):
+    def make(attempt=2, address=None, calls=3):
         here = place()
         where = {"AGENT__CONTEXT_STORAGE__REPLICA": str(address or tmp_path / "replica")}
         here.settings = load(here.folder / "config.yaml", environ=where)
@@ -33,6 +33,7 @@ def begun(place, tmp_path):
         for _ in range(1, attempt):
             here.ledger.release(claim.uuid, claim.attempt)
             claim = here.ledger.claim(claim.uuid, here.wiring.owner, 60)
+        here.wiring.db.execute(f"UPDATE tasks SET llm_call_count = {calls}")
         folder = here.settings.base_dir / "running" / claim.uuid
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "lock").touch()
@@ -106,6 +107,23 @@ def test_newer_files_of_this_host_stay(begun, tmp_path):
     take_over(here.wiring, claim, folder)
     assert (folder / "messages.jsonl").read_bytes().count(b"\n") == 12
     assert here.named("replica_fetched") == []
+
+
+@pytest.mark.parametrize(("count", "taken"), [(9, True), (4, False)])
+def test_files_of_a_disk_that_was_set_back_are_older_than_what_was_written_from_it(begun, tmp_path, count, taken):
+    """The snapshot of a virtual machine, say."""
+    here, claim, folder = begun(attempt=5)
+    messages(folder, 4)
+    generation = write_state(folder, 2)
+    elsewhere(tmp_path, claim.uuid, attempt=2, count=count, generation=generation)
+    take_over(here.wiring, claim, folder)
+    assert bool(here.named("replica_fetched")) is taken
+
+
+def test_for_a_task_that_was_never_begun_nobody_is_asked(begun, tmp_path):
+    here, claim, folder = begun(calls=0, address="s3://nobody/x?endpoint_url=http://127.0.0.1:1&key=k&secret=s")
+    take_over(here.wiring, claim, folder)
+    assert read_state(folder)[1] == 2
 
 
 @pytest.mark.parametrize(("count", "taken"), [(9, True), (2, False)])

@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import subprocess
+import sys
 
 import orjson
 import pytest
@@ -228,8 +230,19 @@ def test_a_bucket_that_is_not_there_is_told_and_not_made(s3):
 
 
 def test_a_driver_that_is_not_installed_is_named(monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(ConfigError, match="needs the package gcsfs"):
         Place("gs://bucket/x")
+
+
+def test_fsspec_is_imported_only_where_a_place_is_made(tmp_path):
+    code = (
+        "import sys, agent.run.worker, agent.run.supervisor, agent.cli.running\n"
+        "from agent.store.place import Place\n"
+        "found = {name.partition('.')[0] for name in sys.modules} & {'fsspec', 's3fs', 'botocore', 'aiobotocore'}\n"
+        "assert not found, found\n"
+        f"Place({str(tmp_path)!r})\n"
+        "assert 'fsspec' in sys.modules and 's3fs' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
