@@ -504,11 +504,18 @@ class TaskRun:
             self.repetition.restore(self.context.get_tool_store().recent())
             if self.point is not None and store.last_seq == self.point.seq:
                 store.add_message("user", render("past_point", commit=self.point.commit or ""), kind="nudge")
-            if self.revived is not None:
+            if self.revived is not None and not self._has_ended():
                 store.add_message("user", render("taken_over", lacks=self.revived.lacks), kind="nudge")
                 store.sync()
         revived.settled(self.context.context_dir)
         self.progress.show()
+
+    def _has_ended(self) -> bool:
+        """Whether the newest message ends the work (`Loop.already_ended`): then nothing is said behind it."""
+        last = self.context.get_message_store().last() or {}
+        if last.get("role") == "tool":
+            return self.tools.restored_outcome() is not None
+        return last.get("role") == "assistant" and not last.get("tool_calls")
 
     def _budget(self) -> briefing.Budget:
         """What the parts of a briefing may have in the window in force."""
