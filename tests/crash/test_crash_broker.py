@@ -1,6 +1,7 @@
 """The message stays with the broker until its worker has the row: a daemon that dies before loses nothing and repeats nothing.
 
-The claim is held up by a lock on the row, so that the daemon is killed between the start of the worker and its claim.
+The claim, and nothing else, is held up by a lock, so that the daemon is killed between the start of the worker and its
+claim.  A lock on the row would hold nothing up: the daemon passes over a row that it cannot reserve.
 """
 
 import signal
@@ -43,6 +44,11 @@ def ask(ledger, query, *values):
         return connection.execute(query, values).fetchone()
 
 
+HOLD = """
+CREATE FUNCTION wait_before_a_claim() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(current_schema())); RETURN NEW; END $$;
+CREATE TRIGGER held BEFORE UPDATE OF attempt ON tasks FOR EACH ROW EXECUTE FUNCTION wait_before_a_claim()
+"""
 WAITING = """
 SELECT pid FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND query LIKE %s AND datname = current_database()
@@ -60,8 +66,10 @@ def test_a_daemon_that_dies_before_the_claim_leaves_the_message_and_a_second_one
     first = put("1")
     [row] = ledger.publish(1)
     broker.publish(pointer(row))
+    with psycopg.connect(address, autocommit=True) as setting:
+        setting.execute(HOLD)
     with psycopg.connect(address) as held:
-        held.execute("SELECT 1 FROM tasks FOR UPDATE")
+        held.execute("SELECT pg_advisory_xact_lock(hashtext(current_schema()))")
         daemon = home.start("run", "--role", "worker")
         until(lambda: ask(address, WAITING, "%attempt = attempt + 1%"), "a claim that waits")
         second = put("2")  # whoever publishes it has acknowledged what he would before
