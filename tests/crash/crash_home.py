@@ -16,7 +16,9 @@ from forks import Forks
 from llm_servers import Script, call, says
 from summaries import honest
 
+from agent.config import load
 from agent.context import projection
+from agent.run import claims
 
 TITLE = "Keep notes"
 WORDS = "The scroll is unrolled again whenever somebody needs it, from the right to the left.\n"
@@ -62,7 +64,7 @@ class CrashHome:
         self.flow = FlowHome(self.path, server=self.server)
         config = self.flow.config.read_text()
         config = config.replace("context_length: 32000", "context_length: 8192")
-        kept = "{durability: turn, strategy: summary, compression_threshold: 0.55, min_messages_to_summarize: 2, keep_recent_messages: 1}"
+        kept = "{durability: turn, strategy: summary, compression_threshold: 0.48, min_messages_to_summarize: 2, keep_recent_messages: 1}"
         self.flow.config.write_text(config.replace("{durability: none}", kept))
         self.flow.issue(1, TITLE, "Please keep notes of the work.")
         for work in self.path.glob("work-*"):
@@ -143,7 +145,8 @@ class CrashHome:
         home = self.flow
         assert home.label(1) == "coding agent done"
         markers = [found for one in home.comments(1) for found in re.findall(r"<!-- makimono:(\S+) -->", one["body"])]
-        assert sorted(markers) == sorted([f"{uuid}:progress", f"{uuid}:final"]), markers
+        of = f"{claims.HOME}{claims.home_of(load(self.flow.config))}"  # the ledger that the claim was made from
+        assert sorted(markers) == sorted([f"{uuid}:{of}", f"{uuid}:progress", f"{uuid}:final"]), markers
         [pull] = home.pulls()
         assert "draft: false" in pull
         branch = f"makimono/1-{uuid[:8]}"
