@@ -24,7 +24,8 @@ FORGE_SECONDS = 15.0
 class TaskControl:
     """`requested` reads the row's word ("stop", "pause", None); `wanted` asks the forge (the same); `limit` says that a
     limit is reached which a single step can pass (`quota.py`); `often` is `scheduling.interval`; `patience` is
-    `scheduling.drain_seconds`: so long a drain waits for the model's answer that is under way."""
+    `scheduling.drain_seconds`: so long a drain waits for the model's answer, or for the publishing, that is under
+    way."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class TaskControl:
         self.drained_at = 0.0
         self.lock = threading.Lock()
         self.outcome: Outcome | None = None
-        self.settled = False
+        self.settled = self.concluding = False
         self.row_at = self.forge_at = -FORGE_SECONDS
 
     def drain(self) -> None:
@@ -55,12 +56,19 @@ class TaskControl:
 
     def pending(self) -> bool:
         """Whether somebody said something that ends the work, and nothing has been made of it yet: what waits, git for
-        one, should end (`step.told`)."""
-        return not self.settled and self.poll() is not None
+        one, should end (`step.told`).  While what the work came to is published, a drain is heard only when the
+        patience is over: a push that is under way is finished and told."""
+        return not self.settled and self.poll(answering=self.concluding) is not None
 
     def settle(self) -> None:
-        """What was said so far is being carried out: what that needs waits as long as it has to."""
+        """The work is over and is being published.  What was said so far is being carried out: what that needs waits
+        as long as it has to."""
         self.settled = self.outcome is not None
+        self.concluding = True
+
+    def resume(self) -> None:
+        """The model works on after all: a drain is heard at once."""
+        self.concluding = False
 
     def hurry(self) -> None:
         """The row holds a word that was put there just now: read it at the next look."""

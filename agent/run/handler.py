@@ -126,6 +126,7 @@ class TaskHandler:
             context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if goes_back and send_back(run, outcome, report):
                 self.outcome = None  # the model works on
+                run.control.resume()
                 return self._conclude(context, run, run.loop().run())
         ending = put_in_words(run, outcome, report, decide(outcome, report))
         if self.publishing:

@@ -132,19 +132,22 @@ def test_a_dirty_clone_gets_a_branch_and_keeps_its_mess(odd):
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "words"),
+    ("number", "code", "words", "place"),
     [
-        (5, "base_missing", ["nowhere", "main"]),
-        (6, "repository_missing", ["gone.git"]),
-        (7, "repository_missing", ["note.txt"]),
+        (5, "base_missing", ["nowhere", "main"], None),
+        (6, "repository_missing", ["[local.repos.gone]", "the folder does not exist"], "repos/gone.git"),
+        (7, "repository_missing", ["[local.repos.file]", "that is a file"], "note.txt"),
     ],
 )
-def test_a_repository_that_is_not_right_fails_with_a_word_to_the_person(odd, number, code, words):
+def test_a_repository_that_is_not_right_fails_with_a_word_to_the_person(odd, number, code, words, place):
+    """The issue names the key of the configuration, and no path of the host; the operator's row has the path."""
     row = odd.row(number)
     assert (row["status"], row["error_code"]) == ("failed", code)
     (said,) = odd.said(number)
     for word in words:
         assert word in said
+    assert str(odd.folder) not in said
+    for word in words if place is None else [str(odd.folder / place), words[-1]]:
         assert word in row["error_message"]
     assert odd.label(number) == "coding agent failed"
     assert "**Failed.**" in odd.progress(number)[0]

@@ -71,6 +71,7 @@ def in_a_push(make):
     """(home, key, daemon): a daemon whose worker is in the middle of its push."""
     home = make({TASK: [write("a.txt", "one\n"), finish("Write a", "Done.")]})
     key = home.issue("bug")
+    home.flow.drain_seconds = 60  # the push, and what is told after it, take less
     pushing = slow_push(home)
     daemon = home.flow.start("run")
     until(pushing.exists, "the push")

@@ -79,6 +79,26 @@ def test_a_drain_waits_for_the_answer_that_is_under_way_and_a_stop_does_not(time
     assert between.poll().end is End.DRAINED
 
 
+def test_a_wait_of_git_hears_a_drain_at_once_and_while_the_work_is_published_when_the_patience_is_over(time):
+    told = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
+    told.settle()
+    told.drain()
+    time.move(59.0)
+    assert not told.pending()
+    time.move(1.0)
+    assert told.pending()
+    told.settle()  # it is carried out
+    assert not told.pending()
+    again = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
+    again.settle()
+    again.resume()
+    again.drain()
+    assert again.pending()
+    stopped = TaskControl(Outside("stop").requested, Outside().wanted, patience=60.0)
+    stopped.settle()
+    assert stopped.pending()
+
+
 def test_looking_is_throttled(time):
     outside = Outside()
     told = control(outside)
