@@ -6,7 +6,8 @@ imported where they are used, templates.  `tests/unit/run` checks that a task im
 """
 
 import encodings.ascii
-import encodings.idna  # noqa: F401 - the first connection of `requests` asks for it
+import encodings.idna  # the first connection of `requests` asks for it
+import encodings.utf_16_be  # noqa: F401 - what is not ASCII is counted by its code units
 import gc
 import importlib.resources.readers  # noqa: F401 - jsonschema's own schemas
 import multiprocessing.popen_forkserver

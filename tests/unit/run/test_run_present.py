@@ -136,6 +136,9 @@ def make_worker(tmp_path):
 WORK = "Rounding happens per line in total(); the sum must be rounded instead."
 
 
+CHECK = "sh -c 'test -e right || { echo src/app.py:2: wrong total; exit 3; }' check"
+
+
 def work(worker):
     """A little of everything that must not be lost."""
     worker.call("update_plan", items=[{"text": "Round the sum", "status": "in_progress"}])
@@ -144,7 +147,7 @@ def work(worker):
     worker.call("write_file", path="/work/src/test_app.py", content="from app import total\nassert total([1]) == 1\n")
     worker.call("run_command", command="sed -i 's/x=1/x = 1/' fmt.py")
     worker.call("run_command", command="mv src/old.py src/moved.py")
-    worker.call("run_command", command="sh -c 'echo src/app.py:2: wrong total; exit 3' check")
+    worker.call("run_command", command=CHECK)
     worker.call("edit_file", path="fmt.py", old_text="nowhere", new_text="y")
     worker.call("ask_user", question="Half up or half even?")
     worker.store.add_message("user", "Half up. And never touch setup.py.", kind="comment")
@@ -183,7 +186,8 @@ def test_the_next_process_carries_the_same(make_worker, strategy):
         assert worker.store.repairs == []
         assert worker.carried() == text
         assert worker.compressor._carried(worker.store.last_seq, room=2000) == known
-    worker.call("run_command", command="sh -c 'exit 0' check")
+    worker.call("run_command", command="touch right")
+    worker.call("run_command", command=CHECK)
     assert "exit code 3" not in worker.compact().carried()
 
 
