@@ -35,7 +35,7 @@ class Worker:
         self.settings = settings_of(
             {
                 "context_storage": {"durability": "none", **storage},
-                "llm": {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 16_384}},
+                "llm": {"provider": "ollama", "ollama": {"model": "phi4", "context_length": 24_576}},
             }
         )
         mirror = Mirror(base / "contexts", "local", "local", "repo", str(base / "source"))
