@@ -38,7 +38,7 @@ def task(monkeypatch, time):
 
         made.slow = lambda: 0
 
-        monkeypatch.setattr(memory.trees, "memory_of", memory_of)
+        monkeypatch.setattr(memory.process_tree, "memory_of", memory_of)
         return made
 
     return make
