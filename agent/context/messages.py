@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent import clock
 from agent.context import folding, pictures, plain_form, projection, trims
 from agent.context.compactions import CompactionStore
@@ -26,7 +24,7 @@ from agent.context.view import View
 from agent.errors import DiskError
 from agent.security.redact import Redactor
 from agent.store.jsonl import JsonlFile, find
-from agent.store.text import fit, fit_json
+from agent.store.text import fit, fit_json, line
 from agent.tokens import count_fields, counter_for, plain
 from agent.values import Usage
 
@@ -511,10 +509,10 @@ class MessageStore:
         """Both lines or none; then the counters.  Every text in the record is fit for JSON by now."""
         change = change_of(self._survey, record)
         before = self._file.size
-        offset = self._file.append_line(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        offset = self._file.append_line(line(record))
         try:
             if change == "line":
-                self._view.append(orjson.dumps(wire(record, self.origin), option=orjson.OPT_APPEND_NEWLINE), tokens)
+                self._view.append(line(wire(record, self.origin)), tokens)
             self._survey.take(record, offset)
             if change == "all":
                 self._derive()

@@ -21,6 +21,8 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNFIT = re.compile("[\x00\ud800-\udfff]")
 
 
+DEL = b"\x7f"
+
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """In UTF-8: DEL and C1, which JSON takes as they are, and what changes the order of the letters on a line."""
 
@@ -67,7 +69,9 @@ def dumps(value: Any, option: int = 0) -> bytes:
         data = orjson.dumps(fit_json(value), option=option)
     if NUL in data:
         data = orjson.dumps(fit_json(value), option=option)
-    return _CONTROLS.sub(_escaped, data) if _CONTROLS.search(data) else data
+    if data.isascii() and DEL not in data:
+        return data
+    return _CONTROLS.sub(_escaped, data)
 
 
 def _escaped(found: re.Match[bytes]) -> bytes:

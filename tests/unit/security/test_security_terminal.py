@@ -16,7 +16,7 @@ def test_nested_sequences_leave_no_escape():
 def test_a_diff_shows_what_it_hides():
     seen = visible("+if access\u202e != 'user\U000e0041':\u2028\n")
     assert seen.text == "+if access\\u202e != 'user\\U000e0041':\\u2028\n"
-    assert seen.findings == {"PI-07": 1, "PI-05": 1}
+    assert seen.findings == {"PI-07": 1, "PI-05": 1, "PI-20": 1}
     assert seen.high
 
 

@@ -3,6 +3,8 @@
 import orjson
 import pytest
 
+from agent.config import settings_of
+from agent.context import MessageStore
 from agent.store.text import dumps, line
 from agent.taskqueue.ledger import open_sqlite
 from agent.values import TaskKey
@@ -17,6 +19,17 @@ def test_json_has_no_control_character_and_the_same_value(write):
     text = data.decode().rstrip("\n")
     assert text.isprintable()
     assert "日本語 👍" in text
+
+
+def test_a_message_and_its_line_in_the_view_can_be_printed(tmp_path):
+    settings = settings_of({"llm": {"provider": "ollama", "ollama": {"model": "m"}}})
+    store = MessageStore(tmp_path, settings)
+    store.add_message("user", HOSTILE)
+    store.close()
+    for name in ("messages.jsonl", "current.jsonl"):
+        data = (tmp_path / name).read_text()
+        assert orjson.loads(data)["content"] == HOSTILE
+        assert data.rstrip("\n").isprintable()
 
 
 def test_a_title_in_the_ledger_can_be_printed(tmp_path):
