@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from flow_home import SECONDS, do, finish, write
+from flow_home import ROOT, SECONDS, do, finish, write
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes such hosts")
 
@@ -19,13 +19,18 @@ MASKED = "for x in /proc/sys /proc/irq; do mount --bind $x $x; mount -o remount,
 
 
 def in_a_container(here, lacks, *args):
-    """main.py as the first process of namespaces with a read-only root, in which only the home, as /mnt, can be written."""
-    line = f'mount --bind {here.folder} /mnt; {lacks}; mount -o remount,ro,bind /; cd / && exec "$@"'
+    """main.py as the first process of namespaces with a read-only root, in which only the home, as /mnt, can be written.
+
+    The check-out is /media there, since it may lie in a place that is missing.
+    """
+    binds = f"mount --bind {here.folder} /mnt; mount --bind {ROOT} /media"
+    line = f'{binds}; {lacks}; mount -o remount,ro,bind /; cd / && exec "$@"'
     argv = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", line, "sh"]
     trial = subprocess.run([*argv, "true"], capture_output=True, text=True, check=False)
     if trial.returncode != 0:
         pytest.skip(f"such a host cannot be made here: {trial.stderr.strip()}")
-    call = [*argv, sys.executable, str(here.main), *args, "--config", "/mnt/config.yaml"]
+    python = "/media/.venv/bin/python" if (ROOT / ".venv").exists() else sys.executable
+    call = [*argv, python, "/media/main.py", *args, "--config", "/mnt/config.yaml"]
     return subprocess.run(call, env=here.environment, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 

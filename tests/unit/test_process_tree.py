@@ -159,7 +159,7 @@ elif sys.argv[1] == "shared":
 elif sys.argv[1] == "private":
     held = bytearray(b"x" * size)
 else:
-    with open("/tmp/large", "wb") as file:
+    with open("/mnt/large", "wb") as file:
         file.write(b"x" * size)
 print("up", flush=True)
 time.sleep(600)
@@ -174,7 +174,7 @@ def test_memory_is_counted_once_whatever_holds_it(how):
         verdict, tool = trial()
         if tool is None:
             pytest.skip(verdict.reason)
-        binds = ["--dev-bind", "/", "/", "--tmpfs", "/tmp", "--unshare-user"]
+        binds = ["--dev-bind", "/", "/", "--tmpfs", "/mnt", "--unshare-user"]
         argv = [str(tool.path), *binds, "--die-with-parent", "--", *argv]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
     try:
