@@ -64,7 +64,7 @@ SHORTEST_COPY = 400
 _THINK = r"(?:\w+:)?(?:think|thinking|thought|thoughts|reasoning)"
 _OPENING = re.compile(rf"\A\s*(?:<({_THINK})>|\[({_THINK})\])", re.IGNORECASE)
 _LONE_END = re.compile(rf"^[^\S\n]*(?:</{_THINK}>|\[/{_THINK}\])[^\S\n]*$", re.IGNORECASE | re.MULTILINE)
-_SENTENCE = re.compile(r"[.!?]+\s|[\n。！？]+")
+_SENTENCE = re.compile(r"(?<![.!?])[.!?]++\s|[\n。！？]+")
 _SIGNS = re.compile(r"[\W_]+")
 
 

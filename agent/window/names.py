@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     Forms = tuple[str, ...]
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:\\@+-]{2,118}[A-Za-z0-9_]", re.ASCII)
-_NAME = re.compile(r"[A-Za-z].*[_/\\.:]|[_/\\.:].*[A-Za-z]|[A-Za-z].*\d|\d.{5,}[A-Za-z]|[a-z][A-Z]", re.ASCII)
+_NAME = re.compile(
+    r"""
+    \A (?: [^A-Za-z]*+ [A-Za-z] .* [_/\\.:\d]
+         | [^_/\\.:]*+ [_/\\.:] .* [A-Za-z]
+         | \D*+ \d .{5,} [A-Za-z] )
+    | [a-z][A-Z]
+    """,
+    re.VERBOSE | re.ASCII,
+)
 _LAST_PART = re.compile(r"[^/\\:]{4,}\Z")
 _LINE = re.compile(r"(?::\d+)+\Z")
 _FOLDER = re.compile(r"[/\\:]+")

@@ -41,7 +41,7 @@ _ENUMERATED = re.compile(
 _LABELLED = re.compile(r"(?P<label>[^:：]{1,40}?)[ \t]*(?:：|:(?=\s|$))[ \t]*(?P<content>.*)")
 _DASHED = re.compile(r"[^–—-]{1,32}[ \t][–—-][ \t]+\S.*")
 _CELLS = re.compile(r"[^|\t\w]*+\w[^|\t]*+(?:(?<=[ ])\|[ ]|\t)[^|\t\w]*+\w.*")
-_EMPHASIS = re.compile(r"(?P<sign>\*\*|__)(?P<inner>[^*\n]*?\w[^*\n]*?)(?P=sign)(?!\w|\.\w)(?P<behind>.*)")
+_EMPHASIS = re.compile(r"(?P<sign>\*\*|__)(?P<inner>[^*\n\w]*+\w[^*\n]*?)(?P=sign)(?!\w|\.\w)(?P<behind>.*)")
 _SENTENCE = re.compile(r"[.!?]\s|[。！？]")
 _CLOSED = tuple(".!?,;。！？，；、…")
 """Signs at the end of a line of plain text."""

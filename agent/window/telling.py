@@ -21,9 +21,9 @@ _PASSED = re.compile(
     r"""
     ^(?: ok\b | PASS(?:ED)?\b | [✓✔√☑]\s | ---\s(?:PASS|SKIP) | ===\s(?:RUN|CONT|PAUSE|NAME)\b
           | \[\s*(?:OK|PASSED|RUN|INFO|DEBUG)\s*\] | not\ ok\b.*\#\s*(?:TODO|SKIP)\b )
-    | \.{3}\s*(?i:ok|passed|skipped|ignored|expected\ failure)\b
-    | \b(?:PASSED|SKIPPED|XFAIL|XPASS|Passed)\b\s*(?:\[\s*\d+%\]|[\d.]+\s*sec)?\s*$
-    | ^\S+\.\w+\s[.sxX]+\s*(?:\[\s*\d+%\])?\s*$
+    | \.{3}\s*+(?i:ok|passed|skipped|ignored|expected\ failure)\b
+    | \b(?:PASSED|SKIPPED|XFAIL|XPASS|Passed)\b\s*+(?:\[\s*+\d+%\]|[\d.]+\s*+sec)?\s*+$
+    | ^\S+\.\w+\s[.sxX]+\s*+(?:\[\s*+\d+%\])?\s*+$
     """,
     re.VERBOSE,
 )
@@ -37,20 +37,20 @@ _NAMED = re.compile(
       | ERROR:?\s+(?P<error>\S+::\S.*|\S+\s\([\w.]+\).*|[\w./-]+\.py\b.*)  # pytest, unittest: no test was run
       | \[\s*FAILED\s*\]\s(?P<gtest>[\w/.]+)                       # GoogleTest
       | ---\sFAIL:\s(?P<go>\S+)                                    # go test
-      | not\ ok\b\s*\d*\s*(?:-\s*)?(?P<tap>\S.*)                   # TAP
+      | not\ ok\b\s*+\d*\s*+(?:-\s*+)?(?P<tap>\S.*)                # TAP
       | [✕✗✘×✖●❌]\s+(?P<sign>\S.*)                                # jest, vitest, mocha, node
       | \d+\)\s(?P<number>\S.*)                                    # mocha, rspec, PHPUnit
       | rspec\s(?P<rspec>\./\S+)                                   # rspec: failed examples
       | ----\s(?P<cargo>\S+)\sstd(?:out|err)\s----                 # cargo test
       | \d+\s-\s(?P<ctest>\S.*?)\s\([A-Z][\w ]*\)\s*$              # CTest
       | \[ERROR\]\s+(?P<maven>[\w$]+(?:\.[\w$]+)+(?:\[.*?\])?):\d  # Maven Surefire
-      | (?P<before>\S.*?)[\s.]\s*(?:-\s|\*{3})?(?:FAILED|FAIL|ERROR|Failed|<<<\s(?:FAILURE|ERROR)!)
-        \s*(?:\[\s*\d+%\]|[\d.]+\s*sec)?\s*$                       # cargo, gradle, unittest -v, pytest -v, CTest, Maven
+      | (?P<before>\S.*?)(?:\.|(?<!\s)\s)\s*+(?:-\s|\*{3})?(?:FAILED|FAIL|ERROR|Failed|<<<\s(?:FAILURE|ERROR)!)
+        \s*+(?:\[\s*+\d+%\]|[\d.]+\s*+sec)?\s*+$                   # cargo, gradle, unittest -v, pytest -v, CTest, Maven
     )
     """,
     re.VERBOSE,
 )
-_BEHIND = re.compile(r"\s*[(\[]\s*[\d.]+\s*(?:m?s|sec|%)?\s*[)\]]\s*$|[\s.]+$")
+_BEHIND = re.compile(r"(?<!\s)\s*+[(\[]\s*+[\d.]++\s*+(?:m?s|sec|%)?\s*+[)\]]\s*+$|(?<![\s.])[\s.]++$")
 """What stands behind a name: a time, a share of all tests."""
 _MESSAGE = re.compile(r"^(\S+\.py|\S+?::[^\[]*?(?:\[.*?\])?)\s--?\s.*$")
 """A test in pytest's form with a message behind it; elsewhere ` - ` may be part of a name."""
