@@ -114,11 +114,6 @@ class Lines:
         yield last, 1.0, False
 
 
-def excerpt(text: str, room: int, count: Callable[[str], int]) -> str:
-    """`text` in at most about `room` tokens of `count`."""
-    return Lines(text.split("\n")).excerpt(room, count)
-
-
 def _from_both_ends(numbers: list[int]) -> Iterator[int]:
     row = deque(numbers)
     while row:

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from agent.window.commands import MOST, Commands
-from agent.window.excerpt import excerpt
+from agent.window.excerpt import Lines
 
 PYTEST = """============================= test session starts ==============================
 collected 200 items
@@ -447,7 +447,7 @@ def test_binary_output_is_named_and_not_shown(tmp_path):
 
 def test_the_lines_that_say_why_are_taken_word_for_word_and_in_order():
     text = PYTEST.format(dots="\n".join(f"tests/test_{n}.py ......" for n in range(150)))
-    shown = excerpt(text, 70, words)
+    shown = Lines(text.split("\n")).excerpt(70, words)
     assert words(shown) <= 75
     wanted = [
         "E       AssertionError: assert Decimal('0.02') == Decimal('0.01')",
@@ -462,14 +462,14 @@ def test_the_lines_that_say_why_are_taken_word_for_word_and_in_order():
 
 def test_the_first_error_of_a_compiler_is_taken_although_it_stands_far_from_the_end():
     lines = ["src/main.rs:4:5: mismatched types", *(f"   Compiling crate{n} v1.0" for n in range(400)), "build stopped"]
-    shown = excerpt("\n".join(lines), 40, words)
+    shown = Lines(lines).excerpt(40, words)
     assert shown.startswith("src/main.rs:4:5: mismatched types\n…")
     assert shown.endswith("build stopped")
 
 
 def test_a_language_without_any_known_word_is_shown_by_its_end():
     lines = [f"処理 {n} 件目" for n in range(300)] + ["試験は通りませんでした", "終了"]
-    shown = excerpt("\n".join(lines), 30, words)
+    shown = Lines(lines).excerpt(30, words)
     assert shown.endswith("試験は通りませんでした\n終了")
 
 
@@ -478,5 +478,5 @@ def test_a_language_without_any_known_word_is_shown_by_its_end():
     list(itertools.product(["", "\n\n", "one", "x" * 100_000, "a\n" * 5000, "😀" * 3000], [0, 1, 3, 30])),
 )
 def test_odd_outputs_keep_to_the_room(text, room):
-    shown = excerpt(text, room, words)
+    shown = Lines(text.split("\n")).excerpt(room, words)
     assert words(shown) <= room + 1

@@ -3,7 +3,7 @@
 import pytest
 from runner_outputs import SAMPLES
 
-from agent.window.excerpt import Lines, excerpt
+from agent.window.excerpt import Lines
 from agent.window.telling import FAULT, NAME, PLACE, REST, told
 
 
@@ -82,13 +82,13 @@ def test_warnings_and_counts_of_nothing_are_no_faults(line, sort):
 def test_names_come_before_faults_and_both_before_the_end():
     lines = [f"src/a{n}.py:{n}: ValueError: bad value {n}" for n in range(300)]
     lines[150:150] = ["FAIL: test_b (a.B.test_b)", "FAIL: test_c (a.B.test_c)"]
-    shown = excerpt("\n".join(lines), 20, words)
+    shown = Lines(lines).excerpt(20, words)
     assert "FAIL: test_b (a.B.test_b)\nFAIL: test_c (a.B.test_c)" in shown
 
 
 def test_a_line_that_stands_there_often_is_shown_once():
     lines = [*(["connection error: refused by the host"] * 200), "ValueError: the cause", *(["try again"] * 200)]
-    shown = excerpt("\n".join(lines), 30, words).split("\n")
+    shown = Lines(lines).excerpt(30, words).split("\n")
     assert shown.count("connection error: refused by the host") == 1
     assert shown.count("try again") == 1
     assert "ValueError: the cause" in shown
@@ -97,7 +97,7 @@ def test_a_line_that_stands_there_often_is_shown_once():
 @pytest.mark.parametrize("line", ["FAIL: " + "test_kestrel " * 40, "ValueError: kestrel " + "is wrong " * 40])
 @pytest.mark.parametrize("room", [8, 12, 30])
 def test_the_first_telling_line_is_shortened_rather_than_left_out(line, room):
-    shown = excerpt("\n".join(["setting up"] * 30 + [line] + ["taking down"] * 30), room, words)
+    shown = Lines(["setting up"] * 30 + [line] + ["taking down"] * 30).excerpt(room, words)
     assert "kestrel" in shown
     assert words(shown) <= room
 
