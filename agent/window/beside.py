@@ -33,7 +33,8 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
     what is needed of it, and the first lines of `text`.  BadSummary where nothing fits.
     """
     weight = weights([*names_in(before), *values_in(before)])
-    if len(weight) < SECTIONS or not (lost := weight.keys() - named(weight, text)):
+    known = named(weight, text)
+    if len(weight) < SECTIONS or not (lost := weight.keys() - known):
         return text
     enough = KEPT_SHARE * sum(weight.values())
     lines = parsed(before)
@@ -42,11 +43,12 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
     def worth(words: str) -> float:
         return sum(weight[name] for name in named(weight, words))
 
-    if (has := worth(text)) >= enough:
+    has = sum(weight[name] for name in known)
+    if has >= enough:
         return _with_lines(lines, lacking, text, budget, count)
     most = int(budget * TOLERANCE)
-    known = {line.text for line in lines}
-    if all(line in known for line in bodies(text)):
+    said = {line.text for line in lines}
+    if all(line in said for line in bodies(text)):
         return before
     worse = has < HALF * sum(weight.values())
     for room in (budget, most):
@@ -54,13 +56,14 @@ def beside(before: str, text: str, budget: int, count: Count) -> str:
             return both
         if worth(both := _with_lines(lines, lacking, text, room, count)) >= enough:
             return both
-    whole = range(len(lines))
-    part = _lines_with(lines, weight, most, count, enough) if not worse else whole
-    for older in (whole, part):
+    choices: list[Collection[int]] = [range(len(lines))]
+    if not worse:
+        choices.append(_lines_with(lines, weight, most, count, enough))
+    for older in choices:
         room = most - count(merged(lines, older, ""))
         if (start := _first_lines(text, room, count)) and worth(both := merged(lines, older, start)) >= enough:
             return both
-    raise BadSummary(f"it names {len(weight) - len(lost)} of {len(weight)} names of the summary before")
+    raise BadSummary(f"it names {len(known)} of {len(weight)} names of the summary before")
 
 
 def merged(lines: list[Line], kept: Collection[int], text: str) -> str:
