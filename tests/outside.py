@@ -2,10 +2,10 @@
 
 import functools
 import socket
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+
+from git_backend import answered
 
 from agent.sandbox.network.dial import Dialer
 
@@ -75,25 +75,9 @@ class Git(Quiet, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # GnuTLS takes an end that TLS did not announce for an error
 
     def do_GET(self):
-        url = urlsplit(self.path)
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        env = {
-            **GIT,
-            "GIT_PROJECT_ROOT": self.server.root,
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": url.path,
-            "QUERY_STRING": url.query,
-            "REQUEST_METHOD": self.command,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-        }
-        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in fields.items():
+        status, fields, content = answered(self, GIT)
+        self.send_response(status)
+        for name, value in fields:
             if name != "Content-Length":
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))

@@ -39,3 +39,13 @@ def bucket():
         yield made
     finally:
         made.close()
+
+
+@contextmanager
+def place(kind, folder):
+    """The address of a place of this kind: below `folder`, or for "s3" on a server of its own."""
+    if kind == "folder":
+        yield str(folder / "replica")
+    else:
+        with bucket() as made:
+            yield made.address

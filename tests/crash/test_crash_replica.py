@@ -132,11 +132,8 @@ def kill(pid):
 
 @pytest.fixture(params=either(["s3"], ["folder", "s3"]))
 def replica(request, tmp_path):
-    if request.param == "folder":
-        yield str(tmp_path / "replica")
-    else:
-        with s3_server.bucket() as made:
-            yield made.address
+    with s3_server.place(request.param, tmp_path) as address:
+        yield address
 
 
 @pytest.fixture

@@ -312,11 +312,8 @@ def test_an_end_that_was_told_but_for_its_label_is_finished_by_another_host_with
 
 @pytest.fixture(params=["folder", "s3"])
 def replica(request, tmp_path):
-    if request.param == "folder":
-        yield str(tmp_path / "replica")
-    else:
-        with s3_server.bucket() as made:
-            yield made.address
+    with s3_server.place(request.param, tmp_path) as address:
+        yield address
 
 
 def test_with_a_replica_another_host_goes_on_at_the_turn_and_with_the_files_of_the_lost_one(hosts, replica):

@@ -5,6 +5,21 @@ from types import SimpleNamespace
 
 from agent.sandbox import Mounts, make_sandbox
 
+TRIED = """
+import socket
+def tried(family, kind, address):
+    s = socket.socket(family, kind)
+    s.settimeout(3)
+    try:
+        s.connect(address)
+        if kind == socket.SOCK_DGRAM:
+            s.send(b"x")
+    except OSError as error:
+        return "refused"
+    return "reached"
+"""
+"""The start of a program inside that tries to reach something."""
+
 
 def settings(kind="auto", read_only=(), seccomp=True, allow=(), network=(), **limits):
     every = {"memory": None, "file_size": 4 << 20, "tmp_size": 2 << 20, "home_size": 1 << 20, "processes": 64}

@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from rooms import TRIED
 
 from agent.sandbox import Mounts
 
@@ -75,22 +76,11 @@ def test_nothing_listens_and_nothing_is_reached(room):
         server.listen()
         abstract.bind(f"\0makimono-{os.getpid()}")
         abstract.listen()
-        script = f"""
-import socket
-def refused(family, kind, address):
-    s = socket.socket(family, kind)
-    s.settimeout(2)
-    try:
-        s.connect(address)
-        if kind == socket.SOCK_DGRAM:
-            s.send(b"x")
-    except OSError as error:
-        return "refused"
-    return "reached"
-print(refused(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", {server.getsockname()[1]})))
-print(refused(socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80)))
-print(refused(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53)))
-print(refused(socket.AF_UNIX, socket.SOCK_STREAM, "\\0makimono-{os.getpid()}"))
+        script = f"""{TRIED}
+print(tried(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", {server.getsockname()[1]})))
+print(tried(socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80)))
+print(tried(socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53)))
+print(tried(socket.AF_UNIX, socket.SOCK_STREAM, "\\0makimono-{os.getpid()}"))
 try:
     socket.getaddrinfo("example.com", 80)
     print("resolved")

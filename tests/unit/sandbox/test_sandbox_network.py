@@ -13,6 +13,7 @@ from pathlib import Path
 import certificates
 import pytest
 from outside import Files, Git, Serving, World
+from rooms import TRIED
 
 from agent.config.reach import parse_all
 from agent.errors import SandboxUnavailable
@@ -188,17 +189,7 @@ def test_plain_http_is_forwarded_as_one_request_to_its_own_host(room, world, tmp
 
 
 REACH = """
-import socket, sys
-def tried(family, kind, address):
-    s = socket.socket(family, kind)
-    s.settimeout(3)
-    try:
-        s.connect(address)
-        if kind == socket.SOCK_DGRAM:
-            s.send(b"x")
-    except OSError as error:
-        return "refused"
-    return "reached"
+import sys
 def proxied(target):
     s = socket.create_connection(("127.0.0.1", 31280), 10)
     s.sendall(f"CONNECT {target} HTTP/1.1\\r\\n\\r\\n".encode())
@@ -223,7 +214,7 @@ for target in (f"127.0.0.1:{port}", f"localhost:{port}", "169.254.169.254:80", "
 def test_with_every_public_host_allowed_nothing_of_this_machine_or_its_network_is_reached(room, world):
     """A database on the loopback, the metadata address, a resolver, an abstract socket, a raw address."""
     world.names |= {"localhost": ["127.0.0.1"], "metadata.example": ["169.254.169.254"], "inner.example": ["10.0.0.5"]}
-    (room.work / "reach.py").write_text(REACH)
+    (room.work / "reach.py").write_text(TRIED + REACH)
     with socket.create_server(("127.0.0.1", 0)) as redis, socket.socket(socket.AF_UNIX) as abstract:
         name = f"makimono-out-{os.getpid()}"
         abstract.bind(f"\0{name}")

@@ -105,12 +105,18 @@ def push(workspace, there, commit):
     )
 
 
-def test_the_branch_stands_at_what_was_pushed(hosts):
-    first, revive, there = hosts
+def published(first, there):
+    """The commit of a file `a` that the first host has pushed."""
     (first.tree / "a").write_text("a")
     pushed = first.commit("one", **WHO)
     push(first, there, pushed)
     first.update_state(pushed=pushed)
+    return pushed
+
+
+def test_the_branch_stands_at_what_was_pushed(hosts):
+    first, revive, there = hosts
+    pushed = published(first, there)
     (first.tree / "a").unlink()
     (first.tree / "b").write_text("b")
     second, said = revive()
@@ -147,10 +153,7 @@ def test_what_we_pushed_after_the_last_save_is_gone_on_from(hosts):
 
 def test_what_somebody_else_pushed_is_not_taken_for_ours(hosts):
     first, revive, there = hosts
-    (first.tree / "a").write_text("a")
-    pushed = first.commit("one", **WHO)
-    push(first, there, pushed)
-    first.update_state(pushed=pushed)
+    pushed = published(first, there)
     files = revived.save(first).files
     (first.tree / "theirs").write_text("x")
     push(first, there, first.commit("theirs", name="Bob", email="bob@example.com"))
@@ -161,10 +164,7 @@ def test_what_somebody_else_pushed_is_not_taken_for_ours(hosts):
 
 def test_a_tree_that_cannot_be_had_leaves_what_was_published_and_says_so(hosts):
     first, revive, there = hosts
-    (first.tree / "a").write_text("a")
-    pushed = first.commit("one", **WHO)
-    push(first, there, pushed)
-    first.update_state(pushed=pushed)
+    pushed = published(first, there)
     second, said = revive(**{"tree.patch": b"no patch at all\n"})
     assert "cannot be applied" in said.lacks
     assert second.head() == pushed

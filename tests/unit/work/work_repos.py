@@ -6,7 +6,8 @@ import subprocess
 from base64 import b64decode
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from git_backend import answered
 
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -104,7 +105,6 @@ class Backend(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        url = urlsplit(self.path)
         if self.server.status:
             self.send_response(self.server.status)
             self.send_header("Content-Length", "0")
@@ -119,28 +119,10 @@ class Backend(BaseHTTPRequestHandler):
             self.server.stalled.set()
             self.server.go_on.wait(30)
             return
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        env = {
-            **ENV,
-            "GIT_PROJECT_ROOT": self.server.root,
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "PATH_INFO": url.path,
-            "QUERY_STRING": url.query,
-            "REQUEST_METHOD": self.command,
-            "REMOTE_USER": "x",
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-        }
-        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
-        headers = [line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line]
-        status = next((value for name, value in headers if name == "Status"), "200 OK")
-        self.send_response(int(status.split()[0]))
-        for name, value in headers:
-            if name != "Status":
-                self.send_header(name, value)
+        status, fields, content = answered(self, {**ENV, "REMOTE_USER": "x"})
+        self.send_response(status)
+        for name, value in fields:
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
