@@ -55,9 +55,8 @@ class Daemon:
         return path.stat().st_size if path.exists() else 0
 
 
-@contextmanager
-def running(place: Path, *arguments: str, url: str, local: dict[str, Any], **sections: Any) -> Iterator[Daemon]:
-    """`main.py run` with `arguments`; ended with SIGTERM if it has not ended by itself."""
+def configured(place: Path, url: str, local: dict[str, Any], **sections: Any) -> Path:
+    """The config.yaml that is written for a daemon in `place`; `sections` are further ones."""
     config = {
         "task_sources": ["local"],
         "local": local,
@@ -69,18 +68,23 @@ def running(place: Path, *arguments: str, url: str, local: dict[str, Any], **sec
         "sandbox": {"kind": "none"},
         **sections,
     }
-    (place / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    command = [
-        sys.executable,
-        str(children.ROOT / "main.py"),
-        "run",
-        *arguments,
-        "--config",
-        str(place / "config.yaml"),
-    ]
+    path = place / "config.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+def command(config: Path, *arguments: str) -> list[str]:
+    """`main.py run` with `arguments`."""
+    return [sys.executable, str(children.ROOT / "main.py"), "run", *arguments, "--config", str(config)]
+
+
+@contextmanager
+def running(place: Path, *arguments: str, url: str, local: dict[str, Any], **sections: Any) -> Iterator[Daemon]:
+    """`main.py run` with `arguments`; ended with SIGTERM if it has not ended by itself."""
+    started = command(configured(place, url, local, **sections), *arguments)
     with (place / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=place, env=children.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            started, cwd=place, env=children.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     try:
         yield Daemon(place, process)

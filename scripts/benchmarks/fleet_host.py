@@ -13,10 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
 
-import yaml
-
-from benchmarks import children
-from benchmarks.settings import MODEL
+from benchmarks.daemon import command, configured
 
 NEWUTS, NEWUSER = 0x04000000, 0x10000000  # unshare(2)
 RENEW_SECONDS = 20.0
@@ -31,8 +28,10 @@ def main(place: Path, address: str, rows: int, number: int, local: dict[str, obj
     from agent.run.wiring import Wiring
     from agent.values import TaskKey
 
-    path = place / "config.yaml"
-    path.write_text(yaml.safe_dump(configuration(place, address, local)), encoding="utf-8")
+    # More room than rows, so that the daemon looks for more to do.
+    path = configured(
+        place, "http://127.0.0.1:9", local, scheduling={"max_workers": 300}, taskqueue={"ledger": address}
+    )
     with closing(Wiring(load(path, environ={}))) as wiring:
         held = []
         uuids = [str(uuid4()) for _ in range(rows)]
@@ -45,8 +44,7 @@ def main(place: Path, address: str, rows: int, number: int, local: dict[str, obj
                 key = TaskKey("local", f"o{number}", "r", "issue", str(one), "/bench")
                 wiring.ledger.put(key, uuid=uuid, user=f"user{number}", title="A row that runs")
                 held.append((uuid, wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS).attempt))
-        command = [sys.executable, str(children.ROOT / "main.py"), "run", "--role", "worker", "--config", str(path)]
-        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        daemon = subprocess.Popen(command(path, "--role", "worker"), stdin=subprocess.DEVNULL, stdout=sys.stderr)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             print(daemon.pid, flush=True)
@@ -69,20 +67,6 @@ def name_host(name: str) -> None:
     flags = NEWUTS if os.geteuid() == 0 else NEWUTS | NEWUSER
     if libc.unshare(flags) or libc.sethostname(name.encode(), len(name)):
         raise OSError(ctypes.get_errno(), "no UTS namespace can be had, which this bench needs")
-
-
-def configuration(place: Path, address: str, local: dict[str, object]) -> dict[str, object]:
-    """More room than rows, so that the daemon looks for more to do."""
-    openai = {"model": MODEL, "context_length": 200_000, "base_url": "http://127.0.0.1:9", "api_key": "bench-key-0000"}
-    return {
-        "task_sources": ["local"],
-        "local": local,
-        "context_storage": {"base_dir": str(place / "contexts")},
-        "llm": {"provider": "openai", "openai": openai},
-        "sandbox": {"kind": "none"},
-        "scheduling": {"max_workers": 300},
-        "taskqueue": {"ledger": address},
-    }
 
 
 if __name__ == "__main__":
