@@ -2,6 +2,10 @@
 
 import os
 import shutil
+import subprocess
+import sys
+
+from flow_home import IDENTITY, ROOT
 
 
 def named(name):
@@ -9,3 +13,16 @@ def named(name):
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return []
     return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
+
+
+def started(name, place, log):
+    """A daemon on a host of this name, with the config.yaml of the folder `place`; what it says goes to the file `log`."""
+    with log.open("w") as said:
+        return subprocess.Popen(
+            [*named(name), sys.executable, str(ROOT / "main.py"), "run", "--config", "config.yaml"],
+            cwd=place,
+            env={"PATH": os.environ["PATH"], "HOME": str(place), **IDENTITY},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )

@@ -9,8 +9,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from itertools import pairwise
@@ -19,8 +17,8 @@ import psycopg
 import pytest
 import s3_server
 import services
-from flow_home import IDENTITY, ROOT, FlowHome, do, finish, until, write
-from hosts import named
+from flow_home import FlowHome, do, finish, until, write
+from hosts import named, started
 from length import LONG, TOLD, either
 from psycopg.rows import dict_row
 
@@ -70,15 +68,7 @@ class Fleet:
         place = self.folder / name
         place.mkdir()
         (place / "config.yaml").write_text(self.config)
-        with (self.folder / f"{name}.log").open("w") as log:
-            self.hosts[name] = subprocess.Popen(
-                [*named(name), sys.executable, str(ROOT / "main.py"), "run", "--config", "config.yaml"],
-                cwd=place,
-                env={"PATH": os.environ["PATH"], "HOME": str(place), **IDENTITY},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self.hosts[name] = started(name, place, self.folder / f"{name}.log")
         return name
 
     def rows(self):

@@ -16,7 +16,7 @@ import s3_server
 import services
 from flow_home import IDENTITY, ROOT, FlowHome, Held, do, finish, until, write
 from forge_home import HOMES, TASK
-from hosts import named
+from hosts import named, started
 from psycopg.rows import dict_row
 
 from agent.store.place import Place
@@ -46,15 +46,7 @@ class Hosts:
 
     def start(self, name):
         place = self.places[name]
-        with (place / f"{name}.log").open("w") as log:
-            self.daemons[name] = subprocess.Popen(
-                [*named(f"{name}-host"), sys.executable, str(ROOT / "main.py"), "run", "--config", "config.yaml"],
-                cwd=place,
-                env={"PATH": os.environ["PATH"], "HOME": str(place), **IDENTITY},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        self.daemons[name] = started(f"{name}-host", place, place / f"{name}.log")
 
     def row(self):
         with psycopg.connect(self.ledger, row_factory=dict_row) as connection:
