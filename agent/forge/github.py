@@ -20,9 +20,10 @@ from agent.forge.address import on_github
 from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository
 from agent.forge.base_branch import base_of
 from agent.forge.changes import Changes
+from agent.forge.getter import RESERVE
 from agent.forge.github_asking import ask_for_review
 from agent.forge.github_auth import AppToken
-from agent.forge.github_getter import RESERVE, GitHubTaskGetter
+from agent.forge.github_getter import GitHubTaskGetter
 from agent.forge.github_places import Places, login
 from agent.forge.github_pulls import MAX_BODY, Pulls, number_in, ref
 from agent.forge.github_section import instance_of, projects_of, qualifiers_of

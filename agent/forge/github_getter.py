@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.getter import RESERVE, Getter
 from agent.forge.github_asking import last_actor
 from agent.forge.github_auth import AppToken
 from agent.forge.github_places import login
@@ -25,53 +26,26 @@ if TYPE_CHECKING:
     from agent.forge.github import GitHubForge
     from agent.forge.github_places import Project
 
-RESERVE = 0.1  # the last tenth of the budget belongs to running tasks
-LOOK_UPS = 50  # issues per look whose label's author is looked up; the rest waits for the next look
 SETTLED = timedelta(minutes=1)  # an issue that changed later may change again in the same second, unseen
 
 
-class GitHubTaskGetter:
+class GitHubTaskGetter(Getter):
     """One look at everything that the section covers."""
 
-    def __init__(self, forge: GitHubForge) -> None:
-        self.forge = forge
-        self.problems: tuple[IssueUnreadable, ...] = ()
-        self._problems: list[IssueUnreadable] = []
-        self._look_ups = 0
-        self._askers: dict[tuple[Any, ...], Any] = {}
-        self._left = False  # look for what somebody has, not for what waits
-        self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
+    forge: GitHubForge
 
-    def get_task_list(self) -> list[Task]:
-        found = self._all()
-        self.forge.askers = self._askers  # what does not wait any more is forgotten
-        return found
-
-    def get_left_list(self) -> list[Task]:
-        self._left = True
-        try:
-            return self._all()
-        finally:
-            self._left = False
-
-    def _all(self) -> list[Task]:
-        self._problems, self._look_ups, self._askers = [], 0, {}
-        with self.forge.wire.hurried(RESERVE):
-            return self._look()
-
-    def _look(self) -> list[Task]:
+    def _look(self) -> dict[Any, Task]:
         found: dict[tuple[str, int], Task] = {}
-        for owner, repo, item in self._candidates():
-            number = int(item["number"])
-            if (f"{owner}/{repo}", number) in found:
-                continue
-            with self._items.one(f"{owner}/{repo}#{number}"):
-                task = self._task(owner, repo, item)
-                if task is not None:
-                    found[f"{owner}/{repo}", number] = task
-        self._items.end(unless_some=True)
-        self.problems = tuple(self._problems)
-        return [found[place] for place in sorted(found)]
+        with self.forge.wire.hurried(RESERVE):
+            for owner, repo, item in self._candidates():
+                number = int(item["number"])
+                if (f"{owner}/{repo}", number) in found:
+                    continue
+                with self._items.one(f"{owner}/{repo}#{number}"):
+                    task = self._task(owner, repo, item)
+                    if task is not None:
+                        found[f"{owner}/{repo}", number] = task
+        return found
 
     # --- what is listed ---------------------------------------------------------------------------------------
 
@@ -96,16 +70,17 @@ class GitHubTaskGetter:
     def _queries(self) -> Iterator[dict[str, Any]]:
         common = {"state": "open", "sort": "created", "direction": "asc"}
         yield from (common | {"labels": label} for label in self._labels())
-        if not self._left and not isinstance(self.forge.wire.tokens, AppToken):  # an app cannot be assigned
+        if self._by_assignment():
             yield common | {"assignee": self.forge.places.own()}
 
-    def _labels(self) -> tuple[str, ...]:
-        return self.forge.labels.left() if self._left else (self.forge.labels.queued,)
+    def _by_assignment(self) -> bool:
+        """Whether this look is for what is assigned to the bot too; an app cannot be assigned."""
+        return not self._left and not isinstance(self.forge.wire.tokens, AppToken)
 
     def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         words = ["state:open", "archived:false", *self.forge.qualifiers]
         asked = [f'label:"{label}"' for label in self._labels()]
-        if not self._left and not isinstance(self.forge.wire.tokens, AppToken):
+        if self._by_assignment():
             asked.append(f"assignee:{self.forge.places.own()}")
         for one in asked:
             query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
@@ -142,10 +117,9 @@ class GitHubTaskGetter:
         state = (project.full_name, item["number"], item.get("updated_at"), labelled)
         if state in self.forge.askers:
             actor = self.forge.askers[state]
-        elif self._look_ups >= LOOK_UPS:
+        elif not self._may_look_up():
             return None
         else:
-            self._look_ups += 1
             actor = last_actor(self.forge, project, item["number"], labelled=labelled)
         if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
             self._askers[state] = actor
@@ -158,17 +132,3 @@ class GitHubTaskGetter:
         )
         self._tell(problem, f"{where} {item.get('updated_at')}")
         return None
-
-    def _odd(self, error: AnswerOdd) -> None:
-        """An item of a list is not what it must be."""
-        self._skipped("", str(error))
-
-    def _skipped(self, item: str, why: str) -> None:
-        said = why if not item or item in why else f"{item}: {why}"
-        self._tell(IssueUnreadable(said), said)
-
-    def _tell(self, problem: IssueUnreadable, once: str) -> None:
-        """Report a problem at the first look that sees it, not at every one."""
-        if once not in self.forge.told:
-            self.forge.told.add(once)
-            self._problems.append(problem)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
 from agent.forge.changes import Changes
-from agent.forge.gitlab_getter import KINDS, RESERVE
+from agent.forge.getter import RESERVE
+from agent.forge.gitlab_getter import KINDS
 from agent.forge.gitlab_items import is_merge
 from agent.forge.gitlab_wire import QUICK
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from agent import clock
 from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.getter import RESERVE, Getter
 from agent.forge.gitlab_asking import who_asked
 from agent.forge.gitlab_places import DEVELOPER, username
 from agent.forge.gitlab_wire import QUICK
@@ -27,37 +28,20 @@ if TYPE_CHECKING:
     from agent.forge.gitlab import GitLabForge
     from agent.forge.gitlab_places import Project
 
-RESERVE = 0.1  # the last tenth of the budget belongs to running tasks
-LOOK_UPS = 50  # issues per look whose asker is looked up; the rest waits for the next look
 KINDS = {"issues": "issue", "merge_requests": "merge_request"}
 
 
-class GitLabTaskGetter:
+class GitLabTaskGetter(Getter):
     """One look at everything that the section covers."""
 
-    def __init__(self, forge: GitLabForge) -> None:
-        self.forge = forge
-        self.problems: tuple[IssueUnreadable, ...] = ()
-        self._problems: list[IssueUnreadable] = []
-        self._look_ups = 0
-        self._askers: dict[tuple[Any, ...], Any] = {}
-        self._left = False  # look for what somebody has, not for what waits
-        self._items = Items(self._skipped, refusals=(ForgeAccessRefused,))
-
-    def get_task_list(self) -> list[Task]:
-        found = self._all()
-        self.forge.askers = self._askers  # what does not wait any more is forgotten
-        return found
-
-    def get_left_list(self) -> list[Task]:
-        self._left = True
-        try:
-            return self._all()
-        finally:
-            self._left = False
+    forge: GitLabForge
 
     def _all(self) -> list[Task]:
-        self._problems, self._look_ups, self._askers = [], 0, {}
+        found = super()._all()
+        self.problems = (*self.forge.take_problems(), *self.problems)
+        return found
+
+    def _look(self) -> dict[Any, Task]:
         served = self.forge.served() if self.forge.projects else Served(self.forge).projects()
         projects = {project.id: (names, project) for names, project in served}
         found: dict[tuple[str, str, int], Task] = {}
@@ -67,9 +51,7 @@ class GitLabTaskGetter:
             with self._items.one(f"{names} {kind} {item['iid']}"):
                 if place not in found and (task := self._task(names, project, kind, item)) is not None:
                     found[place] = task
-        self._items.end(unless_some=True)
-        self.problems = (*self.forge.take_problems(), *self._problems)
-        return [found[place] for place in sorted(found)]
+        return found
 
     # --- what is listed ---------------------------------------------------------------------------------------
 
@@ -84,7 +66,7 @@ class GitLabTaskGetter:
             (f"{path}/{kind}", kind, {"labels": label})
             for path in self.forge.lists
             for kind in KINDS
-            for label in (self.forge.labels.left() if self._left else (self.forge.labels.queued,))
+            for label in self._labels()
         ]
         asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS if not self._left]
         for path, kind, query in asked:
@@ -125,9 +107,8 @@ class GitLabTaskGetter:
             return None
         state = (project.id, kind, item["iid"], item.get("updated_at"))
         if state not in self.forge.askers:
-            if self._look_ups >= LOOK_UPS:
+            if not self._may_look_up():
                 return None
-            self._look_ups += 1
             label = self.forge.labels.queued if labelled else None
             self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
         user = self._askers[state] = self.forge.askers[state]
@@ -149,20 +130,6 @@ class GitLabTaskGetter:
         owner, _, repo = names.rpartition("/")
         key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
         return Task(key, self.forge, user=username(user), title=str(item.get("title") or ""))
-
-    def _odd(self, error: AnswerOdd) -> None:
-        """An item of a list is not what it must be."""
-        self._skipped("", str(error))
-
-    def _skipped(self, item: str, why: str) -> None:
-        said = why if not item or item in why else f"{item}: {why}"
-        self._tell(IssueUnreadable(said), said)
-
-    def _tell(self, problem: IssueUnreadable, once: str) -> None:
-        """Report a problem at the first look that sees it, not at every one."""
-        if once not in self.forge.told:
-            self.forge.told.add(once)
-            self._problems.append(problem)
 
 
 _ODD_PROJECTS = Items.logged("projects")
