@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock
+from agent import clock, disk
 from agent.config.passwords import without_passwords
 from agent.observe.fit import fit, shortened, text_of
 from agent.registry import without
@@ -96,10 +96,8 @@ class _Lossy(io.RawIOBase):
         return os.isatty(self.descriptor)
 
     def write(self, data: Any, /) -> int:
-        rest = memoryview(data)
         with suppress(OSError):
-            while rest:
-                rest = rest[os.write(self.descriptor, rest) :]
+            disk.write_all(self.descriptor, data)
         return memoryview(data).nbytes
 
 

@@ -34,6 +34,7 @@ from agent.run.folders import folder_of
 from agent.store.jsonl import backwards, records
 from agent.work import gitdir
 from agent.work.publish import PUSH
+from agent.work.rebase import has_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +201,7 @@ def _lend(source: Path, commit: str | None, uuid: str) -> None:
     if commit is None or mirror is None or not mirror.is_dir():
         return  # the fetch of the new task makes the mirror
     with disk.locked(mirror.with_name(f".{mirror.name}.lock")) as lock:
-        if git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=mirror, check=False).returncode != 0:
+        if not has_commit(mirror, commit):
             argv = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", str(own))
             git(*argv, f"{commit}:refs/makimono/{uuid}", git_dir=mirror, pass_fds=(lock,))
 

@@ -37,6 +37,7 @@ from agent.security.redact import Redactor
 from agent.store.jsonl import records
 from agent.values import End, Status, TaskKey
 from agent.work import gitdir
+from agent.work.rebase import has_commit
 from agent.work.stage import Stage
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def make_source(original: Recorded, place: Path) -> Path:
     source.chmod(0o700)
     if commit is not None:
         own = original.folder / "git"
-        if git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=own, check=False).returncode != 0:
+        if not has_commit(own, commit):
             raise UsageError(f"commit {commit}, where task {original.uuid} began, is gone from its repository's mirror")
         (source / "objects" / "info").mkdir(parents=True, exist_ok=True)
         (source / "objects" / "info" / "alternates").write_text(f"{own / 'objects'}\n", encoding="utf-8")

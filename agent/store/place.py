@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
+from agent.config.passwords import shown
 from agent.errors import ConfigError, ReplicaAway
 from agent.reasons import reason
 
@@ -137,15 +138,6 @@ class Place:
             raise ReplicaAway(
                 f"context_storage.replica: {self.where} does not answer as it should: {said(error)}"
             ) from error
-
-
-def shown(address: str) -> str:
-    """The address without password and query."""
-    parts = urlsplit(address)
-    if not parts.scheme:
-        return address
-    user, at, host = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
 
 
 def said(error: Exception) -> str:

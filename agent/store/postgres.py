@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from agent import clock
+from agent.config.passwords import shown
 from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
 from agent.store.notices import CHANNEL, NOTIFYING, Notices, notifying
 from agent.store.queries import queries
@@ -60,20 +60,13 @@ def translated(statement: str) -> str:
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", _ONLY_HERE.sub("", statement)).replace("%", "%%"))
 
 
-def without_password(address: str) -> str:
-    """The address as it may be shown."""
-    parts = urlsplit(address)
-    user, at, host = parts.netloc.rpartition("@")
-    return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, "", ""))
-
-
 class PostgresDatabase:
     """One connection to a PostgreSQL server.  May be used from several threads.  A server that does not answer is tried
     for `patience` seconds: SurroundingsError at the beginning, LedgerError when it was there before."""
 
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
-        self.where = without_password(address)
+        self.where = shown(address)
         self._address = address
         self._lock = threading.RLock()
         self._pid = os.getpid()

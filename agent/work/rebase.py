@@ -29,6 +29,11 @@ def too_old() -> str:
     return f"git here is {found}, and {least} or newer is needed for it"
 
 
+def has_commit(git_dir: Path, commit: str) -> bool:
+    """Whether the commit is here."""
+    return git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=git_dir, check=False).returncode == 0
+
+
 def is_ancestor(git_dir: Path, old: str, new: str) -> bool:
     """Whether `new` contains `old`; False too when one of them is not here."""
     return git("merge-base", "--is-ancestor", old, new, git_dir=git_dir, check=False).returncode == 0

@@ -132,7 +132,7 @@ def revive(workspace: Workspace, author: str) -> Revived:
     workspace.open(begin)
     lacks = lacks or _apply(workspace, folder / PATCH, wanted)
     head, pushed = _newest(mirror, state, saved_head, author)
-    start = state.start if state.start is not None and _has(mirror, state.start) else state.base_commit
+    start = state.start if _has(mirror, state.start) else state.base_commit
     workspace.take_over("" if lacks else wanted, head, start=start, pushed=pushed)
     return Revived(head, lacks)
 
@@ -166,12 +166,12 @@ def _newest(mirror: Mirror, state: gitdir.State, head: str | None, author: str) 
     A commit that was pushed after the last save is ours too, when all behind what we know was written by `author`.
     """
     theirs = mirror.commit_of(state.branch)
-    known = next((one for one in (state.pushed, state.start, state.base_commit) if one and _has(mirror, one)), None)
+    known = next((one for one in (state.pushed, state.start, state.base_commit) if _has(mirror, one)), None)
     if theirs is not None and known is not None and _goes_on(mirror, known, theirs, author):
         return theirs, theirs
-    if head is not None and _has(mirror, head):
+    if _has(mirror, head):
         known = head
-    return known, state.pushed if state.pushed is not None and _has(mirror, state.pushed) else None
+    return known, state.pushed if _has(mirror, state.pushed) else None
 
 
 def _goes_on(mirror: Mirror, known: str, theirs: str, author: str) -> bool:
@@ -179,8 +179,8 @@ def _goes_on(mirror: Mirror, known: str, theirs: str, author: str) -> bool:
     return ours and rebase.all_of(mirror.path, known, theirs, author)
 
 
-def _has(mirror: Mirror, commit: str) -> bool:
-    return git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=mirror.path, check=False).returncode == 0
+def _has(mirror: Mirror, commit: str | None) -> bool:
+    return commit is not None and rebase.has_commit(mirror.path, commit)
 
 
 def _size(top: Path, path: str) -> int:

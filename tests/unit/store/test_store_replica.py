@@ -8,9 +8,10 @@ import sys
 import orjson
 import pytest
 
+from agent.config.passwords import shown
 from agent.errors import ConfigError, ContextError, ReplicaAway
 from agent.store import replica
-from agent.store.place import Place, shown
+from agent.store.place import Place
 from agent.store.replica import Writer, fetch, manifests, take_shot
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
