@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.config.addresses import Network
+    from agent.config.sections import Setup
+    from agent.config.settings import Settings
 
 PORTS = (443, 80)
 """The ports of an entry that names none."""
@@ -129,16 +131,6 @@ Hosts = Annotated[
 """The hosts of the set-up command, which once was true or false."""
 
 
-class _Sandbox(Protocol):
-    @property
-    def network(self) -> Iterable[str]: ...
-
-
-class _Settings(Protocol):
-    @property
-    def sandbox(self) -> _Sandbox: ...
-
-
-def of_setup(settings: _Settings, section: _Sandbox) -> tuple[str, ...]:
+def of_setup(settings: Settings, section: Setup) -> tuple[str, ...]:
     """The entries for `workspace.setup`: its own, then those of every command."""
     return tuple(dict.fromkeys((*section.network, *settings.sandbox.network)))

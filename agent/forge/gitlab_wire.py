@@ -129,11 +129,11 @@ class GitLabWire:
         following: str | None = path
         params: dict[str, Any] = {"per_page": 100} | dict(query or {})
         seen = set()
+        what = f"{self.host}: GET {path}"
         while following is not None and (name := request_name(following, params)) not in seen:
             seen.add(name)
-            http.a_page_more(len(seen), f"{self.host}: GET {path}")
+            http.a_page_more(len(seen), what)
             answer = self.call("GET", following, query=params, patience=patience, reserve=reserve, checked=False)
-            what = f"{self.host}: GET {path}"
             if not isinstance(answer.data, list):
                 raise AnswerOdd(f"{what}: a list was expected, got {type(answer.data).__name__}")
             yield from SHAPES.items(path, answer.data, what, odd)

@@ -27,6 +27,7 @@ OLDEST = (
 )
 WORKERS = ("makimono_workers", "Tasks that run in this base_dir.", ())
 UP = ("makimono_ledger_up", "Whether the ledger could be asked for the other gauges.", ())
+ALL = (UP, ROWS, OLDEST, WORKERS)
 OPEN = ("queued", "running", "paused")
 MOST_HOSTS = 64
 
@@ -76,7 +77,7 @@ class Gauges:
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """The names, so that registering asks nothing."""
-        yield from map(_family, (UP, ROWS, OLDEST, WORKERS))
+        yield from map(_family, ALL)
 
     def _snapshot(self) -> Snapshot | None:
         now = clock.monotonic()

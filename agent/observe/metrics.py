@@ -68,7 +68,7 @@ class Metrics:
         self.waits = counter("makimono_model_waits", "Waits for a model's server, by reason.", "why")
         self.tasks = counter("makimono_tasks", "Runs that ended, by status.", "status")
         self.queued = counter("makimono_tasks_queued", "Tasks put in the queue.")
-        for name, meaning, labels in (gauges.UP, gauges.ROWS, gauges.OLDEST, gauges.WORKERS):
+        for name, meaning, labels in gauges.ALL:
             self.described.append(Described(name, "gauge", labels, meaning))
         if rows is not None:
             self.registry.register(gauges.Gauges(rows))

@@ -44,9 +44,8 @@ class Replicator:
         self._busy = False
         self._ended = False
         self._changed = threading.Condition()
-        generation = write_state(context.context_dir, context.attempt)
         self._folder = context.context_dir
-        self._generation = generation
+        self._generation = write_state(self._folder, context.attempt)
         self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
         self._thread.start()
 

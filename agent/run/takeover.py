@@ -108,7 +108,7 @@ def _fetch_newest(wiring: Wiring, claim: Claim, folder: Path, place: Place) -> N
             aside=aside,
         )
         return
-    if why and _newest_here(folder) == 0:
+    if _newest_here(folder) == 0:
         wiring.events.emit("replica_unused", uuid=claim.uuid, why=why)
 
 

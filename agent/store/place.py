@@ -18,7 +18,7 @@ from agent.reasons import reason
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FLAT = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
+FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
 """Schemes of stores that have no folders: nothing is made before a file is written."""
 
 OPTIONS: dict[str, dict[str, Any]] = {

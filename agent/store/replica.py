@@ -72,7 +72,7 @@ _MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `generation` who wrote it."""
+    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `level` how often it was joined."""
 
     offset: int
     length: int
