@@ -34,10 +34,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.config import Settings
-    from agent.forge.base import Forge, IssueText, Marked
+    from agent.forge.base import Forge, IssueText, LabelState, Marked
     from agent.taskqueue import Ledger
     from agent.values import Public, TaskKey
 
+LABELS: dict[Status, LabelState] = {
+    Status.COMPLETED: "done",
+    Status.FAILED: "failed",
+    Status.STOPPED: "stopped",
+}
 PROGRESS, FINAL, HOME = "progress", "final", "of-"
 QUIET_SECONDS, LOOKS = 900.0, 3
 """How long an issue waits at least, with a claim on it and nothing stirring, before the claim counts for nothing; and
@@ -186,13 +191,8 @@ def is_claimed(marks: Iterable[Marked], is_over: Callable[[str], bool]) -> bool:
 def told_end(forge: Forge, key: TaskKey, uuid: str, present: Iterable[str]) -> Status | None:
     """The end of this very task as the forge shows it, by its final comment and the label: newer than a row that is
     open, and than any backup.  None when it shows none."""
-    here = set(present)
-    ends = {
-        forge.labels.done: Status.COMPLETED,
-        forge.labels.failed: Status.FAILED,
-        forge.labels.stopped: Status.STOPPED,
-    }
-    status = next((status for label, status in ends.items() if label and label in here), None)
+    here = set(present) - {""}
+    status = next((status for status, state in LABELS.items() if forge.labels.name(state) in here), None)
     if status is None or forge.find_comment(key, marker(uuid, FINAL)) is None:
         return None
     return status

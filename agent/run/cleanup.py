@@ -22,7 +22,7 @@ from agent.run import solo
 from agent.run.folders import REPLAYS, folder_of
 from agent.run.leftovers import leftovers
 from agent.run.trash import Removed, each, size_of, tree_size
-from agent.taskqueue.identity import hostname
+from agent.taskqueue.identity import of_another_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,11 +125,6 @@ def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
         return
     for path in [folder] if whole else going:
         filetree.remove(path)
-
-
-def of_another_host(row: Row) -> bool:
-    """Whether another host that shares the ledger worked on the task last."""
-    return row.hostname not in (None, hostname())
 
 
 def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:

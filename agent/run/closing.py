@@ -20,7 +20,7 @@ from agent.context.folder import sweep, write_end
 from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
 from agent.forge.marks import marker
 from agent.run import later
-from agent.run.claims import FINAL, PROGRESS, home_of, signed
+from agent.run.claims import FINAL, LABELS, PROGRESS, home_of, signed
 from agent.run.comments import fit, post_once
 from agent.run.ending import Ending
 from agent.run.folders import set_aside
@@ -31,15 +31,10 @@ from agent.values import CLOSED_STATUSES, End, Outcome, Status
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.forge.base import Forge, LabelState
+    from agent.forge.base import Forge
     from agent.run.wiring import Wiring
     from agent.taskqueue import Row
 
-LABELS: dict[Status, LabelState] = {
-    Status.STOPPED: "stopped",
-    Status.FAILED: "failed",
-    Status.COMPLETED: "done",
-}
 ENDS: dict[Status, End] = {
     Status.STOPPED: End.STOPPED,
     Status.FAILED: End.FAILED,

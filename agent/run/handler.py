@@ -17,7 +17,8 @@ from agent.errors import DiskError, EndedBefore, Fenced, GitError, LedgerError, 
 from agent.llm.base import Interrupted
 from agent.observe import log
 from agent.run import later
-from agent.run.closing import ENDS, LABELS
+from agent.run.claims import LABELS
+from agent.run.closing import ENDS
 from agent.run.dispose import dispose
 from agent.run.ending import Ending
 from agent.run.gate import Decision, decide, is_checked

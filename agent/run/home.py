@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.store.replica import read_state
-from agent.taskqueue.identity import hostname
+from agent.taskqueue.identity import of_another_host
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -32,7 +32,7 @@ class Home:
         """Seconds for which the queued row is still left to another host; 0.0 when this one may take it."""
         seconds = self.settings.taskqueue.home_seconds
         nothing = not row.llm_call_count or row.is_decided  # to go on with: an end that is decided is closed by anybody
-        if not seconds or nothing or row.hostname in (None, hostname()) or self._is_here(row):
+        if not seconds or nothing or not of_another_host(row) or self._is_here(row):
             self._seen.pop(row.uuid, None)
             return 0.0
         now = clock.monotonic()

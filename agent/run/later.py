@@ -22,7 +22,7 @@ from agent.observe.items import Items
 from agent.run.dispose import ATTEMPTS, PUBLISHING_HOURS, State
 from agent.run.replicating import END_SECONDS
 from agent.taskqueue import is_decided
-from agent.taskqueue.identity import hostname
+from agent.taskqueue.identity import of_another_host
 from agent.values import Outcome
 from agent.work.gitdir import read_state
 
@@ -104,7 +104,7 @@ def lies_elsewhere(base_dir: Path, row: Row, now: datetime) -> bool:
     A folder counts when it holds the outcome, whosever it was (hosts may share a base_dir); one that is lost on its own
     host is lost.
     """
-    if row.outcome != MARK or row.hostname in (None, hostname()) or row.heartbeat_at is None:
+    if row.outcome != MARK or not of_another_host(row) or row.heartbeat_at is None:
         return False
     if waits_in(base_dir / "running" / row.uuid):
         return False

@@ -90,7 +90,7 @@ def _take_up(
 def _take(forge: Forge, key: TaskKey) -> bool:
     """Show that it is worked on; False: people have changed their minds meanwhile."""
     issue = forge.read(key)
-    if issue.state != "open" or set(forge.labels.left()).isdisjoint(issue.labels):
+    if issue.state != "open" or forge.labels.can_start(issue.labels):
         return False
     forge.move_label(key, "processing")
     return True

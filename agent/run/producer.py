@@ -125,7 +125,7 @@ class Poller:
     def _look(self, place: Place, most: int | None, new: list[str]) -> None:
         """One look, which takes at most so many tasks and adds their uuids to `new`."""
         forge = place.forge
-        where = {"source": forge.source, "instance": forge.instance}
+        name = f"{forge.source} {forge.instance}"
         before = len(new)
         try:
             if not place.backlog or clock.monotonic() >= place.list_at:
@@ -145,14 +145,12 @@ class Poller:
             finally:
                 place.items.end()
         except ForgeError as error:
-            self.unasked.append(f"{forge.source} {forge.instance}")
-            self.away.add(f"{forge.source} {forge.instance}")
-            self.events.emit("poll_failed", **where, error=str(error))
+            self._failed(name, str(error))
             wait = error.retry_after if isinstance(error, ForgeLimited) else None
             place.pace.looked(happened=len(new) > before, pause=wait or 0.0)
         else:
-            self.away.discard(f"{forge.source} {forge.instance}")
-            self.events.emit("poll_finished", **where, found=found)
+            self.away.discard(name)
+            self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
             place.pace.looked(happened=stirred or found > 0, pause=forge.pause)
             if place.backlog:
                 place.pace.again()

@@ -26,7 +26,7 @@ from agent.run.closing import move_leftovers
 from agent.run.folders import is_uuid, set_aside
 from agent.run.restore import restore
 from agent.run.settle import settle
-from agent.taskqueue.identity import hostname
+from agent.taskqueue.identity import of_another_host
 from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
@@ -170,6 +170,6 @@ def _begun_here(wiring: Wiring) -> Iterator[Row]:
     for status in OPEN:
         for row in wiring.ledger.list(status):
             begun = row.attempt > 0 and row.lease_owner is not None if status is Status.RUNNING else row.attempt > 0
-            here = alone and row.hostname in (None, hostname())
+            here = alone and not of_another_host(row)
             if begun and is_uuid(row.uuid) and (here or wiring.ledger.is_mine(row, wiring.owner)):
                 yield row

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent import clock, disk
 from agent.config.kinds import size_text
 from agent.errors import DiskError
-from agent.taskqueue.identity import hostname
+from agent.taskqueue.identity import of_another_host
 from agent.values import Status
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Room:
 
     def _waiting(self) -> list[Row]:
         rows = self.wiring.ledger.paused_for(OUTCOME)
-        waiting = [row for row in rows if row.hostname in (None, hostname())]
+        waiting = [row for row in rows if not of_another_host(row)]
         self.tries = {row.uuid: self.tries[row.uuid] for row in rows if row.uuid in self.tries} if waiting else {}
         return waiting
 

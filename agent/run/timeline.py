@@ -18,7 +18,7 @@ import orjson
 from agent import disk
 from agent.run.folders import folder_of
 from agent.store.jsonl import Damage, last_record, records
-from agent.taskqueue.identity import base_dir_of, hostname
+from agent.taskqueue.identity import base_dir_of, of_another_host
 from agent.tokens import counter_for
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
 def lies_elsewhere(row: Row, folder: Path | None) -> str:
     """Where the conversation is when it is not (all) in this host's folder, else "".  A base_dir that hosts share has
     all of it."""
-    if row.hostname in (None, hostname()) or (folder is None and row.attempt == 0):
+    if not of_another_host(row) or (folder is None and row.attempt == 0):
         return ""
     newest = None
     if folder is not None:

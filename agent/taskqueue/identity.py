@@ -40,6 +40,11 @@ def hostname() -> str:
     return socket.gethostname()
 
 
+def of_another_host(row: Row) -> bool:
+    """Whether another host that shares the ledger worked on the task last."""
+    return row.hostname not in (None, hostname())
+
+
 def place(base_dir: Path) -> str:
     """`machine:base_dir`, the beginning of every owner of this base_dir."""
     return f"{machine()}:{base_dir.resolve()}"
