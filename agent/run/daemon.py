@@ -256,7 +256,7 @@ class Daemon:
         supervisor.tells = notices is not None
         if supervisor.courier is not None:
             supervisor.courier.tells = supervisor.tells
-        seconds = TICK if once or self.drain or self.kill else supervisor.seconds()
+        seconds = TICK if once or self.drain else supervisor.seconds()
         heard = [] if notices is None else [notices.fileno()]
         if not self.waker.wait(seconds, [*supervisor.descriptors(), *heard]):
             return False

@@ -134,8 +134,9 @@ class Delivery:
 
     def _as_it_is(self) -> Report:
         """What was committed so far."""
-        changed = self._report(changed=True, base=self.workspace.base, commit=self.workspace.head())
-        return self._changes() if self.workspace.has_commits() else changed
+        if self.workspace.has_commits():
+            return self._changes()
+        return self._report(changed=True, base=self.workspace.base, commit=self.workspace.head())
 
     def keep(self) -> bool:
         """Commit what there is, and publish nothing; whether there is anything.  GitError, WorkError, DiskError."""

@@ -245,9 +245,14 @@ _WRITE = "give this user the folder (chown, chmod), or set context_storage.base_
 def _modes(folder: Path) -> list[Check]:
     """Folders and files that others may look into, or that stand in the way of the sandbox."""
     found = []
-    inner = {"running": disk.passable(), "completed": 0o700, "repos": disk.passable() & 0o710}
-    for path in (folder, *(folder / name for name in inner)):
-        wanted = disk.passable() if path == folder else inner[path.name]
+    passable = disk.passable()
+    modes = {
+        folder: passable,
+        folder / "running": passable,
+        folder / "completed": 0o700,
+        folder / "repos": passable & 0o710,
+    }
+    for path, wanted in modes.items():
         if not path.is_dir() or (path == folder and disk.is_unused(path)):
             continue  # the first use gives a folder without anything in it its mode
         mode = mode_of(path)

@@ -77,11 +77,7 @@ class Ground:
         return True
 
     def _why(self) -> str:
-        if why := self._lost_lock():
-            return why
-        if why := migrate.newer(self.wiring.db):
-            return why
-        return ""
+        return self._lost_lock() or migrate.newer(self.wiring.db)
 
     def _lost_lock(self) -> str:
         """Take the lock again where another file lies in its place, and say who has it when it cannot be had."""

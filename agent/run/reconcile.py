@@ -101,13 +101,12 @@ def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
 # --- an open row whose folder has ended ----------------------------------------------------------------------
 
 
-def settle_ended(wiring: Wiring, statuses: tuple[Status, ...] = (Status.RUNNING,)) -> None:
+def settle_ended(wiring: Wiring, statuses: tuple[Status, ...] = ()) -> None:
     """Give open rows whose folder lies in `completed/` the end that the folder records; without `statuses` those that
     run on this host."""
     items = wiring.items("settle_ended")
     ledger = wiring.ledger
-    here = ledger.running_here() if statuses == (Status.RUNNING,) else None
-    for row in here if here is not None else [row for status in statuses for row in ledger.list(status)]:
+    for row in [row for status in statuses for row in ledger.list(status)] if statuses else ledger.running_here():
         folder = wiring.settings.base_dir / "completed" / row.uuid
         with items.one(row.uuid):
             if not (is_uuid(row.uuid) and disk.is_real_dir(folder)) or _is_held(folder):

@@ -164,8 +164,8 @@ class Supervisor:
     def seconds(self) -> float:
         """How long the next step may wait, unless something happens."""
         now = clock.monotonic()
-        due = min(self.swept_at + self.sweep_seconds(), self.queue_at)
-        return max(0.0, min(due - now, WORK_SECONDS if self.children else due - now))
+        wait = min(self.swept_at + self.sweep_seconds(), self.queue_at) - now
+        return max(0.0, min(wait, WORK_SECONDS) if self.children else wait)
 
     def descriptors(self) -> list[int]:
         """What can be read when a worker reports or ends."""
@@ -404,19 +404,17 @@ class Supervisor:
         if row is None:
             return False
         replica = self.settings.context_storage.replica is not None  # what waits to be published lies there too
-        if replica or not later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
-            if seconds := self.home.wait(row):
-                if uuid not in self.refusals:
-                    self.events.emit("task_left", uuid=uuid, host=row.hostname)
-                self.refusals[uuid] = (0, clock.monotonic() + min(HELD_SECONDS, seconds))
-                return True
-            if held := self.holds.holds(row):
-                self.refusals[uuid] = (0, clock.monotonic() + HELD_SECONDS)
-            return held
-        if uuid not in self.refusals:
+        if not replica and later.lies_elsewhere(self.settings.base_dir, row, self.ledger.now()):
+            seconds = LEFT_SECONDS
+        else:
+            seconds = min(HELD_SECONDS, self.home.wait(row))
+        if seconds and uuid not in self.refusals:
             self.events.emit("task_left", uuid=uuid, host=row.hostname)
-        self.refusals[uuid] = (0, clock.monotonic() + LEFT_SECONDS)
-        return True
+        if not seconds and self.holds.holds(row):
+            seconds = HELD_SECONDS
+        if seconds:
+            self.refusals[uuid] = (0, clock.monotonic() + seconds)
+        return bool(seconds)
 
     def refuse(self, uuid: str) -> float:
         """Let a task wait whose worker could not even claim it, longer each time; for how many seconds."""
