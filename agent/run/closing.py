@@ -159,15 +159,14 @@ def _make_ready(forge: Forge, row: Row, branch: str) -> None:
 def _ending(wiring: Wiring, forge: Forge, row: Row) -> Ending:
     """The end as the task's own process has put it in words, if that is the one of the row; else what the row says."""
     where = ""
+    door = Door.of(wiring.settings, wiring.events, forge.instance, row.uuid)
     for place in ("running", "completed"):  # in this order: it may be moved meanwhile
         folder = wiring.settings.base_dir / place / row.uuid
         kept = Ending.kept(folder)
         if kept is not None and kept.status is row.status:
-            door = Door.of(wiring.settings, wiring.events, forge.instance, row.uuid)
             return replace(kept, progress=door.again(kept.progress), final=door.again(kept.final))
         if row.status is not Status.COMPLETED and later.has_work(folder) and not where:
             where = later.kept_where(folder)
-    door = Door.of(wiring.settings, wiring.events, forge.instance, row.uuid)
     said = row.error_message or ""
     where = "" if where in said else where
     outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())

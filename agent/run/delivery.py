@@ -60,7 +60,7 @@ class Delivery:
     """The parts of one task's publishing.  `run(command, commit, seconds)` executes the check on
     a clean check-out of a commit, in the sandbox; `on_base(verify)` gives the verdict of the base commit, known or made
     with `verify(commit)`; `facts` are what the texts say of
-    the run (turns, tokens, cost, model, sandbox, `unrun` for a `Report`);
+    the run (turns, tokens, cost, model, sandbox), `unrun` what a `Report` says of refused commands;
     `publishing` False commits and checks but pushes nothing (replay);
     `pushes` False hands the change over as a patch (a fork's pull request).  `written` are the paths that tools
     wrote.  `hold` is called before each outside step
@@ -78,6 +78,7 @@ class Delivery:
     run: Callable[[str, str, float], Finished]
     on_base: Callable[[Callable[[str], Verdict]], Verdict]
     facts: Callable[[], dict[str, object]]
+    unrun: Callable[[], str]
     redact: Redact
     door: Door
     hold: Callable[[], None] = lambda: None
@@ -130,7 +131,7 @@ class Delivery:
         return report
 
     def _report(self, **more: Any) -> Report:
-        return Report(self.workspace.branch, unrun=str(self.facts().get("unrun", "")), **more)
+        return Report(self.workspace.branch, unrun=self.unrun(), **more)
 
     def _as_it_is(self) -> Report:
         """What was committed so far."""

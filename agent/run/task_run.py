@@ -41,7 +41,6 @@ from agent.run.start import start_of
 from agent.sandbox import account, make_sandbox
 from agent.sandbox.base import Mounts
 from agent.security.paths import guarded
-from agent.security.redact import Redactor
 from agent.security.sanitise import output
 from agent.security.secrets import scan
 from agent.tools import Toolbox
@@ -105,8 +104,8 @@ class TaskRun:
         self.key = context.task_key
         self.uuid = context.uuid
         self.events = wiring.events
-        self.redact = Redactor(self.settings.secrets())
         self.door = Door.of(self.settings, self.events, self.key.instance)
+        self.redact = self.door.redact
         self.forge = wiring.forge_of(self.key)
         self.hearing = Hearing(
             self.forge,
@@ -227,6 +226,7 @@ class TaskRun:
             run=self.check,
             on_base=self.check_base,
             facts=self.facts,
+            unrun=lambda: self.unrun or "",
             redact=self.redact,
             door=self.door,
             hold=self.hold,
@@ -624,7 +624,6 @@ class TaskRun:
             "model": provider.model,
             "reports": list(dict.fromkeys([*self.reports, *self._noted()])),
             "mention": f"@{self.forge.names()[-1]}",
-            "unrun": self.unrun or "",
             **self.isolation,
         }
 
