@@ -156,6 +156,7 @@ def give_back(
             _say(run, "drained", f"{said}.")
     if run is not None:
         run.keep_copy(END_SECONDS)
+        run.end_copy()
     context.set_columns(outcome=MARK if outcome else None, error_code=todo.code, error_message=why)
     context.beat()
     return ledger.release(context.uuid, context.attempt, until)

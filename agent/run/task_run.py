@@ -251,13 +251,13 @@ class TaskRun:
         return made
 
     def replicate(self) -> None:
-        """Begin to keep a replica, where one is wanted, with what is there now."""
+        """Begin to keep a replica, where one is wanted, with what is there now; until `end_copy`, and not only while
+        the rest of the run is held: a task that goes back to the queue says in its files why."""
         address = self.settings.context_storage.replica
         kept = self.settings.context_storage.enabled
         if address is None or not kept or not self.publishing or self.replica is not None:
             return
         self.replica = Replicator(address, self.context, self.workspace, self.events)
-        self.held.callback(self.replica.close)
         self.replica.turn()
 
     def keep_copy(self, seconds: float = 0.0) -> None:

@@ -5,17 +5,21 @@ from types import SimpleNamespace
 
 import orjson
 import pytest
+from llm_servers import call, says
 
 from agent import clock
 from agent.config import load
 from agent.context import TaskContextManager
-from agent.errors import ReplicaAway
+from agent.errors import ForgeError, ReplicaAway
 from agent.run import replicating, takeover
+from agent.run.folders import make_folder
+from agent.run.handler import TaskHandler
 from agent.run.replicating import Replicator
 from agent.run.takeover import take_over
 from agent.run.wiring import Wiring
 from agent.store.place import Place
 from agent.store.replica import Writer, manifests, read_state, take_shot, write_state
+from agent.values import End, Status
 from agent.work import revived
 
 
@@ -280,3 +284,27 @@ def test_after_the_end_nothing_is_written(writing, tmp_path):
     context.get_message_store().add_message("assistant", "turn 2")
     one.turn()
     assert newest(tmp_path, context.uuid).facts["turns"] == 1
+
+
+def test_what_waits_to_be_published_is_published_by_a_host_that_has_only_the_replica(work, tmp_path):
+    """It knows that, and since when: nothing is done anew, and nobody is told so."""
+    write = says("openai", "", [call("write_file", {"path": "a.txt", "content": "a"})])
+    here, _, task = work(write, says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."})]))
+    where = {"AGENT__CONTEXT_STORAGE__REPLICA": str(tmp_path / "replica")}
+    here.settings = load(here.folder / "config.yaml", environ=where)
+    here.wiring = Wiring(here.settings, events=here.events)
+    pulls = here.folder / "tracker" / "pulls"
+    pulls.write_text("in the way")  # no pull request can be looked up or opened
+    with pytest.raises(ForgeError):
+        TaskHandler(here.wiring, attempt=1).handle(task)
+    pulls.unlink()
+
+    uuid = str(task.get_uuid())
+    shutil.rmtree(here.settings.base_dir / "running" / uuid)
+    here.ledger.offer(uuid)
+    claim = here.ledger.claim(uuid, here.wiring.owner, 60)
+    take_over(here.wiring, claim, make_folder(here.settings, uuid))
+    assert TaskHandler(here.wiring, attempt=claim.attempt).handle(task).end is End.FINISHED
+    row = here.ledger.get(uuid)
+    assert (row.status, row.llm_call_count) == (Status.COMPLETED, 2)
+    assert here.named("task_anew") == []
