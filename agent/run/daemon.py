@@ -252,7 +252,7 @@ class Daemon:
     def _wait(self, supervisor: Supervisor, *, once: bool) -> bool:
         """Until there is something to do: a worker reports or ends, the poller or the broker has brought something, the
         ledger tells of a change, a signal came, or it is time for the next look; whether it was one of the first."""
-        notices = self.notices = None if once else self._hear(supervisor)
+        notices = None if once else self._hear(supervisor)
         supervisor.tells = notices is not None
         if supervisor.courier is not None:
             supervisor.courier.tells = supervisor.tells

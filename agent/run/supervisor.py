@@ -263,7 +263,8 @@ class Supervisor:
         if row is None or limit is None or (row.status, row.process_id) != (Status.RUNNING, pid):
             return
         if groups.ran_over(self.settings.base_dir, uuid, row.attempt):
-            self.events.emit("task_too_large", uuid=uuid, pid=pid, bytes=limit, limit=limit)
+            most = self.watchdog.most
+            self.events.emit("task_too_large", uuid=uuid, pid=pid, bytes=most, limit=most)
             close_too_large(self.wiring, row, limit)
 
     def sweep(self) -> None:

@@ -55,3 +55,13 @@ def test_a_worker_that_was_killed_by_somebody_else_is_not_too_large(here):
     name = groups._name(here.settings.base_dir, claim.uuid, claim.attempt)
     supervisor.sweep()
     assert not any((parent.folder / name).exists() for parent in groups.places().all())
+
+
+def test_of_a_limit_that_is_a_share_of_the_machine_the_event_has_bytes(place, monkeypatch):
+    made = place("limits: {memory: 50%}\n")
+    claim = made.claim(1)
+    monkeypatch.setattr(groups, "ran_over", lambda *_: True)
+    Supervisor(made.wiring).close_if_too_large(claim.uuid, made.ledger.get(claim.uuid).process_id)
+    (event,) = made.named("task_too_large")
+    assert event["bytes"] == event["limit"] == groups.in_bytes("50%")
+    assert "`limits.memory` is 50% of this machine's memory" in made.ledger.get(claim.uuid).error_message

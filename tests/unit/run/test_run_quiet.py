@@ -146,6 +146,18 @@ def test_notices_that_are_lost_are_said_and_asked_for_again_later(place, time):
     assert here.named("notices_lost") == [{"error": "the connection was cut"}]
 
 
+def test_a_drain_needs_no_notices_and_leaves_them_to_be_closed_at_the_end(place, time):
+    here = place()
+    daemon = Daemon(here.settings, here.events)
+    supervisor = Supervisor(here.wiring)
+    cut = daemon.notices = Cut()
+    daemon.waker.wake()
+    daemon._wait(supervisor, once=True)
+    assert not supervisor.tells
+    assert daemon.notices is cut, "`run` closes what stands there"
+    cut.close()
+
+
 def test_what_one_host_queues_is_told_to_the_others(tmp_path):
     """LISTEN and NOTIFY, as two daemons use them."""
     from agent.taskqueue.ledger import open_postgresql
