@@ -57,7 +57,7 @@ def memory_of(pid: int, *, itself: bool = True, below: bool = True) -> int:
             mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - many times
     with suppress(OSError):
         mounts.pop(os.readlink("/proc/self/ns/mnt"), None)  # noqa: PTH115
-    kept = sum(files.values()) + sum(_in_memory(mounts.values()).values())
+    kept = sum(files.values()) + (sum(_in_memory(mounts.values()).values()) if mounts else 0)
     return own + max(shared, kept)  # what is mapped of a file in memory is one of these files, as a rule
 
 

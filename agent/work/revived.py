@@ -86,11 +86,12 @@ def _written(workspace: Workspace) -> str:
     else:
         index.unlink(missing_ok=True)  # ours
     stage = Stage(workspace.git_dir, workspace.tree, env)
-    changed = stage.uncommitted()
+    found = stage.look()
+    changed = stage.uncommitted(found)
     size = sum(_size(workspace.tree, path) for path in changed)
     if size > LARGEST:
         raise WorkError(f"{len(changed)} changed files have {size:,} bytes; at most {LARGEST:,} are kept")
-    stage.update()
+    stage.update(found)
     return git("write-tree", git_dir=workspace.git_dir, env=env).output.decode().strip()
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    Changes = tuple[list[str], list[str]]
+
 TRUE_STAT = ("core.checkStat=default", "core.trustctime=true")
 MESSAGE_LIMIT = 20_000
 KEPT = "\u3000\u200b"
@@ -45,9 +47,10 @@ class Stage:
         self.uploads = uploads
         self.lfs = LfsTree(git_dir, tree, env)
 
-    def update(self) -> list[str]:
-        """Make the index say what the work tree is; returns what was left out, one line each."""
-        removed, present = self._changes()
+    def update(self, changes: Changes | None = None) -> list[str]:
+        """Make the index say what the work tree is; returns what was left out, one line each.  `changes`: what `look`
+        found just now."""
+        removed, present = changes or self.look()
         left_out: list[str] = []
         taken = [path for path in present if self._can_be_taken(path, left_out)]
         same = self.lfs.unchanged(taken)
@@ -64,12 +67,12 @@ class Stage:
         self.lfs.add(sorted(large))
         return left_out
 
-    def uncommitted(self) -> list[str]:
-        """Paths that `update` would look at."""
-        removed, present = self._changes()
+    def uncommitted(self, changes: Changes | None = None) -> list[str]:
+        """Paths that `update` would look at.  `changes` as there."""
+        removed, present = changes or self.look()
         return sorted({*removed, *present} - self.lfs.unchanged(present))
 
-    def _changes(self) -> tuple[list[str], list[str]]:
+    def look(self) -> Changes:
         """(removed, changed or new).  A file behind a symlinked folder is removed, as git sees it."""
         options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env}
         options |= {"config": TRUE_STAT, "timeout": 600}

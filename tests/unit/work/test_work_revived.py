@@ -8,6 +8,7 @@ from work_repos import sh
 
 from agent.gitcmd import git
 from agent.work import Mirror, Workspace, revived
+from agent.work.stage import Stage
 
 WHO = {"name": "makimono", "email": "makimono@localhost"}
 BRANCH = "makimono/7-11111111"
@@ -77,6 +78,15 @@ def test_saving_changes_nothing_of_the_work(hosts):
     assert revived.save(first, saved.word) == revived.Saved(saved.word, {}), "nothing was changed since"
     (first.tree / "empty").write_text("no more")
     assert revived.save(first, saved.word).files
+
+
+def test_the_tree_is_looked_at_once_for_each_saved_one(hosts, monkeypatch):
+    first, _, _ = hosts
+    change(first.tree)
+    looks, look = [], Stage.look
+    monkeypatch.setattr(Stage, "look", lambda stage: looks.append(stage.tree) or look(stage))
+    assert revived.save(first).files
+    assert looks == [first.tree]
 
 
 def test_commits_that_were_not_pushed_are_changes_that_are_not_committed(hosts):
