@@ -31,7 +31,7 @@ from agent.filetree.descent import (
 )
 from agent.filetree.owners import give
 from agent.filetree.removal import remove
-from agent.filetree.usage import Use, disk_use, measuring, size
+from agent.filetree.usage import Use, measuring, size
 
 __all__ = [
     "FOLDER",
@@ -41,7 +41,6 @@ __all__ = [
     "Descent",
     "Entry",
     "Use",
-    "disk_use",
     "give",
     "grant",
     "kind_of",

@@ -60,11 +60,5 @@ def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
     yield use
 
 
-def disk_use(top: str | os.PathLike[str]) -> int:
-    """Bytes on disk of what lies below `top`; a file of several names counts once."""
-    *_, use = measuring(top)
-    return use.size
-
-
 def _pass_over(entry: Entry, error: OSError) -> None:
     """What cannot be looked at does not count."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from agent.errors import ConfigError, SandboxUnavailable
 from agent.sandbox import account, base, profile, seccomp, surroundings
 from agent.sandbox.launch import Command, launch
+from agent.sandbox.network import opener
 from agent.sandbox.probe import stage_works, trial
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Bubblewrap:
             tmp=base.TMP,
             path=path,
             shell_path=self.shell,
-            extra={**self.environment, **(self.way_out() if network else {}), **(env or {})},
+            extra={**self.environment, **(opener.variables() if network else {}), **(env or {})},
         )
         proxy = self.proxy(self.dialer(network)) if network else None
         wanted = Command(argv, inside, mounts, self.limits, self.read_only, proxy, self.seccomp)
@@ -103,12 +104,6 @@ class Bubblewrap:
         prefix = self.interpreter or Path("/usr")
         python = prefix / "bin" / "python3"
         return SandboxProxy(dialer, str(python) if python.exists() else None)
-
-    def way_out(self) -> dict[str, str]:
-        """Variables that name the proxy."""
-        from agent.sandbox.network import opener
-
-        return opener.variables()
 
 
 def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:

@@ -109,7 +109,7 @@ def to_remove(top, _beside):
 
 def to_measure(top, _beside):
     filetree.size(top)
-    filetree.disk_use(top)
+    list(filetree.measuring(top))
 
 
 def to_give(top, _beside):
