@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from agent import step
 from agent.errors import DiskError, LockHeld, StopHeard
-from agent.filetree import FOLDER, open_folder
+from agent.filetree import FOLDER, Identity, open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,9 +42,6 @@ _ADVICE = {
     errno.EFBIG: "a file may not become that large here; raise the limit (ulimit -f) and resume the task",
 }
 
-
-Identity = tuple[int, int]
-"""Device and inode."""
 
 SLOW = 1.0
 """Seconds from which a write or a sync is told to whoever asked for it by `on_slow`."""
@@ -149,12 +146,6 @@ def identity(path: str | os.PathLike[str]) -> Identity | None:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - at each statement of a database
     except OSError:
         return None
-    return found.st_dev, found.st_ino
-
-
-def identity_of(descriptor: int) -> Identity:
-    """The identity of an open file."""
-    found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
 
 

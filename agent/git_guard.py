@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from agent.filetree import Entry
-
 RULES = frozenset((".gitignore", ".gitattributes", ".gitmodules", ".mailmap"))
 FOLLOWED = frozenset((".gitmodules",))
 LARGEST = 1 << 20
@@ -55,7 +53,7 @@ def judge(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], 
 
 
 def _in_all(tree: Path, stop: Callable[[], bool] | None) -> Iterator[tuple[str, os.stat_result]]:
-    for count, entry in enumerate(filetree.walk(tree, only=RULES, on_error=_pass_over)):
+    for count, entry in enumerate(filetree.walk(tree, only=RULES, on_error=filetree.pass_over)):
         if entry.is_folder:
             if entry.name == ".git":
                 entry.enter = False
@@ -63,10 +61,6 @@ def _in_all(tree: Path, stop: Callable[[], bool] | None) -> Iterator[tuple[str, 
                 raise StopHeard("the task was told to stop while its work tree was looked at")
         else:
             yield entry.path, entry.status
-
-
-def _pass_over(entry: Entry, error: OSError) -> None:
-    """Git cannot read what is in there either."""
 
 
 def _above(tree: Path, paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:

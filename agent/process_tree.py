@@ -76,7 +76,7 @@ def reap_orphans() -> int:
         return 0
     dead = [pid for pid in children() if _stat(str(pid))[:1] == [b"Z"]]
     count = 0
-    for pid in set(dead) - proc.waited() - _of_multiprocessing():  # who waits is asked last: nobody starts in between
+    for pid in _unattended(dead):
         with suppress(ChildProcessError):
             count += os.waitpid(pid, os.WNOHANG)[0] == pid
     return count
@@ -95,9 +95,8 @@ def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
     own, killed = os.getsid(0), set()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        strays = [pid for pid in set(children()).difference(spared) if _session(pid) not in (None, own)]
-        strays = [pid for pid in strays if pid not in proc.waited() and pid not in _of_multiprocessing()]
-        if not strays:
+        found = set(children()).difference(spared)
+        if not (strays := _unattended(pid for pid in found if _session(pid) not in (None, own))):
             break
         for pid in strays:
             with suppress(ProcessLookupError, PermissionError):
@@ -122,6 +121,11 @@ def children() -> list[int]:
         with suppress(OSError):
             found += map(int, Path(f"/proc/self/task/{thread}/children").read_bytes().split())
     return found
+
+
+def _unattended(found: Iterable[int]) -> set[int]:
+    """Those that nobody waits for.  Asked after they were found: whoever started one before waits for it by now."""
+    return set(found) - proc.waited() - _of_multiprocessing()
 
 
 def _of_multiprocessing() -> set[int]:

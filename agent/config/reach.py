@@ -74,6 +74,11 @@ def plain(host: str) -> str:
     return host
 
 
+def in_url(host: str) -> str:
+    """A host as `plain` gives it, the way it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def parse(entry: str) -> Reach:
     """One entry.  ValueError for one that cannot be understood, or that names what nothing opens."""
     match = _ENTRY.fullmatch(entry.strip())

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     Order = Callable[[list[str], int], list[str]]
     OnError = Callable[["Entry", OSError], None]
 
+Identity = tuple[int, int]
+"""Device and inode: what tells a file from another one of the same name."""
+
 HELD = 64
 """Descriptors that a walk holds at once, whatever the depth."""
 
@@ -84,7 +87,7 @@ class Descent:
     def __init__(self, top: int) -> None:
         self.names: list[str] = []
         self._open = [top]
-        self._known = [_identity(top)]
+        self._known = [identity_of(top)]
 
     @property
     def here(self) -> int:
@@ -98,7 +101,7 @@ class Descent:
     def _push(self, descriptor: int, name: str) -> None:
         self.names.append(name)
         self._open.append(descriptor)
-        self._known.append(_identity(descriptor))
+        self._known.append(identity_of(descriptor))
         far = len(self._open) - HELD
         if far > 0 and self._open[far] >= 0:
             os.close(self._open[far])
@@ -117,7 +120,7 @@ class Descent:
 
     def _above(self, child: int) -> int:
         found = os.open("..", FOLDER, dir_fd=child)
-        if _identity(found) != self._known[-1]:
+        if identity_of(found) != self._known[-1]:
             os.close(found)
             raise OSError(errno.ESTALE, "a folder was moved while its tree was walked", self.names[-1])
         return found
@@ -131,7 +134,7 @@ class Descent:
                 below = os.open(name, FOLDER, dir_fd=here)
             except OSError:
                 break
-            if _identity(below) != self._known[depth]:
+            if identity_of(below) != self._known[depth]:
                 os.close(below)
                 break
             if self._open[depth] >= 0:
@@ -174,7 +177,8 @@ def printable(path: str) -> str:
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
-def _identity(descriptor: int) -> tuple[int, int]:
+def identity_of(descriptor: int) -> Identity:
+    """The identity of an open file or folder."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 
@@ -209,6 +213,10 @@ def grant(name: str | os.PathLike[str], within: int | None, bits: int, *, only: 
             os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - that very inode
     finally:
         os.close(pinned)
+
+
+def pass_over(_entry: Entry, _error: OSError) -> None:
+    """For `on_error`: a folder that cannot be opened is taken as if nothing were in it."""
 
 
 def walk(

@@ -6,20 +6,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent.filetree.descent import walk
+from agent.filetree.descent import pass_over, walk
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Generator
-
-    from agent.filetree.descent import Entry
 
 
 def size(top: str | os.PathLike[str]) -> int:
     """Bytes of the regular files below `top`; what cannot be looked at counts as nothing."""
     total = 0
     with suppress(OSError):
-        for entry in walk(top, on_error=_pass_over):
+        for entry in walk(top, on_error=pass_over):
             if entry.is_file:
                 total += entry.status.st_size
     return total
@@ -44,7 +42,7 @@ def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
     use = Use()
     names_of: set[tuple[int, int]] = set()
     with suppress(OSError):
-        for count, entry in enumerate(walk(top, on_error=_pass_over)):
+        for count, entry in enumerate(walk(top, on_error=pass_over)):
             status = entry.status
             if count % STEP == STEP - 1:
                 yield use
@@ -58,7 +56,3 @@ def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
             use.size += status.st_blocks * 512
     use.whole = True
     yield use
-
-
-def _pass_over(entry: Entry, error: OSError) -> None:
-    """What cannot be looked at does not count."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config import reach
@@ -12,6 +9,7 @@ from agent.config.environment import network_environment
 from agent.config.proxies import in_the_way
 from agent.errors import MakimonoError
 from agent.sandbox.base import Mounts
+from agent.sandbox.probe import trial_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,15 +54,9 @@ def _words(entries: Sequence[str]) -> str:
 
 def _tried(sandbox: Sandbox, hosts: Sequence[reach.Reach]) -> str:
     """Why a command with these hosts does not start; "" when it does.  No host is asked for anything."""
-    with tempfile.TemporaryDirectory(prefix="makimono-doctor-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        work = folder / "work"
-        work.mkdir(0o700)
-        if sandbox.uid is not None:
-            os.chown(work, sandbox.uid, sandbox.uid)
-        try:
+    try:
+        with trial_folder(sandbox.uid) as work:
             done = sandbox.run("true", Mounts(work), timeout=SECONDS, network=hosts)
-        except MakimonoError as error:
-            return str(error)
+    except MakimonoError as error:
+        return str(error)
     return "" if done.returncode == 0 else f"`true` ended with {done.returncode}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import disk, filetree
 from agent.errors import DiskError, LockHeld
 from agent.run.installed import lock_of
 from agent.store import migrate
@@ -62,7 +62,7 @@ class Ground:
             disk.unlock(self.lock)
             self.lock = None
 
-    def _identities(self) -> dict[Path, disk.Identity | None]:
+    def _identities(self) -> dict[Path, filetree.Identity | None]:
         return {path: disk.identity(path) for path in (self.base_dir, self.database) if path is not None}
 
     def _replaced(self) -> bool:
@@ -82,7 +82,7 @@ class Ground:
     def _lost_lock(self) -> str:
         """Take the lock again where another file lies in its place, and say who has it when it cannot be had."""
         path = lock_of(self.wiring.settings)
-        if self.lock is None or disk.identity(path) == disk.identity_of(self.lock):
+        if self.lock is None or disk.identity(path) == filetree.identity_of(self.lock):
             return ""
         try:
             taken = disk.lock(path)

@@ -54,7 +54,7 @@ def _mirrors(repos: Path) -> list[Path]:
     found: list[Path] = []
     if not disk.is_real_dir(repos):
         return found
-    for entry in filetree.walk(repos, only=frozenset(), on_error=lambda *_: None):
+    for entry in filetree.walk(repos, only=frozenset(), on_error=filetree.pass_over):
         if not entry.left and entry.name.endswith(".git"):
             entry.enter = False
             if (repos / entry.path / "made").exists():

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from agent.sandbox import account, base, seccomp, surroundings
 from agent.sandbox.launch import Command, Tool, launch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from agent.sandbox.base import Settings
 
@@ -168,10 +169,9 @@ def version_of(path: Path) -> str:
     return found.group().decode() if found else "unknown"
 
 
-def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
-    """Run `true` with the flags of every other command; SandboxUnavailable with bubblewrap's own words."""
-    uid = account.own_uid(TRIAL)
-    limits = SimpleNamespace(memory=None, file_size=None, tmp_size=1 << 20, home_size=1 << 20, processes=None)
+@contextmanager
+def trial_folder(uid: int | None) -> Iterator[Path]:
+    """A work tree for a command that shows whether commands run: empty, of user `uid`, and gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="makimono-probe-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -184,6 +184,14 @@ def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = 
                 raise SandboxUnavailable(
                     f"this root cannot give files to user {uid}: {error.strerror}; /proc/self/uid_map has no such user"
                 ) from error
+        yield work
+
+
+def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
+    """Run `true` with the flags of every other command; SandboxUnavailable with bubblewrap's own words."""
+    uid = account.own_uid(TRIAL)
+    limits = SimpleNamespace(memory=None, file_size=None, tmp_size=1 << 20, home_size=1 << 20, processes=None)
+    with trial_folder(uid) as work:
         env = surroundings.inside(TRIAL, home=base.HOME, tmp=base.TMP, path="/usr/bin:/bin", shell_path="/bin/sh")
         argv = surroundings.limited("true", limits, SECONDS, processes=False, shell_path="/bin/sh")
         command = Command(argv, env, base.Mounts(work=work), limits, seccomp=filtered)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from agent.filetree import Identity
     from agent.store import base
 
 Rows = list[dict[str, Any]]
@@ -106,7 +107,7 @@ class Database:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._wal = f"{path}-wal"
-        self._log: disk.Identity | None = None  # of the write-ahead log, None before there is one
+        self._log: Identity | None = None  # of the write-ahead log, None before there is one
         self._connection = self._connect()
         self._is_open = True  # False after it could not be opened again; the next statement tries it
         self._file = disk.identity(path)

@@ -184,8 +184,7 @@ class Workspace:
             return
         if done.returncode > 1:  # 1 says that files differ
             (self.git_dir / "index").unlink(missing_ok=True)  # ours
-            head = self.head()
-            self._git("read-tree", *(("--reset", head) if head else ("--empty",)))
+            self._read_index(self.head())
 
     def update_state(self, **fields: Any) -> None:
         """Change what `git/makimono.json` says."""
@@ -294,14 +293,19 @@ class Workspace:
 
         For commits that may not be published: what they hold must leave the history before the next push.
         """
-        target = target or self._last_pushed() or self.start
+        self._point_at(target or self._last_pushed() or self.start, "take back")
+
+    def _point_at(self, commit: str | None, why: str) -> None:
+        """Let our branch and the index be at `commit`, None: before the first one; the tree stays."""
         ref = f"refs/heads/{self.branch}"
-        if target is None:
+        if commit is None:
             self._git("update-ref", "-d", ref)
-            self._git("read-tree", "--empty")
-            return
-        self._git("update-ref", "-m", "take back", ref, target)
-        self._git("read-tree", "--reset", target)
+        else:
+            self._git("update-ref", "-m", why, ref, commit)
+        self._read_index(commit)
+
+    def _read_index(self, commit: str | None) -> None:
+        self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
 
     def _last_pushed(self) -> str | None:
         """The last commit that was pushed, while the branch still goes on from it."""
@@ -353,12 +357,7 @@ class Workspace:
         if made or head:
             self._git("read-tree", "--reset", "-u", made or str(head), timeout=1800)
         self._fill_and_give()
-        ref = f"refs/heads/{self.branch}"
-        if head is None:
-            self._git("update-ref", "-d", ref, check=False)
-        else:
-            self._git("update-ref", "-m", "take over", ref, head)
-        self._git("read-tree", *(("--reset", head) if head else ("--empty",)))
+        self._point_at(head, "take over")
         disk.sync_tree(self.tree)
         self.update_state(**fields)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.config import addresses
 from agent.config.proxies import in_the_way
-from agent.config.reach import PORTS
+from agent.config.reach import PORTS, in_url
 from agent.errors import HostRefused, HostUnreached
 from agent.sandbox.network import outer
 
@@ -46,7 +46,7 @@ class Dialer:
         """A connection to `host`, as `reach.plain` gives it.  HostRefused when it may not be reached, HostUnreached
         when it could not be."""
         entries = self.entries(host, port)
-        proxy = in_the_way(f"{scheme}://{_in_url(host)}:{port}/", self.proxies)
+        proxy = in_the_way(f"{scheme}://{in_url(host)}:{port}/", self.proxies)
         try:
             found = self.look_up(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -117,7 +117,3 @@ def is_own(address: Address) -> bool:
             return ip_address(asked.getsockname()[0]) == address
     except OSError:
         return False
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from agent.config.reach import in_url
 from agent.errors import HostUnreached
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _http(
             import ssl
 
             made = ssl.create_default_context().wrap_socket(made, server_hostname=at[0])
-        name = f"[{target[0]}]" if ":" in target[0] else target[0]
+        name = in_url(target[0])
         lines = [f"CONNECT {name}:{target[1]} HTTP/1.1", f"Host: {name}:{target[1]}"]
         if login[0]:
             word = base64.b64encode(":".join(login).encode()).decode()

@@ -91,7 +91,7 @@ def _plain(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Requ
     host, port = _authority(named)
     path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
     length, kept = _fields(fields)
-    name = f"[{host}]" if ":" in host else host
+    name = reach.in_url(host)
     authority = name if port == 80 else f"{name}:{port}"
     lines = [b"%s %s HTTP/1.1" % (method, path.encode()), b"Host: " + authority.encode(), *kept, b"Connection: close"]
     body = rest[:length]
