@@ -16,16 +16,16 @@ import os
 import re
 import shutil
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self, cast
 from urllib.parse import urlsplit
 
 from agent import clock, git_guard, git_locks, proc, step
 from agent.errors import DiskError, GitError, GitKilled, GitStarved, StopHeard, SurroundingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agent.values import Finished
 
@@ -135,6 +135,8 @@ may have happened; whoever calls them looks."""
 PAUSES = (0.1, 1.0)
 """Seconds before a second and a third try."""
 
+_P = ParamSpec("_P")
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -190,6 +192,25 @@ def version() -> tuple[int, ...]:
     return tuple(int(part) for part in match[0].split("."))
 
 
+def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
+    """`git`, with its tries after one that was killed or met a dead one's lock."""
+
+    @wraps(once)
+    def tried(*args: _P.args, **options: _P.kwargs) -> Finished:
+        git_dir = cast("Path | None", options.get("git_dir"))
+        for pause in (*PAUSES, None):
+            try:
+                return once(*args, **options)
+            except GitError as error:
+                if pause is None or not _again(cast("tuple[str, ...]", args), error, git_dir):
+                    raise
+                clock.sleep(pause)
+        raise AssertionError  # the last try returns or raises
+
+    return tried
+
+
+@_tried_again
 def git(
     *args: str,
     git_dir: Path | None = None,
@@ -220,63 +241,6 @@ def git(
     A git that was killed, itself or its children, is run again where that does no harm (REPEATABLE), and so is one that
     met the lock of a dead one inside `git_dir`.
     """
-    for pause in (*PAUSES, None):
-        try:
-            return _once(
-                *args,
-                git_dir=git_dir,
-                work_tree=work_tree,
-                env=env,
-                stdin=stdin,
-                timeout=timeout,
-                check=check,
-                cap=cap,
-                config=config,
-                credentials=credentials,
-                spool=spool,
-                pass_fds=pass_fds,
-                paths=paths,
-                hears=hears,
-            )
-        except GitError as error:
-            if pause is None or not _again(args, error, git_dir):
-                raise
-            clock.sleep(pause)
-    raise AssertionError  # the last try returns or raises
-
-
-def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
-    """Whether a git that failed is to be run again; the lock of a dead one is removed before."""
-    lock = git_locks.named(error.stderr, git_dir) if git_dir is not None else None
-    if lock is not None:
-        return git_locks.remove(lock)
-    return has_died(error) and _subcommand(args) in REPEATABLE
-
-
-def has_died(error: GitError) -> bool:
-    """Whether a git failed since it, a child of it, or the other half of a transfer was killed."""
-    if isinstance(error, GitKilled):
-        return True
-    return _DIED.search(error.stderr) is not None and _ANSWERED.search(error.stderr) is None
-
-
-def _once(
-    *args: str,
-    git_dir: Path | None,
-    work_tree: Path | None,
-    env: Mapping[str, str] | None,
-    stdin: bytes | None,
-    timeout: float,
-    check: bool,
-    cap: int,
-    config: Sequence[str],
-    credentials: Credentials | None,
-    spool: Path | None,
-    pass_fds: Sequence[int],
-    paths: Iterable[str] | None,
-    hears: bool | None,
-) -> Finished:
-    """One try of `git`."""
     binary = program()
     settings = [*HARDENING, *config]
     stop = step.told if hears or (hears is None and work_tree is not None) else None
@@ -358,6 +322,21 @@ def _once(
             stderr=stderr,
         )
     return done
+
+
+def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
+    """Whether a git that failed is to be run again; the lock of a dead one is removed before."""
+    lock = git_locks.named(error.stderr, git_dir) if git_dir is not None else None
+    if lock is not None:
+        return git_locks.remove(lock)
+    return has_died(error) and _subcommand(args) in REPEATABLE
+
+
+def has_died(error: GitError) -> bool:
+    """Whether a git failed since it, a child of it, or the other half of a transfer was killed."""
+    if isinstance(error, GitKilled):
+        return True
+    return _DIED.search(error.stderr) is not None and _ANSWERED.search(error.stderr) is None
 
 
 @cache

@@ -148,7 +148,7 @@ def run(
         extra_groups=None if user is None else groups,
     )
     timed_out = False
-    with _changing(foreign=foreign), keyring.apart() if foreign else nullcontext(_called) as call:
+    with _foreign() if foreign else nullcontext(_called) as call:
         with _STARTING, _bounded(memory):
             child: subprocess.Popen[bytes] = call(start)
             _WAITED.add(child.pid)
@@ -172,18 +172,18 @@ def run(
 
 
 @contextmanager
-def _changing(*, foreign: bool) -> Iterator[None]:
-    """Count a start and an end, if it is a foreign program."""
-    step_by = 1 if foreign else 0
+def _foreign() -> Iterator[Callable[[Callable[[], Any]], Any]]:
+    """Around a foreign program: its start and its end are counted, and what is called starts it (`keyring.apart`)."""
     with _STARTING:
-        _commands[0] += step_by
-        _commands[1] += step_by
+        _commands[0] += 1
+        _commands[1] += 1
     try:
-        yield
+        with keyring.apart() as call:
+            yield call
     finally:
         with _STARTING:
-            _commands[0] += step_by
-            _commands[1] -= step_by
+            _commands[0] += 1
+            _commands[1] -= 1
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -19,7 +20,6 @@ from agent.errors import SandboxUnavailable
 from agent.sandbox import account, base, surroundings
 from agent.sandbox.bubblewrap import interpreter
 from agent.sandbox.probe import NONE_REASON
-from agent.values import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from agent.config.reach import Reach
     from agent.sandbox.base import Mounts, Settings
+    from agent.values import Finished
 
 MARK = "MAKIMONO_COMMAND"
 """Told apart from the task's mark: another command of the same task may be running."""
@@ -114,10 +115,9 @@ class Unconfined:
                 raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error
             finally:
                 proc.end_tree(mark, name=MARK, own=True)
-        code = finished.returncode
-        if code < 0 and not finished.timed_out:
-            code = 128 - code
-        return Finished(code, finished.output, finished.duration, finished.timed_out, finished.dropped, finished.spool)
+        if finished.returncode < 0 and not finished.timed_out:
+            return replace(finished, returncode=128 - finished.returncode)
+        return finished
 
     @contextmanager
     def folders(self, home: Path | None, mark: str) -> Iterator[tuple[str, str]]:
