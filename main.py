@@ -13,7 +13,7 @@ def start() -> int:
     """Run the command line; switch to `.venv` first when this Python lacks the packages."""
     sys.path.insert(0, str(HERE))
     try:
-        from agent.cli.app import main
+        from agent.cli.main import main
     except ModuleNotFoundError as error:
         python = VENV / "bin" / "python"
         runs = os.access(python, os.X_OK)

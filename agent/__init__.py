@@ -1,3 +1,3 @@
-"""Makimono: a coding agent whose whole mind is on disk.  Start reading at `agent/loop.py`."""
+"""Makimono: a coding agent that keeps its whole state in files.  Start reading at `agent/loop.py`."""
 
 __version__ = "0.1.0"

@@ -1,13 +1,15 @@
-"""The kernel's groups of processes (cgroups, v2 and v1): whatever is started in a group stays in it until it is dead.
+"""Groups processes by cgroups (v2 and v1), so that every descendant of a worker can be found and killed.
 
-A worker joins a group of its own (`join`), and so everything below it is in there too, also a process that left the
-session, forked twice and threw its environment away.  `end` kills what is in a group until it is empty.  With a limit
-the kernel holds the group's memory, too, and `ran_over` tells whether it had to kill for that.
+A worker joins a cgroup of its own (`join`).  All its descendants are then in that group, even a process that left the
+session, forked twice and cleared its environment.  `end` kills the processes of a group until it is empty.  With a
+memory limit the kernel also limits the memory of the group, and `ran_over` returns whether it killed a process for
+that.
 
-Nothing here is ever needed: a machine on which no hierarchy can be written (a container's read-only /sys/fs/cgroup, an
-ordinary user without a delegated subtree) has no groups, every call does nothing, and what `proc` and `process_tree`
-know of trees has to do.  Groups are made beside the process that joins them, so within what was delegated to it; where
-v1 and v2 are both mounted, each does what it can.  Names are the caller's; `run/groups.py` makes them.
+Cgroups are optional.  A machine without a hierarchy that can be written (a container's read-only /sys/fs/cgroup, an
+ordinary user without a delegated subtree) has no groups, and every call does nothing; `proc` and `process_tree` then
+have to suffice.  A group is made beside the process that joins it, and so within the subtree that is delegated to that
+process.  If v1 and v2 are both mounted, both are used.  The caller chooses the names of groups
+(`worker/process_groups.py`).
 """
 
 from __future__ import annotations
@@ -20,18 +22,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.mountinfo import Mount, mounts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TRIES = 3
 SIGNS = ("user.delegate", "trusted.delegate")
 V1_KILL = ("pids", "freezer", "memory")
-"""Hierarchies of v1 in which a group is made to find its processes; systemd's own is left alone."""
+"""The v1 hierarchies in which a group is made to find its processes; systemd's own hierarchy is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A folder in which groups can be made; `memory` when it can hold their memory."""
+    """A folder in which groups can be made; `memory`: groups in it can have a memory limit."""
 
     folder: Path
     version: int
@@ -39,14 +43,17 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where this process can make groups: to end what is in them, and to hold their memory.  None: nowhere."""
+class GroupPlaces:
+    """Where this process can make groups: one folder to kill their processes, and one to limit their memory.
+
+    None means that this process cannot make such groups.
+    """
 
     kill: Parent | None = None
     memory: Parent | None = None
 
     def all(self) -> list[Parent]:
-        """Each once."""
+        """Both folders, without duplicates."""
         return [one for one in dict.fromkeys((self.kill, self.memory)) if one is not None]
 
     def __str__(self) -> str:
@@ -58,12 +65,12 @@ class Places:
         return f"{ends}, those (v{self.memory.version}) in {self.memory.folder} hold `limits.memory`"
 
 
-def find(proc: Path = Path("/proc/self")) -> Places:
-    """Where this process can make groups.  Nothing is made."""
+def find(proc: Path = Path("/proc/self")) -> GroupPlaces:
+    """Where this process can make groups.  The function makes no group."""
     own = _own(proc)
     found: dict[str, Parent] = {}
     for controllers, mounted in _mounts(proc):
-        if controllers is None:  # v2
+        if controllers is None:  # this is the v2 hierarchy
             for parent in _v2(mounted, own.get("")):
                 found.setdefault("v2", parent)
                 if parent.memory:
@@ -74,22 +81,23 @@ def find(proc: Path = Path("/proc/self")) -> Places:
                 if folder is not None and _is_ours(folder):
                     found[name] = Parent(folder, 1, memory="memory" in controllers)
     kill = next((found[name] for name in ("v2 memory", "v2", *V1_KILL) if name in found), None)
-    return Places(kill, found.get("v2 memory") or found.get("memory"))
+    return GroupPlaces(kill, found.get("v2 memory") or found.get("memory"))
 
 
-def join(name: str, places: Places, memory: int | None = None) -> bool:
-    """Make the group `name`, hold its memory to so many bytes, and put this process into it; whether it is in one.
+def join(name: str, places: GroupPlaces, memory: int | None = None) -> bool:
+    """Make the group `name`, limit its memory to `memory` bytes, and move this process into it; returns True if the
+    process is in a group.
 
-    What cannot be had is left out: a group may be refused for reasons that only the try tells.
+    A hierarchy that refuses the group is skipped, since only the attempt shows whether the group can be made.
     """
     parents = places.all() if memory is not None else places.all()[:1]
     joined = [_join(parent, name, memory if parent == places.memory else None) for parent in parents]
     return any(joined)
 
 
-def end(prefix: str, places: Places, seconds: float = 5.0) -> int:
-    """Kill every process but this one in the groups that begin with `prefix`, until none is left; then remove the
-    groups.  How many were killed."""
+def end(prefix: str, places: GroupPlaces, seconds: float = 5.0) -> int:
+    """Kill every process except this one in the groups with a name that begins with `prefix`, until none is left; then
+    remove the groups.  Returns the number of processes that were killed."""
     killed: set[int] = set()
     deadline = time.monotonic() + seconds
     while (alive := set(_members(prefix, places)) - {os.getpid()}) and time.monotonic() < deadline:
@@ -101,8 +109,11 @@ def end(prefix: str, places: Places, seconds: float = 5.0) -> int:
     return len(killed)
 
 
-def remove(prefix: str, places: Places) -> list[str]:
-    """Remove the empty groups that begin with `prefix`; their names.  The kernel keeps one that has a process."""
+def remove(prefix: str, places: GroupPlaces) -> list[str]:
+    """Remove the empty groups with a name that begins with `prefix`; returns the names of the removed groups.
+
+    The kernel refuses to remove a group that has a process.
+    """
     gone = []
     for group in _groups(prefix, places):
         for folder, _, _ in os.walk(group, topdown=False):  # ours
@@ -113,8 +124,8 @@ def remove(prefix: str, places: Places) -> list[str]:
     return gone
 
 
-def ran_over(name: str, places: Places) -> bool:
-    """Whether the kernel had to kill a process of the group because its memory was used up."""
+def ran_over(name: str, places: GroupPlaces) -> bool:
+    """Whether the kernel killed a process of the group for exceeding the memory limit."""
     if places.memory is None:
         return False
     group = places.memory.folder / name
@@ -122,12 +133,20 @@ def ran_over(name: str, places: Places) -> bool:
     return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in said.splitlines())
 
 
-def used(name: str, places: Places) -> int | None:
-    """Bytes of memory that the group holds and that the kernel cannot drop: pages of processes, memfds, System V
-    segments and files of a tmpfs.  None when this process is in no such group.
+def any_ran_over(prefix: str, places: GroupPlaces) -> bool:
+    """Whether the kernel killed a process of a group with a name that begins with `prefix` for exceeding the memory
+    limit."""
+    parent = places.memory
+    found = _groups(prefix, GroupPlaces(memory=parent)) if parent is not None else ()
+    return any(ran_over(group.name, places) for group in found)
 
-    Sources: Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem); cgroup-v1/memory.rst (total_rss,
-    total_shmem)."""
+
+def used(name: str, places: GroupPlaces) -> int | None:
+    """The memory of the group, in bytes, that the kernel cannot reclaim: pages of processes, memfds, System V segments
+    and files of a tmpfs.  None if this process is in no such group.
+
+    The kernel's documents are Documentation/admin-guide/cgroup-v2.rst, `memory.stat` (anon, shmem), and
+    cgroup-v1/memory.rst (total_rss, total_shmem)."""
     if places.memory is None:
         return None
     group = places.memory.folder / name
@@ -143,14 +162,14 @@ def used(name: str, places: Places) -> int | None:
 
 
 def machine_memory(proc: Path = Path("/proc/self")) -> int:
-    """Bytes of memory that this process may ever have: the machine's, or fewer where a group above it has a limit, as
-    in a container."""
+    """The maximum bytes of memory for this process: those of the machine, or the limit of a group above it, as in a
+    container."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     own = _own(proc)
     for controllers, mounted in _mounts(proc):
         if controllers is None:
             folder = _beneath(mounted, own.get(""))
-            while folder is not None and folder.is_relative_to(mounted.folder):
+            while folder is not None and folder.is_relative_to(mounted.place):
                 limit = _text(folder / "memory.max").strip()
                 found += [int(limit)] if limit.isdigit() else []
                 folder = folder.parent
@@ -171,9 +190,9 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
             group.mkdir(mode=0o755, exist_ok=True)
             if memory is not None:
                 _hold(parent, group, memory)
-            _write(group / "cgroup.procs", "0")  # who writes it
+            _write(group / "cgroup.procs", "0")  # 0 stands for the process that writes
         except FileNotFoundError:
-            continue  # somebody took the group for an empty one
+            continue  # another process removed the group because it was empty
         except OSError:
             with suppress(OSError):
                 group.rmdir()
@@ -183,7 +202,7 @@ def _join(parent: Parent, name: str, memory: int | None) -> bool:
 
 
 def _hold(parent: Parent, group: Path, memory: int) -> None:
-    """Give the group its limit; without one it is still good for ending a tree."""
+    """Set the memory limit of the group; if that fails, the group can still be used to kill its processes."""
     with suppress(PermissionError, OSError):
         if parent.version == 1:
             _write(group / "memory.limit_in_bytes", str(memory))
@@ -194,7 +213,7 @@ def _hold(parent: Parent, group: Path, memory: int) -> None:
 
 
 def _kill(group: Path) -> None:
-    """Kill what is in the group now: v2 does it at a stroke, unless this process is in there."""
+    """Kill the group's processes.  On v2 the kernel does this atomically, unless this process is one of them."""
     found = set(_members_of(group))
     if os.getpid() not in found:
         with suppress(OSError):
@@ -205,19 +224,19 @@ def _kill(group: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _groups(prefix: str, places: Places) -> Iterator[Path]:
+def _groups(prefix: str, places: GroupPlaces) -> Iterator[Path]:
     for parent in places.all():
         with suppress(OSError):
             yield from [one for one in parent.folder.iterdir() if one.name.startswith(prefix) and one.is_dir()]
 
 
-def _members(prefix: str, places: Places) -> Iterator[int]:
+def _members(prefix: str, places: GroupPlaces) -> Iterator[int]:
     for group in _groups(prefix, places):
         yield from _members_of(group)
 
 
 def _members_of(group: Path) -> Iterator[int]:
-    """Processes in the group and below; those of another pid namespace have no number here, and are left out."""
+    """The processes in the group and below it, except those of another pid namespace, which have no number here."""
     for folder, _, _ in os.walk(group):  # ours
         yield from (pid for pid in map(int, _text(Path(folder, "cgroup.procs")).split()) if pid)
 
@@ -226,7 +245,7 @@ def _members_of(group: Path) -> Iterator[int]:
 
 
 def _own(proc: Path) -> dict[str, str]:
-    """controller → the group of this process in its hierarchy; "" for v2."""
+    """Controller → the group of this process in the hierarchy of that controller; the controller of v2 is ""."""
     found: dict[str, str] = {}
     for line in _text(proc / "cgroup").splitlines():
         number, _, rest = line.partition(":")
@@ -235,36 +254,28 @@ def _own(proc: Path) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
-    root: str
-    folder: Path
+def _mounts(proc: Path) -> Iterator[tuple[list[str] | None, Mount]]:
+    """(controllers, mount) of every hierarchy; for v2 the controllers are None."""
+    for one in mounts(proc):
+        if one.kind in ("cgroup", "cgroup2"):
+            yield one.options.split(",") if one.kind == "cgroup" else None, one
 
 
-def _mounts(proc: Path) -> Iterator[tuple[list[str] | None, _Mount]]:
-    """(controllers, None for v2; where it is mounted) of every hierarchy (proc_pid_mountinfo(5))."""
-    for line in _text(proc / "mountinfo").splitlines():
-        fields, _, rest = line.partition(" - ")
-        kind, _, options = rest.partition(" ")
-        if kind in ("cgroup", "cgroup2"):
-            _, _, _, root, folder, *_ = fields.split(" ")
-            place = _Mount(root, Path(folder.encode().decode("unicode_escape")))
-            yield options.rpartition(" ")[2].split(",") if kind == "cgroup" else None, place
-
-
-def _beneath(mounted: _Mount, own: str | None) -> Path | None:
-    """The folder of the group `own`; None when that part of the hierarchy is not mounted."""
+def _beneath(mounted: Mount, own: str | None) -> Path | None:
+    """The folder of the group `own`; None if that part of the hierarchy is not mounted."""
     if own is None or "/.." in own:
         return None
     root = mounted.root.rstrip("/")
     if own != root and not own.startswith(f"{root}/"):
         return None
-    return mounted.folder / own[len(root) :].lstrip("/")
+    return Path(mounted.place) / own[len(root) :].lstrip("/")
 
 
-def _v2(mounted: _Mount, own: str | None) -> Iterator[Parent]:
-    """The group of this process, and the one above: a service manager may give a subtree and put its process into a
-    group of that (`DelegateSubgroup=` of systemd), since a group with processes cannot hold the memory of others."""
+def _v2(mounted: Mount, own: str | None) -> Iterator[Parent]:
+    """The v2 group of this process, and its parent group.
+
+    A service manager may delegate a subtree and put its process into a child of it (`DelegateSubgroup=` of systemd),
+    since a group with processes cannot limit the memory of child groups."""
     folder = _beneath(mounted, own)
     if folder is not None and _is_ours(folder):
         yield Parent(folder, 2, _holds_memory(folder))
@@ -273,18 +284,21 @@ def _v2(mounted: _Mount, own: str | None) -> Iterator[Parent]:
 
 
 def _holds_memory(folder: Path) -> bool:
-    """Whether groups in this one of v2 can have a limit: the controller is handed down, or can be."""
+    """Whether child groups of this v2 group can have a memory limit: the memory controller is enabled, or can be."""
     if "memory" in _text(folder / "cgroup.subtree_control").split():
         return True
     if "memory" not in _text(folder / "cgroup.controllers").split():
         return False
-    free = not (folder / "cgroup.type").exists() or not _text(folder / "cgroup.procs").strip()  # the root may have both
+    free = (
+        not (folder / "cgroup.type").exists() or not _text(folder / "cgroup.procs").strip()
+    )  # the root group may have both processes and controllers
     return free and os.access(folder / "cgroup.subtree_control", os.W_OK)
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Whether the group was given away: to an ordinary user, or with the sign that systemd leaves on it.  Root may
-    write into every group, also into those that are somebody else's to keep."""
+    """Whether the group is delegated: it belongs to an ordinary user, or systemd has marked it.
+
+    For root, write permission shows nothing, since root may also write to groups that another service manages."""
     if 0 != os.geteuid() == folder.stat().st_uid:
         return True
     with suppress(OSError):
@@ -304,7 +318,8 @@ def _text(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # never made: a group has its files from the kernel
+    # the file is never created: the kernel provides the files of a group
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
     finally:

@@ -1,4 +1,4 @@
-"""The one clock.  Everything that asks for the time or waits does it here, so that tests can move time."""
+"""The clock of the program.  All code reads the time and sleeps through this module, so that tests can control time."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from agent import step
+from agent import deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 class Clock:
-    """Real time."""
+    """The real time."""
 
     def __init__(self) -> None:
         self._second = (0, "")
 
     def now(self) -> datetime:
-        """The time, aware, in UTC."""
+        """The present time in UTC, as an aware datetime."""
         return datetime.now(UTC)
 
     def stamp(self) -> str:
-        """The time as it is written.  Every message has one: the text of a second is kept."""
+        """The present time in the form of `clock.stamp`.
+
+        The text up to the second is cached, since every message has a time.
+        """
         second, rest = divmod(_time.time_ns(), 1_000_000_000)
         known, text = self._second
         if second != known:
@@ -33,17 +36,17 @@ class Clock:
         return f"{text}.{rest // 1000:06}Z"
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Seconds of a clock that never goes back."""
         return _time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
-        with step.within("wait", seconds):
+        """Wait for `seconds`."""
+        with deadline.within("wait", seconds):
             _time.sleep(max(0.0, seconds))
 
 
 class FakeClock(Clock):
-    """Time that moves only when told, or when somebody sleeps.  `slept` lists the waits."""
+    """A clock that advances only by `move`, `jump` or a sleep.  `slept` lists the lengths of the sleeps in seconds."""
 
     def __init__(self, start: datetime | None = None) -> None:
         super().__init__()
@@ -55,7 +58,7 @@ class FakeClock(Clock):
         return self.time
 
     def stamp(self) -> str:
-        return written(self.time)
+        return format_stamp(self.time)
 
     def monotonic(self) -> float:
         return self.ticks
@@ -65,7 +68,7 @@ class FakeClock(Clock):
         self.move(seconds)
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward, or back, while no time passes."""
+        """Change the wall clock by `seconds`; the monotonic clock does not change."""
         self.time += timedelta(seconds=seconds)
 
     def move(self, seconds: float) -> None:
@@ -79,8 +82,8 @@ _clock = Clock()
 
 @contextmanager
 def use(clock: Clock) -> Iterator[Clock]:
-    """Run with another clock (tests)."""
-    global _clock  # noqa: PLW0603 - the switch is the point of this module
+    """Use another clock inside the block (tests)."""
+    global _clock  # noqa: PLW0603 - the global clock can be replaced, which is the purpose of this module
     old, _clock = _clock, clock
     try:
         yield clock
@@ -89,36 +92,42 @@ def use(clock: Clock) -> Iterator[Clock]:
 
 
 def is_real() -> bool:
-    """Whether time passes by itself; False while a FakeClock is used."""
+    """False while a FakeClock is in use."""
     return not isinstance(_clock, FakeClock)
 
 
 def now() -> datetime:
-    """The time, aware, in UTC."""
+    """The present time in UTC, as an aware datetime."""
     return _clock.now()
 
 
 def stamp(moment: datetime | None = None) -> str:
-    """`2026-01-31T09:15:00.123456Z`: the one form in which times are written."""
-    return _clock.stamp() if moment is None else written(moment)
+    """A time as text, `2026-01-31T09:15:00.123456Z`: the form of all times that are written."""
+    return _clock.stamp() if moment is None else format_stamp(moment)
 
 
-def written(moment: datetime) -> str:
-    """A time in that form."""
+def format_stamp(moment: datetime) -> str:
+    """`moment` in the form of `stamp`."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse(text: str) -> datetime:
-    """The inverse of `stamp`; accepts any ISO 8601 time, naive ones are UTC."""
+    """The inverse of `stamp`; it accepts any ISO 8601 time, and treats one without a zone as UTC.
+
+    Raises ValueError for any other text, and for a time with a year in UTC that is not 1 to 9999.
+    """
     moment = datetime.fromisoformat(text.strip())
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text.strip()} is before the year 1 or after the year 9999 in UTC") from error
 
 
 def monotonic() -> float:
-    """Seconds that never go back."""
+    """Seconds of a clock that never goes back."""
     return _clock.monotonic()
 
 
 def sleep(seconds: float) -> None:
-    """Wait."""
+    """Wait for `seconds`."""
     _clock.sleep(seconds)

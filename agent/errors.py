@@ -3,13 +3,15 @@
     MakimonoError
     ├── ConfigError              a key, file or variable is wrong                       exit 2
     ├── UsageError               an argument or uuid that does not exist                exit 2
-    ├── SurroundingsError        the machine does not give what is needed               exit 3
+    ├── HostError                the machine does not give what is needed               exit 3
     │   ├── DiskError            full, read-only, not permitted
     │   ├── SandboxUnavailable   commands cannot be isolated here
     │   ├── BrokerAway           the broker does not answer; the ledger is polled meanwhile
     │   ├── ReplicaAway          the place of the replica does not answer; it is caught up later
+    │   ├── MemoryUnavailable    memory.db cannot be read or written; tasks go on without it
     │   └── LockHeld             another process owns the folder
     ├── ContextError             a task's folder is not what it should be
+    ├── RecordRefused            a store does not record it, since its file would be invalid (also a ValueError)
     ├── LedgerError              the ledger refused
     │   ├── ClaimLost            the row was not ours to take
     │   ├── Fenced               a newer attempt owns the task: stop at once
@@ -27,6 +29,7 @@
     │   ├── RebaseConflict       commits do not go on top of another one; carries `paths`
     │   ├── PushRejected         the other side refused the branch; `code` says why
     │   ├── LfsRefused           the other side does not take, or give, the content of Git LFS files
+    │   ├── ContentWrong         content of Git LFS does not match its pointer
     │   └── PolicyViolation      a secret or a guarded path in what would be published
     ├── ForgeError               the place where tasks come from refused
     │   ├── IssueUnreadable      this one issue cannot be read (broken front matter, gone)
@@ -59,15 +62,21 @@
         └── AnswerUnreadable     200 without an answer in it (HTML, no choices, bad JSON)
             └── CallUnreadable   the model wrote a call that its server cannot read
 
-Stops are not errors: "done", "limit reached", "asked a question", "told to stop" travel as `values.Outcome`.
-The first argument is the message for a person: it names what was found, what is allowed and what to do.
+Errors of one room are defined and drawn there: those of the window in `window/base.py`.
+
+Stops are not errors: the ends "done", "limit reached", "asked a question" and "told to stop" are values of
+`values.Outcome`.  The first argument of an error is the message for a person: what was found, what is allowed and what
+to do.
 """
 
 from __future__ import annotations
 
 
 class MakimonoError(Exception):
-    """Root.  `code` is the stable word in `tasks.error_code`; `exit_code` what the command line ends with."""
+    """The root of all errors of this program.
+
+    `code` is the stable word in the column `tasks.error_code`; `exit_code` is the exit code of the command line.
+    """
 
     code = "error"
     exit_code = 1
@@ -87,47 +96,69 @@ class UsageError(MakimonoError):
     exit_code = 2
 
 
-class SurroundingsError(MakimonoError):
-    """The machine does not give what is needed."""
+class HostError(MakimonoError):
+    """The machine lacks something that the program needs."""
 
     code = "surroundings"
     exit_code = 3
 
 
-class DiskError(SurroundingsError):
-    """A write failed: disk full, read-only, not permitted.  What was there before is unharmed."""
+class DiskError(HostError):
+    """A write failed: disk full, read-only, not permitted.  Data that was written before is intact."""
 
     code = "disk"
 
 
-class SandboxUnavailable(SurroundingsError):
+class SandboxUnavailable(HostError):
     """Commands cannot be isolated on this machine; the message says what an administrator can do."""
 
     code = "sandbox_unavailable"
 
 
-class BrokerAway(SurroundingsError):
-    """The broker does not answer, or the connection was cut.  A new connection may mend it; no task is lost by it."""
+class BrokerAway(HostError):
+    """The broker does not answer, or the connection was cut.  A new connection may succeed; no task is lost."""
 
     code = "broker_away"
 
 
-class ReplicaAway(SurroundingsError):
-    """The place of the replica does not answer, or refuses.  What is missing there is written when it answers again."""
+class ReplicaAway(HostError):
+    """The storage of the replica does not answer, or refuses a request.
+
+    Data that the replica lacks is written when the storage answers again.
+    """
 
     code = "replica_away"
 
 
-class LockHeld(SurroundingsError):
-    """Another live process owns the folder."""
+class MemoryUnavailable(HostError):
+    """memory.db is damaged, locked, from a newer version, or on a disk that fails.
+
+    The task continues without long-term memory.
+    """
+
+    code = "memory"
+
+
+class LockHeld(HostError):
+    """Another live process owns the folder of a task."""
 
     code = "lock_held"
 
 
 class ContextError(MakimonoError):
-    """A task's folder is not what it should be."""
+    """The folder of a task does not have the expected content."""
 
     code = "context"
+
+
+class RecordRefused(MakimonoError, ValueError):
+    """A store of a task refuses a message, a summary, a compaction or a tool call that would make its files invalid.
+
+    Nothing was written, and the next record can be added.  It is also a ValueError: where this program itself makes
+    such a record, that is a mistake, and the log has the traceback.
+    """
+
+    code = "record_refused"
 
 
 class LedgerError(MakimonoError):
@@ -137,25 +168,25 @@ class LedgerError(MakimonoError):
 
 
 class ClaimLost(LedgerError):
-    """The row was not `queued` any more, or another process holds the task's lock."""
+    """The row was not `queued` any more, or another process holds the lock of the task."""
 
     code = "claim_lost"
 
 
 class Fenced(LedgerError):
-    """A newer attempt owns the task.  The holder of the old one must stop without another outside effect."""
+    """A newer attempt owns the task.  The process with the older attempt must stop without another outside effect."""
 
     code = "fenced"
 
 
 class RowUnreadable(LedgerError):
-    """One row has something in a column that cannot be there; somebody else wrote it.  The message names both."""
+    """One row has an invalid value in a column, which another program wrote.  The message names row and column."""
 
     code = "row_unreadable"
 
 
 class GitError(MakimonoError):
-    """A git command failed; the message carries its last lines of stderr."""
+    """A git command failed; the message has its last lines of stderr."""
 
     code = "git"
 
@@ -166,19 +197,23 @@ class GitError(MakimonoError):
 
 
 class GitKilled(GitError):
-    """A git command was killed by a signal that did not come from here (out of memory, an operator)."""
+    """A git command was killed by a signal that this program did not send (out of memory, an operator)."""
 
     code = "git_killed"
 
 
 class GitStarved(GitError):
-    """This host gave a git command no memory, process, thread or open file.  It says nothing about the repository."""
+    """This host refused a git command memory, a process, a thread or an open file.
+
+    The repository itself may be intact.
+    """
 
     code = "git_starved"
 
 
 class RemoteAway(GitError):
-    """The other side of a repository cannot be reached: no connection, a cut one, 5xx, no answer in time."""
+    """The remote of a repository cannot be reached: no connection, a connection that was cut, a status 5xx, no answer
+    in time."""
 
     code = "git_unreachable"
 
@@ -202,8 +237,10 @@ class BaseMissing(WorkError):
 
 
 class SetupFailed(WorkError):
-    """`workspace.setup` failed; the message carries the end of its output.  `passing`: for want of the network,
-    or of what this host had none of (memory, processes, open files)."""
+    """`workspace.setup` failed; the message has the end of its output.
+
+    `passing`: the cause is temporary (the network, or this host's memory, processes or open files).
+    """
 
     code = "setup_failed"
 
@@ -213,7 +250,8 @@ class SetupFailed(WorkError):
 
 
 class RemoteRefused(WorkError):
-    """Git was not let in (401, 403): the token is wrong, expired, or lacks a right.  `stderr` is what git said."""
+    """The remote refused access (401, 403): the token is wrong, expired, or lacks a right.  `stderr` is git's
+    output."""
 
     code = "git_access"
 
@@ -223,31 +261,31 @@ class RemoteRefused(WorkError):
 
 
 class ReachError(MakimonoError):
-    """A command asked the proxy of its sandbox for something that it did not get.  The message goes to the command."""
+    """The proxy of a sandbox refused a command's request.  The message goes to the command."""
 
     code = "reach"
 
 
 class HostRefused(ReachError):
-    """The host is not in the allow-list, or is at an address that is not reached."""
+    """The host is not in the allow-list, or has an address that may not be reached."""
 
     code = "host_refused"
 
 
 class HostUnreached(ReachError):
-    """The host may be reached, and was not: no such name, no connection."""
+    """The host is allowed but unreachable: no such name, no connection."""
 
     code = "host_unreached"
 
 
 class RequestUnreadable(ReachError):
-    """The request is none that the proxy serves."""
+    """The proxy does not support such a request."""
 
     code = "request_unreadable"
 
 
 class RulesRefused(WorkError):
-    """Files of the tree that git reads as rules are none that it may read.  `findings` has a line for each."""
+    """An ignore or attribute file of the tree is one that git must not read.  `findings` has a line for each file."""
 
     code = "rules_refused"
 
@@ -257,7 +295,10 @@ class RulesRefused(WorkError):
 
 
 class RebaseConflict(WorkError):
-    """Commits cannot be made again on top of another one; nothing was changed.  `paths` are fit to be shown."""
+    """Commits conflict with the commit onto which they are rebased; nothing was changed.
+
+    `paths` are the conflicting paths in printable form.
+    """
 
     code = "conflict"
 
@@ -267,7 +308,10 @@ class RebaseConflict(WorkError):
 
 
 class PushRejected(WorkError):
-    """The remote refused the branch for what it is, not for who asks.  `code` is the row's (`work/refusals.py`)."""
+    """The remote refused the content of the branch, not the credentials.
+
+    `code` is the error code for the row (`work/push_errors.py`).
+    """
 
     code = "push_rejected"
 
@@ -277,13 +321,20 @@ class PushRejected(WorkError):
 
 
 class LfsRefused(WorkError):
-    """The other side does not take, or give, the content of Git LFS files."""
+    """The remote refuses to accept or to send the content of Git LFS files."""
 
     code = "lfs_refused"
 
 
+class ContentWrong(WorkError):
+    """The content of a Git LFS file does not match its pointer: a damaged copy, another answer, or a file that changed
+    while it was read.  Nothing was stored."""
+
+    code = "lfs_content"
+
+
 class PolicyViolation(WorkError):
-    """What would be published holds a secret or touches a guarded path; `findings` lists them without values."""
+    """The change contains a secret or a guarded path; `findings` lists them without values."""
 
     code = "policy"
 
@@ -293,13 +344,13 @@ class PolicyViolation(WorkError):
 
 
 class ForgeError(MakimonoError):
-    """The place where tasks come from refused or cannot be read."""
+    """The forge (where tasks come from) refused a request or cannot be read."""
 
     code = "forge"
 
 
 class IssueUnreadable(ForgeError):
-    """This one issue cannot be read, or not be worked on where it is; the others go on.  `code` is the row's."""
+    """This issue cannot be read or worked on; other issues are not affected.  `code` is the error code for the row."""
 
     code = "issue_unreadable"
 
@@ -309,8 +360,10 @@ class IssueUnreadable(ForgeError):
 
 
 class ForgeUnreachable(ForgeError):
-    """No connection, a cut one, or 5xx after every retry.  `maybe`: a change was sent and may have happened, so look
-    before it is made again."""
+    """There was no connection, a connection was cut, or the status was 5xx after every retry.
+
+    `maybe`: a change was sent and may have been executed, so this must be checked before a retry.
+    """
 
     code = "forge_unreachable"
 
@@ -320,14 +373,14 @@ class ForgeUnreachable(ForgeError):
 
 
 class AnswerOdd(ForgeUnreachable):
-    """An answer of 200 lacks a field, or has something else in it: a proxy, a host that starts, an API of another kind.
-    The message names the request, the field, and what was found."""
+    """An answer with status 200 lacks a field or has an unexpected value: it comes from a proxy, a server that is
+    starting, or another API.  The message names the request, the field and the value."""
 
     code = "forge_odd"
 
 
 class ForgeLimited(ForgeError):
-    """The forge asks to slow down, or the budget of requests is used up.  `retry_after` is in seconds."""
+    """The forge asks to slow down, or the rate limit is used up.  `retry_after` is in seconds."""
 
     code = "forge_limited"
 
@@ -337,13 +390,16 @@ class ForgeLimited(ForgeError):
 
 
 class ForgeAccessRefused(ForgeError):
-    """401 or 403: the token is missing, wrong, expired, or lacks a right."""
+    """The forge answered with 401 or 403: the token is missing, wrong, expired, or lacks a right."""
 
     code = "forge_access"
 
 
 class ForgeRefused(ForgeError):
-    """Any other 4xx.  `status` is HTTP's, `reasons` what the forge said of each field."""
+    """The forge answered with another 4xx status.
+
+    `status` is the HTTP status, `reasons` are the forge's errors for single fields.
+    """
 
     code = "forge_refused"
 
@@ -354,27 +410,28 @@ class ForgeRefused(ForgeError):
 
 
 class PictureRefused(MakimonoError):
-    """A picture that is not sent to a model.  Its text says why, for the person and the model."""
+    """A picture of an issue is not sent to the model.  The message gives the reason, for people and for the model."""
 
     code = "picture"
 
 
 class StopHeard(MakimonoError):
-    """A wait of this program (git beside a work tree, a fetch, a lock) ended because the task was told to stop or to
-    wait, or reached a limit; it says nothing of what was waited for."""
+    """A wait (for git on a work tree, a fetch, a lock) ended because the task shall stop or pause, or reached a limit.
+
+    The operation for which the program waited did not fail."""
 
     code = "stop_heard"
 
 
 class TakenElsewhere(MakimonoError):
-    """Another daemon of the same account, which has a ledger of its own, has the issue: nothing is done here."""
+    """Another daemon of the same account, with its own ledger, has the issue; this task does nothing."""
 
     code = "taken_elsewhere"
 
 
 class EndedBefore(MakimonoError):
-    """The final comment of this very task stands on the issue: the row is older than the end (a backup that was put
-    back).  `status` is the end that the label shows."""
+    """The issue has the final comment of this task although its row is open: the row is older than the end (a backup
+    was restored).  `status` is the end according to the label."""
 
     code = "ended_before"
 
@@ -384,7 +441,7 @@ class EndedBefore(MakimonoError):
 
 
 class ToolError(MakimonoError):
-    """A tool call that cannot be done.  Its text is the result that the model sees."""
+    """A tool call cannot be executed.  The message is the result for the model."""
 
     code = "tool"
 
@@ -392,8 +449,8 @@ class ToolError(MakimonoError):
 class ModelError(MakimonoError):
     """The model's server refused or failed.
 
-    `tries` is how often the same request may be sent in all before this error stands; `quote`, `codes` and `params` are
-    the words, the codes and the parameters of the server's answer (`llm/faults.py` sets all four).
+    `tries` is the number of times that the same request may be sent before this error is final.  `quote`, `codes` and
+    `params` are the text, the codes and the parameters in the server's answer (`llm/error_mapping.py` sets all four).
     """
 
     code = "model"
@@ -408,23 +465,26 @@ class ModelError(MakimonoError):
 
 
 class ModelUnreachable(ModelError):
-    """No connection, or 5xx after every retry."""
+    """There was no connection, or the status was 5xx after every retry."""
 
     code = "model_unreachable"
     exit_code = 3
 
 
 class ModelStalled(ModelError):
-    """The stream went idle or was cut, or the whole call took longer than allowed.  Nothing of it was acted on.
+    """The stream was idle for too long or was cut, or the whole call took longer than allowed.
 
-    `answering`: the server was writing its answer all the time, and the time was up."""
+    No part of the answer was used.
+
+    `answering`: the server was still sending its answer when the time was up.
+    """
 
     code = "model_stalled"
     answering = False
 
 
 class RateLimited(ModelError):
-    """The server asks to slow down.  `retry_after` is in seconds, None when it did not say."""
+    """The server asks to slow down.  `retry_after` is in seconds, None if the server does not name a time."""
 
     code = "rate_limited"
 
@@ -434,27 +494,30 @@ class RateLimited(ModelError):
 
 
 class QuotaExhausted(ModelError):
-    """No quota or money left.  Never retried."""
+    """The account has no quota or money left.  The request is never retried."""
 
     code = "quota_exhausted"
 
 
 class AccessRefused(ModelError):
-    """401 or 403: the key is missing, wrong, or lacks a right."""
+    """The server answered with 401 or 403: the key is missing, wrong, or lacks a right."""
 
     code = "access_refused"
     exit_code = 3
 
 
 class ModelNotFound(ModelError):
-    """404, or no such model is loaded."""
+    """The server answered with 404, or no such model is loaded."""
 
     code = "model_not_found"
     exit_code = 3
 
 
 class ContextOverflow(ModelError):
-    """The prompt is too long for the model.  `limit` and `requested` are tokens, None when the text did not say."""
+    """The prompt is too long for the model, or leaves no space for the requested answer.
+
+    `limit` (of prompt and answer together, or of the prompt) and `requested` (of the prompt) are in tokens, None if
+    unknown."""
 
     code = "context_overflow"
 
@@ -472,19 +535,23 @@ class ContextOverflow(ModelError):
 
 
 class RequestTooLarge(ContextOverflow):
-    """One request is larger than a per-minute limit (429).  Waiting never helps; a smaller request does."""
+    """One request is larger than a per-minute limit (429).  Waiting does not help, but a smaller request does."""
 
     code = "request_too_large"
 
 
 class HistoryRefused(ModelError):
-    """The server says the message list is not legal (orphan result, unanswered call, template error)."""
+    """The server reports that the message list is not legal (a result without a call, a call without a result, a
+    template error)."""
 
     code = "history_refused"
 
 
 class RequestRefused(ModelError):
-    """Any other 4xx.  `unexplained`: no code and no wording of it is known, so it may have been for the length."""
+    """The server answered with another 4xx status.
+
+    `unexplained`: neither its code nor its text is known, so the cause may be the length of the request.
+    """
 
     code = "request_refused"
 
@@ -494,18 +561,29 @@ class RequestRefused(ModelError):
 
 
 class ToolsRefused(RequestRefused):
-    """The model, or its server as it was started, has no tool calls."""
+    """The model, or its server with its present options, has no tool calls."""
 
     code = "tools_refused"
 
 
 class AnswerUnreadable(ModelError):
-    """The status was good and there is no answer in the body."""
+    """The status was 200, but the body contains no answer."""
 
     code = "answer_unreadable"
 
 
 class CallUnreadable(AnswerUnreadable):
-    """The model wrote a call that its own server cannot read.  The same request may come out well."""
+    """The model wrote a call that its own server cannot parse.  The same request may succeed when it is sent again."""
 
     code = "call_unreadable"
+
+
+MISTAKES: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError),
+    *(RecursionError, TypeError, ValueError),
+)
+"""Python errors that indicate a mistake of this program, which would occur again.
+
+Other errors from outside the tree are those of the host.  An error class of this program that is also one of these
+classes counts as a mistake where no code expects it.
+"""

@@ -1,22 +1,26 @@
-"""What is looked at in a work tree before our git looks at it: the files of the tree that git reads as rules.
+"""Checks the ignore, attribute and module files of a work tree before git reads them.
 
-Git reads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top, whole and into
-memory, and keeps those of all folders above the one it is in.  A named pipe of such a name makes it wait for ever;
-three sparse files of 900 MB took 2.7 GiB.  So a tree is refused in which such a file is no regular file, or larger
-than LARGEST, or all of them together larger than TOGETHER.  A link is passed over where git passes over it too
-(gitignore(5), gitattributes(5), since 2.32), and refused where git follows it (`.gitmodules`).
+Git loads `.gitignore` and `.gitattributes` of every folder, and `.gitmodules` and `.mailmap` of the top folder, into
+memory as a whole, and holds those of all parent folders.  A named pipe with such a name blocks git for ever; three
+sparse files of 900 MB took 2.7 GiB of memory.  So a tree is refused if such a file is not a regular file or is larger
+than LARGEST, or if all of them together are larger than TOGETHER.  A link is skipped if git skips it too (gitignore(5),
+gitattributes(5), since 2.32), and refused if git follows it (`.gitmodules`).  Git reads more files in a folder that
+could be a nested repository; `nested_repositories` checks those.  A pattern with many stars is refused, because git
+before 2.41 matches it in exponential time.
 
-A tree is judged once, until a command ran: only commands that are not ours can put such a file there.  Called by
-`gitcmd.git` for each command that is given a work tree.
+A tree is checked again only after a command ran, since only foreign commands can create such a file.  `gitcmd.git`
+calls this module for each command with a work tree.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from agent import disk, filetree, proc
+from agent import durable_files, filetree, nested_repositories, proc
 from agent.errors import RulesRefused, StopHeard
 
 if TYPE_CHECKING:
@@ -25,26 +29,44 @@ if TYPE_CHECKING:
 
 RULES = frozenset((".gitignore", ".gitattributes", ".gitmodules", ".mailmap"))
 FOLLOWED = frozenset((".gitmodules",))
+LOOKED_AT = RULES | {nested_repositories.NAME}
+PATTERNS = frozenset((".gitignore", ".gitattributes"))
+STARS = 8
 LARGEST = 1 << 20
 TOGETHER = 8 << 20
 NAMED = 5
 MIB = 1 << 20
 
-_judged: dict[Path, int] = {}  # tree → how many starts and ends of commands there had been
+_MANY_STARS = re.compile(rb"^(?!#)(?:[^*\n]*+\*++){%d}" % (STARS + 1), re.MULTILINE)
+
+_judged: dict[Path, int] = {}  # tree → number of starts and ends of foreign commands at its last check
 
 
-def judge(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], bool] | None = None) -> None:
-    """RulesRefused when git must not look at `tree`, StopHeard when `stop` turned true meanwhile.
+class RuleFile(NamedTuple):
+    """A rules file with a description of its fault, `wrong`; if `status` is None, it is a file of a nested repository
+    that git must not read."""
 
-    `paths`: git reads only the rules in the folders above these.  A folder that cannot be opened is passed over, as git
-    passes over it; so is a tree that is not there.
+    path: str
+    status: os.stat_result | None = None
+    wrong: str = ""
+
+
+def check_tree(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], bool] | None = None) -> None:
+    """Raise RulesRefused if git must not read `tree`, StopHeard if `stop` returns True meanwhile.
+
+    `paths`: git reads only the rules files in the folders above these paths.  A folder that cannot be opened is
+    skipped, as git skips it, and so is a missing tree.
     """
     ran = proc.commands()
     if ran is not None and _judged.get(tree) == ran:
         return
     with suppress(FileNotFoundError, NotADirectoryError):
-        found = _in_all(tree, stop) if paths is None else _above(tree, paths)
-        refused = list(_refused(found))
+        top = filetree.open_folder(tree)
+        try:
+            halt = _halting(stop)
+            refused = list(_refused(_in_all(tree, top, halt) if paths is None else _above(top, paths, halt)))
+        finally:
+            os.close(top)
         if refused:
             more = [f"and {len(refused) - NAMED} more"] if len(refused) > NAMED else []
             raise RulesRefused((*refused[:NAMED], *more))
@@ -52,42 +74,87 @@ def judge(tree: Path, *, paths: Iterable[str] | None = None, stop: Callable[[], 
         _judged[tree] = ran
 
 
-def _in_all(tree: Path, stop: Callable[[], bool] | None) -> Iterator[tuple[str, os.stat_result]]:
-    for count, entry in enumerate(filetree.walk(tree, only=RULES, on_error=filetree.pass_over)):
-        if entry.is_folder:
-            if entry.name == ".git":
-                entry.enter = False
-            if stop is not None and count % 64 == 0 and stop():
-                raise StopHeard("the task was told to stop while its work tree was looked at")
+def _halting(stop: Callable[[], bool] | None) -> Callable[[], None]:
+    """A function that is called for each folder or file; every 64th call checks `stop`."""
+    count = 0
+
+    def halt() -> None:
+        nonlocal count
+        if stop is not None and count % 64 == 0 and stop():
+            raise StopHeard("the task was told to stop while its work tree was looked at")
+        count += 1
+
+    return halt
+
+
+def _in_all(tree: Path, top: int, halt: Callable[[], None]) -> Iterator[RuleFile]:
+    for entry in filetree.walk(tree, only=LOOKED_AT, on_error=filetree.pass_over):
+        if entry.name == nested_repositories.NAME:
+            entry.enter = False
+            if entry.depth:
+                above = entry.path.rpartition("/")[0]
+                yield from map(_wrong, nested_repositories.findings(top, entry.folder, above, halt))
+        elif entry.is_folder:
+            halt()
         else:
-            yield entry.path, entry.status
+            yield RuleFile(entry.path, entry.status, _pattern(entry.folder, entry.name, entry.path, entry.status))
 
 
-def _above(tree: Path, paths: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
+def _wrong(why: str) -> RuleFile:
+    return RuleFile("", None, why)
+
+
+def _pattern(folder: int, name: str, path: str, status: os.stat_result) -> str:
+    """A description of the fault in the patterns of a rules file; "" if there is none."""
+    if name not in PATTERNS or not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= LARGEST:
+        return ""
+    try:
+        opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError:
+        return ""  # git cannot read the file either
+    try:
+        match = _MANY_STARS.search(os.read(opened, status.st_size))
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)
+    if match is None:
+        return ""
+    line = match.string.count(b"\n", 0, match.start()) + 1
+    return (
+        f"line {line} of {filetree.printable(path)} has more than {STARS} stars, and git may match it for ever: use "
+        "fewer or remove it"
+    )
+
+
+def _above(top: int, paths: Iterable[str], halt: Callable[[], None]) -> Iterator[RuleFile]:
     folders = {""}
     for path in paths:
         while path := path.rpartition("/")[0]:
             folders.add(path)
-    top = filetree.open_folder(tree)
-    try:
-        for folder in sorted(folders):
-            with suppress(OSError):  # not there yet, or a link: git does not look behind it either
-                descriptor = disk.open_beneath(top, folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    for name in RULES:
-                        with suppress(OSError):
-                            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                            yield f"{folder}/{name}".lstrip("/"), status
-                finally:
-                    os.close(descriptor)
-    finally:
-        os.close(top)
+    for folder in sorted(folders):
+        with suppress(OSError):  # the file is missing, or is a link, which git does not follow either
+            descriptor = durable_files.open_beneath(top, folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                for name in RULES:
+                    with suppress(OSError):
+                        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                        path = f"{folder}/{name}".lstrip("/")
+                        yield RuleFile(path, status, _pattern(descriptor, name, path, status))
+                if folder:
+                    yield from map(_wrong, nested_repositories.findings(top, descriptor, folder, halt))
+            finally:
+                os.close(descriptor)
 
 
-def _refused(found: Iterable[tuple[str, os.stat_result]]) -> Iterator[str]:
-    """What is wrong, one line each."""
+def _refused(found: Iterable[RuleFile]) -> Iterator[str]:
+    """The faults that were found, one line each."""
     total = 0
-    for path, status in found:
+    for path, status, wrong in found:
+        if wrong:
+            yield wrong
+        if status is None:
+            continue
         shown = filetree.printable(path)
         kind = filetree.kind_of(status.st_mode)
         if kind == "folder" or (kind == "symbolic link" and path not in FOLLOWED):

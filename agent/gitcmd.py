@@ -1,13 +1,13 @@
-"""The one way in which this program starts git: hardened, without a terminal, with nothing of the user's set-up.
+"""Runs git for the whole program: hardened, without a terminal, and without the configuration of the user.
 
-It is not a git library: it knows no repository layout, only how a git process may be started beside a hostile work
-tree (security facts: section 4.4).  No system, user or discovered configuration is read, no hook and no monitor runs,
-no prompt appears, `ext::` and other helpers are refused, paths are literal and unquoted.  The caller names the git
-directory and the work tree; git is started in `/` and never discovers one.  Who writes a commit is given per call.
-Beside a work tree git runs under limits: the files that it reads as rules are looked at before (`git_guard.py`), its
-memory is bounded, and it ends when the task is told to stop (`step.hearing`).
-A credential travels in an anonymous file that only that one git and its credential helper can read: it is in no
-argument list, no address, no environment and no file of a repository.  Called by `work` and by `doctor`.
+This module knows no repository layout, only how to run git safely on a hostile work tree (docs/security.md, "Git beside
+a work tree").  Git reads no system, user or discovered configuration, runs no hook and no file system monitor, never
+prompts, refuses `ext::` and other helpers, and treats paths literally.  The caller names the git directory and the work
+tree; git is started in `/` and never discovers one.  The caller also gives the author of a commit.  On a work tree git
+runs under limits: the rules files are checked first (`git_guard.py`), its memory is bounded, and it is ended when the
+task shall stop (`deadline.listening`).  A credential is passed in an anonymous file that only this git process and its
+credential helper can read.  A credential is in no argument list, URL, environment or file of a repository.  `work` and
+`doctor` call this module.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, cast
 from urllib.parse import urlsplit
 
-from agent import clock, git_guard, git_locks, proc, step
-from agent.errors import DiskError, GitError, GitKilled, GitStarved, StopHeard, SurroundingsError
+from agent import cgroups, clock, deadline, git_guard, proc, stale_git_locks
+from agent.errors import DiskError, GitError, GitKilled, GitStarved, HostError, StopHeard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,20 +30,23 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 MINIMUM = (2, 34)
-"""The oldest git that has every option used here (Ubuntu 22.04 has 2.34, Debian 12 has 2.39)."""
+"""The oldest version of git that has every option used here (Ubuntu 22.04 has 2.34, Debian 12 has 2.39)."""
 
 CAP = 256 << 20
-"""Bytes of output that are kept.  More is an error, never a silently shortened answer."""
+"""The maximum number of bytes of output.  More output is an error, never a silent truncation."""
 
 FATAL = 128
-"""What git ends with when it can do nothing more (usage.c, `die`)."""
+"""The exit code of git after a fatal error (usage.c, `die`)."""
 
 MEMORY = 2 << 30
 SHARE = 4
 LEAST = 512 << 20
-"""Bytes that a git beside a work tree may write to: a quarter of the machine's, within these two.  Counted is what it
-allocates (RLIMIT_DATA).  Its maps of packs are no part: they are pages of files, which the kernel drops when it needs
-them, and RLIMIT_AS would end git in every large repository."""
+MOST_SHARE = 2
+"""The memory limit of git on a work tree is a quarter of the memory for this process (`cgroups.machine_memory`), within
+MEMORY and LEAST, but never more than half of it, as in a container with less than 1 GiB.
+
+The limit counts allocations (RLIMIT_DATA).  It does not count maps of packs, since the kernel can reclaim those pages;
+RLIMIT_AS would kill git in every large repository."""
 
 STDERR_LINES = 12
 STDERR_BYTES = 16 << 10
@@ -65,13 +68,13 @@ HARDENING = (
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
-    "credential.helper=",  # empty: forget every helper that was named before
+    "credential.helper=",  # an empty value resets the list of helpers
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=120",
 )
 
 ENVIRONMENT = {
-    "HOME": "/nonexistent",  # no ~/.gitconfig, ~/.config/git/{ignore,attributes}, ~/.netrc
+    "HOME": "/nonexistent",  # so that git reads no ~/.gitconfig, ~/.config/git/{ignore,attributes} or ~/.netrc
     "LC_ALL": "C",
     "TZ": "UTC",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -97,21 +100,22 @@ _FULL = re.compile(
 _MEMORY = re.compile(r"^(fatal|error): .*(out of memory|cannot allocate memory)", re.IGNORECASE | re.MULTILINE)
 _STARVED = re.compile(
     r"^(?!remote:).*(cannot allocate memory|out of memory|resource temporarily unavailable|too many open files"
-    r"|cannot fork|fork failed|unable to create (?:\w+ )*thread|unable to create threaded|cannot start (?:\w+ )*thread"
+    r"|cannot fork|fork failed|unable to create (?:\w+ ){0,4}thread|unable to create threaded"
+    r"|cannot start (?:\w+ ){0,4}thread"
     r"|mmap failed)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""What git says where the host refuses it something: strerror(3) of ENOMEM, EAGAIN, EMFILE and ENFILE, and git's own
-words (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  A line of the other side is not
-ours."""
+"""Git's error texts for a lack of resources on this host: those of strerror(3) for ENOMEM, EAGAIN, EMFILE and ENFILE,
+and git's own (wrapper.c, run-command.c, builtin/pack-objects.c, builtin/index-pack.c).  Lines that the remote sends do
+not count."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 
 _BY_HAND = re.compile(
-    r"(Another git process seems to be running|an editor opened by 'git commit'|are terminated then try again"
-    r"|may have crashed in this repository earlier|remove the file manually to continue)"
+    r"(?:remote: )?(Another git process seems to be running|an editor opened by 'git commit'"
+    r"|are terminated then try again|may have crashed in this repository earlier|remove the file manually to continue)"
 )
-"""Git's advice about a lock (lockfile.c), which is not for the people who read our messages."""
+"""Git's advice about a lock (lockfile.c), which does not apply to the readers of this program's messages."""
 
 _DIED = re.compile(
     r"died of signal \d+|unexpected disconnect while reading|the remote end hung up unexpectedly|early eof"
@@ -119,7 +123,7 @@ _DIED = re.compile(
     re.IGNORECASE,
 )
 _ANSWERED = re.compile(r"denied|does not appear|not found|host key|remote: ", re.IGNORECASE)
-"""What git says when a child of its own, or the other half of a transfer, was killed."""
+"""Git's error texts after a child process, or the other end of a transfer, was killed."""
 
 REPEATABLE = frozenset(
     (
@@ -129,30 +133,33 @@ REPEATABLE = frozenset(
         *("rev-parse", "show-ref", "status", "symbolic-ref", "update-index", "version", "write-tree"),
     )
 )
-"""Commands that a second run does no harm to, wherever the first was cut off.  Not `push` and `update-ref`: the first
-may have happened; whoever calls them looks."""
+"""Git commands that can safely be run again after an interruption at any point.
+
+`push` and `update-ref` are not among them: they may have taken effect, so their callers check that.
+"""
 
 PAUSES = (0.1, 1.0)
-"""Seconds before a second and a third try."""
+"""Seconds to wait before the second and the third attempt."""
 
 _P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user name and a password or token, for one address (scheme, host and port) and for no other."""
+    """A user name and a password or token, valid for one origin (scheme, host and port) only."""
 
     url: str
     username: str
     password: str = field(repr=False)
 
     def scope(self) -> str:
-        """`https://host:port`, what git compares; a redirect to another host gets nothing."""
+        """The origin as git compares it, `https://host:port`; after a redirect to another host no credential is
+        sent."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def lines(self) -> bytes:
-        """What a credential helper answers."""
+        """The answer of the credential helper, in the form that git reads."""
         if any(sign in self.username + self.password for sign in "\r\n\0"):
             raise GitError(f"the credentials for {self.scope()} contain a line break or NUL; correct the token")
         return f"username={self.username}\npassword={self.password}\n".encode()
@@ -160,13 +167,16 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes a commit."""
+    """The name and address of the author of a commit."""
 
     name: str
     email: str
 
     def environment(self, when: float) -> dict[str, str]:
-        """GIT_AUTHOR_* and GIT_COMMITTER_*; `when` is seconds since 1970.  Signs that git refuses are taken out."""
+        """The variables GIT_AUTHOR_* and GIT_COMMITTER_*; `when` is in seconds since 1970.
+
+        Characters that git refuses are removed.
+        """
         name = re.sub(r"[<>\s\x00-\x1f\x7f]+", " ", self.name).strip(" .,:;\"'\\") or "makimono"
         email = re.sub(r"[<>\s\x00-\x1f\x7f]+", "", self.email) or "makimono@localhost"
         values = {"NAME": name, "EMAIL": email, "DATE": f"@{int(when)} +0000"}
@@ -178,8 +188,8 @@ def program() -> str:
     """The absolute path of git."""
     found = shutil.which("git") or shutil.which("git", path="/usr/local/bin:/usr/bin:/bin")
     if found is None:
-        raise SurroundingsError("git is not installed or not on PATH; install it, for example: apt-get install git")
-    return os.path.abspath(found)  # noqa: PTH100 - a symlink must stay one
+        raise HostError("git is not installed or not on PATH; install it, for example: apt-get install git")
+    return os.path.abspath(found)  # noqa: PTH100 - not resolved, since a symlink must stay one
 
 
 @cache
@@ -193,7 +203,7 @@ def version() -> tuple[int, ...]:
 
 
 def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
-    """`git`, with its tries after one that was killed or met a dead one's lock."""
+    """`git` with retries after a git process was killed or found a stale lock."""
 
     @wraps(once)
     def tried(*args: _P.args, **options: _P.kwargs) -> Finished:
@@ -205,7 +215,7 @@ def _tried_again(once: Callable[_P, Finished]) -> Callable[_P, Finished]:
                 if pause is None or not _again(cast("tuple[str, ...]", args), error, git_dir):
                     raise
                 clock.sleep(pause)
-        raise AssertionError  # the last try returns or raises
+        raise AssertionError  # the last attempt returns or raises
 
     return tried
 
@@ -227,29 +237,32 @@ def git(
     paths: Iterable[str] | None = None,
     hears: bool | None = None,
 ) -> Finished:
-    """Run git; `output` of the result is its standard output alone.
+    """Run git; `output` of the result is its standard output only.
 
-    `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE), `config` are more `key=value`, `spool`
-    gets the whole output when it is longer than what is kept (`dropped`).  GitError with the last lines of standard
-    error when it fails (unless `check` is False), when it ran longer than `timeout` seconds or was stopped, or when it
-    printed more than `cap` bytes and no `spool` holds the rest.  With a `work_tree` RulesRefused when git must not
-    look at it (`paths`: it looks at the rules above these only), and GitStarved when git wants too much memory,
-    whatever `check` is.  StopHeard when the task was told to stop while a git that `hears` ran (None: one with a work
-    tree does).  GitKilled when a signal from outside ended it, and GitStarved when this host refused it memory, a
-    process or a file, whatever `check` is.  DiskError when the disk is full here.
+    `env` is added to the fixed environment (identity, proxies, GIT_INDEX_FILE).  `config` are further settings in the
+    form `key=value`.  `spool` is a file that receives the complete output if it exceeds the limit (`dropped`).
+    `paths`: git reads only the rules files in the folders above these paths.  `hears`: git is ended when the task shall
+    stop; None means that this applies only with a work tree.
 
-    A git that was killed, itself or its children, is run again where that does no harm (REPEATABLE), and so is one that
-    met the lock of a dead one inside `git_dir`.
+    Raises GitError, with the last lines of standard error, if git failed (unless `check` is False), ran longer than
+    `timeout` seconds, or printed more than `cap` bytes without a `spool`.  Raises StopHeard if the task shall stop.
+    Raises DiskError if the disk of this host is full.  Raises RulesRefused if git must not read the `work_tree`, even
+    if `check` is False.  Raises GitStarved, even if `check` is False, if git needed more than its memory limit, or this
+    host refused it memory, a process or a file.  Raises GitKilled, even if `check` is False, if a signal from outside
+    ended it.
+
+    If git or a child of it was killed, the commands in REPEATABLE are run again.  A git command that found a stale lock
+    inside `git_dir` is also run again.
     """
     binary = program()
     settings = [*HARDENING, *config]
-    stop = step.told if hears or (hears is None and work_tree is not None) else None
+    stop = deadline.is_stopping if hears or (hears is None and work_tree is not None) else None
     if work_tree is not None:
-        git_guard.judge(work_tree, paths=paths, stop=stop)
+        git_guard.check_tree(work_tree, paths=paths, stop=stop)
     with _Anonymous() as errors, _Anonymous() as secret:
         if credentials is not None:
             proc_fd = f"/dev/fd/{secret.descriptor}"
-            # Reopening by /dev/fd starts at the beginning, so that a second question is answered too.
+            # Opening /dev/fd again starts at the beginning of the file, so a second query is answered too.
             helper = f'!f() {{ test "$1" != get || cat {proc_fd}; }}; f'
             secret.write(credentials.lines())
             settings.append(f"credential.{credentials.scope()}.helper={helper}")
@@ -261,7 +274,7 @@ def git(
             argv.append(f"--git-dir={git_dir}")
         if work_tree is not None:
             argv.append(f"--work-tree={work_tree}")
-        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - a string is wanted
+        path = f"{os.path.dirname(binary)}:/usr/local/bin:/usr/bin:/bin"  # noqa: PTH120 - PATH must be a string
         try:
             done = proc.run(
                 [*argv, *args],
@@ -269,7 +282,7 @@ def git(
                 timeout=timeout,
                 cwd="/",
                 stdin=stdin,
-                cap=2 * cap,  # proc keeps half at each end; the head must be whole up to `cap`
+                cap=2 * cap,  # proc stores half at each end, and the head must be complete up to `cap`
                 spool=spool,
                 spool_cap=1 << 50,
                 errors=errors.descriptor,
@@ -278,7 +291,7 @@ def git(
                 memory=memory() if work_tree is not None else None,
             )
         except OSError as error:
-            raise SurroundingsError(f"git cannot be started: {error}") from error
+            raise HostError(f"git cannot be started: {error}") from error
         stderr = _last_lines(errors.tail(STDERR_BYTES), credentials)
     what = f"git {_subcommand(args)}"
     if done.timed_out:
@@ -288,7 +301,7 @@ def git(
         raise GitError(
             f"{what} was ended after {done.duration:.0f} s (limit {timeout:.0f} s): {stderr or 'no message'}"
         )
-    if done.returncode < 0:  # also without `check`: no answer is not a negative one
+    if done.returncode < 0:  # raised even without `check`: no answer is not a negative answer
         raise GitKilled(
             f"{what} was killed by signal {-done.returncode} (out of memory? see the system's log)",
             returncode=done.returncode,
@@ -301,13 +314,13 @@ def git(
             returncode=done.returncode,
             stderr=stderr,
         )
-    if done.returncode != 0 and _STARVED.search(stderr):  # nor is this an answer
+    if done.returncode != 0 and _STARVED.search(stderr):  # raised even without `check`, since this is no answer either
         raise GitStarved(
             f"{what} was refused what it needs by this host (code {done.returncode}): {stderr}",
             returncode=done.returncode,
             stderr=stderr,
         )
-    locked = done.returncode != 0 and git_dir is not None and git_locks.named(stderr, git_dir) is not None
+    locked = done.returncode != 0 and git_dir is not None and stale_git_locks.lock_in_error(stderr, git_dir) is not None
     if (check or locked) and done.returncode != 0:
         if _FULL.search(stderr):
             why = (
@@ -325,15 +338,15 @@ def git(
 
 
 def _again(args: Sequence[str], error: GitError, git_dir: Path | None) -> bool:
-    """Whether a git that failed is to be run again; the lock of a dead one is removed before."""
-    lock = git_locks.named(error.stderr, git_dir) if git_dir is not None else None
+    """Whether to run a failed git command again; a stale lock is removed before."""
+    lock = stale_git_locks.lock_in_error(error.stderr, git_dir) if git_dir is not None else None
     if lock is not None:
-        return git_locks.remove(lock)
+        return stale_git_locks.remove(lock)
     return has_died(error) and _subcommand(args) in REPEATABLE
 
 
 def has_died(error: GitError) -> bool:
-    """Whether a git failed since it, a child of it, or the other half of a transfer was killed."""
+    """Whether git failed because git, a child of it, or the other end of a transfer was killed."""
     if isinstance(error, GitKilled):
         return True
     return _DIED.search(error.stderr) is not None and _ANSWERED.search(error.stderr) is None
@@ -341,20 +354,21 @@ def has_died(error: GitError) -> bool:
 
 @cache
 def memory() -> int:
-    """Bytes that a git beside a work tree may write to."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(LEAST, min(MEMORY, machine // SHARE))
+    """The memory limit of git on a work tree, in bytes."""
+    has = cgroups.machine_memory()
+    return min(max(LEAST, min(MEMORY, has // SHARE)), has // MOST_SHARE)
 
 
 def _unlock(git_dir: Path | None, env: Mapping[str, str] | None) -> None:
-    """Remove the lock of the index that a git left which was ended here: the next one would refuse to work."""
+    """Remove the lock of the index after this program killed git, since the next git command would fail because of
+    it."""
     index = (env or {}).get("GIT_INDEX_FILE") or (git_dir / "index" if git_dir is not None else None)
     if index is not None:
         Path(f"{index}.lock").unlink(missing_ok=True)  # ours
 
 
 class _Anonymous:
-    """A file without a name, gone with its descriptor."""
+    """A file without a name, which vanishes when its descriptor is closed."""
 
     def __enter__(self) -> Self:
         self.descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
@@ -376,7 +390,7 @@ def _subcommand(args: Sequence[str]) -> str:
 
 
 def _last_lines(data: bytes, credentials: Credentials | None) -> str:
-    """The end of standard error, fit to be shown: no secret, no control sign, no progress."""
+    """The end of standard error without secrets, control characters and progress output."""
     text = data.decode("utf-8", "replace").replace("\r", "\n")
     text = _USERINFO.sub("***@", text)
     if credentials is not None and credentials.password:

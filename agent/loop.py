@@ -1,12 +1,12 @@
-"""The turn: this program in one page.
+"""The loop over turns: the whole program on one page.
 
-A task is a loop of turns.  A turn asks the model once and does what it answered; everything it learns is in the files
-before the next step begins, so a process that dies anywhere goes on here, from the files.  `run/handler.py` calls
-`Loop.run` with the parts that `run/wiring.py` built, and publishes what came of it.
+A task is a loop of turns.  A turn sends one request to the model and executes the calls of its answer.  Every result is
+in the files before the next step begins, so a process that dies at any point can resume from the files.
+`worker/conversation.py` makes the `Loop`; `worker/handler.py` runs it and publishes the result.
 
     control ▶ limits ▶ plan ▶ ask (append) ▶ tools (append) ▶ repetition ▶ beat ▶ checkpoint ▶ compress
 
-Nothing here knows a provider's JSON, a forge, a sandbox or SQL.  Design: section 5; seed 002: sections 5.1 and 6.
+This module knows no provider's JSON, no forge, no sandbox and no SQL.  See docs/design/context.md, sections 5.1 and 6.
 """
 
 from __future__ import annotations
@@ -27,61 +27,69 @@ if TYPE_CHECKING:
     from agent.llm.base import ModelClient
     from agent.observe.events import Events
     from agent.tools import Toolbox
-    from agent.values import Control, Json, Plan, Said
+    from agent.values import Control, FencedComment, Json, Plan
 
 DONE = (End.FINISHED, End.ANSWERED)
 
 WHOLE = ("stop", "tool_calls")
-"""Finish reasons of an answer that the model itself brought to its end; any other one, known or not, is no good end."""
+"""Finish reasons of a complete answer; with any other reason, known or unknown, the answer is incomplete."""
 
 PATIENCE = 3
-"""How many answers in a row without a call that can be run end the run; each one before gets a hint."""
+"""After this many consecutive answers without a call that can be run, the run ends; each earlier one leads to a
+hint."""
 
 
 class Window(Protocol):
-    """What the loop needs of `agent.window`: plan a request, and make room."""
+    """The part of `agent.window` that the loop needs: plan a request, and compact."""
 
     def plan(self) -> Plan:
-        """The next request.  Raises DoesNotFit when even the minimum is too long (FR-4, FR-5)."""
+        """The next request.  Raises DoesNotFit if even the minimum is too long (FR-4, FR-5 of docs/design/)."""
         ...
 
-    def make_room(self, overflow: ContextOverflow | None = None) -> bool:
-        """Compact once; False when nothing could be freed.  `overflow` teaches the true window."""
+    def compact(self, overflow: ContextOverflow | None = None) -> bool:
+        """Compact once; False if nothing could be freed.  `overflow` has the server's true limit."""
         ...
 
-    def suspect(self, refused: RequestRefused) -> bool:
-        """Compact once if a refusal that nothing explains may be for the length; False when it is not, or nothing could
+    def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
+        """`overflow` with the tokens of each part and the smallest sufficient window, if compaction is impossible."""
+        ...
+
+    def compact_if_too_long(self, refused: RequestRefused) -> bool:
+        """Compact once if an unexplained refusal may be caused by the length; False if it is not, or if nothing could
         be freed."""
         ...
 
-    def past_the_mark(self) -> bool:
-        """Whether it is time to compact."""
+    def needs_compaction(self) -> bool:
+        """Whether the view is past the mark for compaction."""
         ...
 
 
 class Limits(Protocol):
-    """What a task may use up."""
+    """The limits of a task."""
 
     def __call__(self) -> Outcome | None:
-        """An outcome when turns, tokens, money, time or room are used up."""
+        """An outcome if turns, tokens, money, time or disk space are used up."""
         ...
 
-    def of_calls(self) -> Outcome | None:
-        """The same for what tool calls use: time, memory, room."""
+    def check_calls(self) -> Outcome | None:
+        """An outcome if resources that tool calls use are used up: time, memory, disk space."""
         ...
 
 
 class Repetition(Protocol):
-    """Sees every call with its result; answers "nudge", "stop" or None."""
+    """Detects repetition from every call and its result; returns "nudge" (give a hint), "stop" or None."""
 
-    def see(self, calls: Sequence[Json], results: Sequence[ToolResult]) -> str | None: ...
+    def check(self, calls: Sequence[Json], results: Sequence[ToolResult]) -> str | None: ...
 
 
 @dataclass
 class Loop:
-    """The parts of one task.  `news` yields what people wrote since the last look, asking anew whatever the time with
-    True, and moves its cursor after the last of it was appended; `beat` writes heartbeat and counters, one UPDATE;
-    `checkpoint` publishes what is worth showing before the end.  Both raise Fenced when another attempt owns the task.
+    """The loop of one task, with the parts that it uses.
+
+    `new_comments` yields comments of people since the last call, and moves its cursor after the last one was appended;
+    with the argument True it queries the forge even if the interval has not passed.  `heartbeat` writes the heartbeat
+    and the counters in one UPDATE.  `checkpoint` publishes intermediate results.  `heartbeat` and `checkpoint` raise
+    Fenced if another attempt owns the task.
     """
 
     context: TaskContextManager
@@ -91,138 +99,151 @@ class Loop:
     repetition: Repetition
     control: Control
     limits: Limits
-    news: Callable[[bool], Iterable[Said]]
-    beat: Callable[[], None]
+    new_comments: Callable[[bool], Iterable[FencedComment]]
+    heartbeat: Callable[[], None]
     events: Events
     checkpoint: Callable[[], None] = lambda: None
     hints: int = field(default=0, init=False)
 
     def run(self) -> Outcome:
         """Take turns until one of them ends the run."""
-        self.hints = self.hints_so_far()
-        outcome = None if self.hear() else self.already_ended()
+        self.hints = self.count_hints()
+        outcome = None if self.take_comments() else self.resume_outcome()
         while outcome is None:
-            outcome = self.turn()
+            outcome = self.run_turn()
         self.context.get_message_store().sync()
         self.context.get_tool_store().sync()
         return outcome
 
-    def turn(self) -> Outcome | None:
-        """Ask once, do what was answered; an outcome when that was the last turn."""
-        self.hear()
+    def run_turn(self) -> Outcome | None:
+        """Send one request and execute the calls of the answer; returns an outcome if this was the last turn."""
+        self.take_comments()
         if ended := self.control.poll() or self.limits():
             return ended
         try:
-            text, calls = self.ask()
-        except Interrupted as stop:  # somebody said stop while the model was thinking; nothing was appended
+            text, calls = self.query()
+        except Interrupted as stop:  # a stop arrived during the request; nothing was appended
             return stop.outcome
-        self.context.get_message_store().sync()  # the answer is durable before anything it asks for is done
-        outcome = self.act(text, calls)
-        self.beat()
-        if outcome is not None and outcome.end in DONE and self.limits() is None and self.hear(last=True):
-            outcome = None  # somebody said something while the model came to its end
+        self.context.get_message_store().sync()  # the answer is durable before its calls run
+        outcome = self.run_calls(text, calls)
+        self.heartbeat()
+        if outcome is not None and outcome.end in DONE and self.limits() is None and self.take_comments(last=True):
+            outcome = None  # a comment arrived during the last answer, so the run continues
             self.hints = 0
         if outcome is None:
             self.checkpoint()
-            if self.window.past_the_mark():
-                self.window.make_room()
+            if self.window.needs_compaction():
+                self.window.compact()
         return outcome
 
-    def hear(self, *, last: bool = False) -> bool:
-        """Take in what people wrote; whether there was anything.  An answer to `ask_user` comes this way too."""
+    def take_comments(self, *, last: bool = False) -> bool:
+        """Append new comments of people, and memories about them; returns True if there were comments.
+
+        An answer of a person to `ask_user` arrives in this way too.
+        """
         heard = False
-        for said in self.news(last):
-            self.context.get_message_store().add_message("user", said.text, kind="comment", images=said.images)
-            heard = True
+        for said in self.new_comments(last):
+            store = self.context.get_message_store()
+            store.add_message("user", said.text, kind=said.kind, images=said.images, memory=said.memory)
+            heard = heard or said.kind == "comment"
         return heard
 
-    def ask(self) -> tuple[str, Sequence[Json]]:
-        """One answer of the model, which the client appends.  Too long: `make_room` compacts at the first overflow in a
-        row and resets at the second; after the third the task ends.  A refusal that may be for the length makes room
-        once; when that does not help, it is what ends the task."""
+    def query(self) -> tuple[str, Sequence[Json]]:
+        """Get one answer of the model, which the client appends to the store.
+
+        If the request is too long, `compact` compacts at the first consecutive overflow and resets at the second; the
+        third ends the task.  A refusal that the length may have caused leads to one compaction; a second one ends the
+        task."""
         self.events.emit("turn_started")
         first: RequestRefused | None = None
         for last_try in (False, False, True):
             try:
                 return self.model.get_response(self.window.plan())
             except ContextOverflow as overflow:
-                if last_try or not self.window.make_room(overflow):
-                    raise (first or overflow) from overflow
+                if last_try or not self.window.compact(overflow):
+                    raise (first or self.window.explain_overflow(overflow)) from overflow
             except RequestRefused as refused:
-                if last_try or first is not None or not self.window.suspect(refused):
+                if last_try or first is not None or not self.window.compact_if_too_long(refused):
                     raise (first or refused) from refused
                 first = refused
-        raise AssertionError  # the last try returns or raises
+        raise AssertionError  # the last attempt returns or raises
 
-    def act(self, text: str, calls: Sequence[Json]) -> Outcome | None:
-        """Run the calls of an answer in order, append every result, and judge the whole.
+    def run_calls(self, text: str, calls: Sequence[Json]) -> Outcome | None:
+        """Run the calls of an answer in order, append every result, and check for repetition.
 
-        Between two of them a stop or a limit of what calls use up leaves the rest undone.
+        If a stop or a limit occurs between two calls, the remaining calls are not run.
         """
         reason = self.model.last.finish_reason if self.model.last is not None else "stop"
         if not calls:
-            return self.without_calls(text, reason)
+            return self.handle_no_calls(text, reason)
         results: list[ToolResult] = []
-        self.tools.expect(len(calls))
+        self.tools.start_answer(len(calls))
         cut: Outcome | None = None
         for call in calls:
             if results and cut is None:
-                cut = self.control.poll() or self.limits.of_calls()
+                cut = self.control.poll() or self.limits.check_calls()
             over = AFTER_THE_END if any(result.outcome for result in results) else STOPPED_BEFORE if cut else ""
-            why = not_to_be_run(call["name"], reason) or over
-            results.append(self.refuse(call, why) if why else self.call(call))
+            why = refusal_reason(call["name"], reason) or over
+            results.append(self.refuse_call(call, why) if why else self.run_call(call))
         ends = [result.outcome for result in results if result.outcome is not None]
         if ends:
             return ends[-1]
         if cut is not None:
             return cut
         if (last := self.model.last) is not None and last.dropped:
-            self.say(render("too_many_calls", run=len(calls), dropped=last.dropped), kind="nudge")
-        broken = any(not_to_be_run(call["name"], reason) for call in calls)
+            self.add_user(render("too_many_calls", run=len(calls), dropped=last.dropped), kind="nudge")
+        broken = any(refusal_reason(call["name"], reason) for call in calls)
         self.hints = self.hints + 1 if broken else 0
         if self.hints >= PATIENCE:
-            return gave_up(reason)
-        advice = self.repetition.see(calls, results)
+            return outcome_of_giving_up(reason)
+        advice = self.repetition.check(calls, results)
         if advice == "stop":
             return Outcome(End.REPEATING, code="repeating", summary=render("gave_up", why="repeating"))
         if advice == "nudge":
             self.events.emit("nudge", why="repetition")
-            self.say(render("nudge"), kind="nudge")
+            self.add_user(render("nudge"), kind="nudge")
         return None
 
-    def without_calls(self, text: str, reason: str) -> Outcome | None:
-        """An answer without a call gets a hint, a few times: only `finish` ends a task well.
+    def handle_no_calls(self, text: str, reason: str) -> Outcome | None:
+        """Add a hint after an answer without a call, a few times; only `finish` completes a task.
 
-        A model that goes on answering in words alone ends the run as ANSWERED, which is no `finish`: it counts as the
-        answer to a question only where nothing was changed.  Where no tool ever ran, it is no answer either.
+        If the model continues to answer with text only, the run ends as ANSWERED.  That is not the same as `finish`:
+        the text counts as the answer to a question only if nothing was changed and at least one tool ran.
         """
         self.hints += 1
-        words = bool(text.strip()) and reason in WHOLE
-        if self.hints < PATIENCE:
-            self.events.emit("nudge", why="no_call" if words else NUDGES.get(reason, "broken_off"))
-            self.say(render("no_call") if words else hint(reason), kind="nudge")
-            return None
-        if not words:
-            return gave_up(reason)
+        if self.hints >= PATIENCE:
+            return self.end_without_calls(text, reason)
+        words = is_answer(text, reason)
+        self.events.emit("nudge", why="no_call" if words else NUDGES.get(reason, "broken_off"))
+        self.add_user(render("no_call") if words else hint_text(reason), kind="nudge")
+        return None
+
+    def end_without_calls(self, text: str, reason: str) -> Outcome:
+        """The outcome of a run in which the model continued to answer without a call."""
+        if not is_answer(text, reason):
+            return outcome_of_giving_up(reason)
         if not self.tools.has_run:
             return Outcome(End.FAILED, code="no_tool_calls", summary=render("gave_up", why="no_tool_calls", text=text))
         return Outcome(End.ANSWERED, summary=text)
 
-    def call(self, call: Json) -> ToolResult:
-        """Run one call; record it, then append its result."""
-        if "invalid" in call:  # `values.Answer`: the arguments were no JSON object
+    def run_call(self, call: Json) -> ToolResult:
+        """Run one call, record it, then append its result."""
+        if "invalid" in call:  # see `values.Answer`: the arguments were no JSON object
             answer = call.get("answer") or render("invalid", name=call["name"], found=call["invalid"])
-            return self.refuse(call, answer)
+            return self.refuse_call(call, answer)
         self.events.emit("tool_started", tool=call["name"])
         result = self.tools.run(call["name"], call["arguments"])
-        return self.record({**call, "arguments": self.tools.mended(call["name"], call["arguments"])}, result)
+        return self.record_result(
+            {**call, "arguments": self.tools.repair_arguments(call["name"], call["arguments"])}, result
+        )
 
-    def refuse(self, call: Json, why: str) -> ToolResult:
-        """Answer a call that must not be run."""
-        return self.record(call, ToolResult(why, status="error", error=why))
+    def refuse_call(self, call: Json, why: str) -> ToolResult:
+        """Give a result to a call that must not be run."""
+        return self.record_result(call, ToolResult(why, status="error", error=why))
 
-    def record(self, call: Json, result: ToolResult) -> ToolResult:
-        """tools.jsonl first, messages.jsonl second: a result that the model saw is always in both."""
+    def record_result(self, call: Json, result: ToolResult) -> ToolResult:
+        """Write tools.jsonl first, messages.jsonl second, so that a result that the model has seen is always in
+        both."""
         name, status, took = call["name"], result.status, result.duration_ms
         seq = self.context.get_tool_store().add_tool_call(
             name, call["arguments"], result.content, status, took, result.error, output=result.output
@@ -233,23 +254,39 @@ class Loop:
         self.events.emit("tool_finished", tool=name, seq=seq, status=status, duration_ms=took)
         return result
 
-    def say(self, text: str, *, kind: str) -> None:
+    def add_user(self, text: str, *, kind: str) -> None:
         """Add a user message of the program."""
         self.context.get_message_store().add_message("user", text, kind=kind)
 
-    def already_ended(self) -> Outcome | None:
-        """On resume: the last recorded step may have been the end, only its consequences are missing."""
+    def resume_outcome(self) -> Outcome | None:
+        """The outcome on resume, if the last recorded step was the end and only the steps after it are missing.
+
+        If the last answer has no call and was not the end, it gets its hint."""
+        end = self.recorded_outcome()
+        if end is None and (last := self.newest_text()) is not None:
+            return self.handle_no_calls(*last)
+        return end
+
+    def recorded_outcome(self) -> Outcome | None:
+        """The outcome according to the newest message; None if the run continues.  The method changes nothing."""
         last = self.context.get_message_store().last()
-        if last is None or last.get("kind") == "summary":
-            return None
-        if last["role"] == "tool":  # `finish` may be the newest call; an interrupted one has no `tool_seq`
-            return self.tools.restored_outcome() if last.get("tool_seq") else None
-        if last["role"] == "assistant" and not last.get("tool_calls"):
-            return self.without_calls(last.get("content") or "", last.get("finish_reason") or "stop")
+        # the result of an interrupted call has no `tool_seq`
+        if last is not None and last["role"] == "tool" and last.get("tool_seq"):
+            return self.tools.restored_outcome()  # `finish` may be the newest call
+        if (words := self.newest_text()) is not None and self.count_hints() + 1 >= PATIENCE:
+            return self.end_without_calls(*words)
         return None
 
-    def hints_so_far(self) -> int:
-        """How many hints in a row the model had before its newest answer, from the files: a new process counts on."""
+    def newest_text(self) -> tuple[str, str] | None:
+        """(text, finish reason) of the newest message, if it is an answer without a call."""
+        last = self.context.get_message_store().last()
+        if last is None or last.get("kind") == "summary" or last["role"] != "assistant" or last.get("tool_calls"):
+            return None
+        return last.get("content") or "", last.get("finish_reason") or "stop"
+
+    def count_hints(self) -> int:
+        """The number of consecutive hints before the newest answer, read from the files, so that a new process
+        continues the count."""
         hints = 0
         for record in self.context.get_message_store().backwards():
             if record["role"] == "assistant":
@@ -257,33 +294,39 @@ class Loop:
                     break
             elif record.get("kind") == "nudge":
                 hints += 1
-            else:
+            elif record.get("kind") != "memory":
                 break
         return hints
 
 
 NUDGES = {"length": "cut", **dict.fromkeys(WHOLE, "empty")}
-"""Why a hint was given, for the event, by finish reason."""
+"""Finish reason → reason of the hint, for the event."""
 
 
-def hint(reason: str) -> str:
-    """The word to a model whose answer ended for `reason` and holds nothing that can be used."""
+def is_answer(text: str, reason: str) -> bool:
+    """Whether an answer without a call is complete and not empty."""
+    return bool(text.strip()) and reason in WHOLE
+
+
+def hint_text(reason: str) -> str:
+    """The hint after an answer that ended for `reason` and has nothing that can be used."""
     if reason == "length":
         return render("length")
     return render("empty") if reason in WHOLE else render("broken_off", reason=reason)
 
 
-def not_to_be_run(tool: str, reason: str) -> str:
-    """Why a call of an answer that ended for `reason` is not run, "" when it is.
+def refusal_reason(tool: str, reason: str) -> str:
+    """The reason why a call in an answer that ended for `reason` is not run; "" if it is run.
 
-    The arguments of a call are whole, but what the model wanted to say behind it is missing: it may go on, not end.
+    The arguments of such a call are complete, but a later part of the answer is missing.  So the task may continue
+    after this answer, but not end with it.
     """
     if reason == "length" or (tool == END and reason not in WHOLE):
-        return hint(reason)
+        return hint_text(reason)
     return ""
 
 
-def gave_up(reason: str) -> Outcome:
-    """The end after too many answers in a row that ended for `reason` and could not be used."""
+def outcome_of_giving_up(reason: str) -> Outcome:
+    """The outcome after too many consecutive unusable answers that ended for `reason`."""
     why = {"length": "answer_cut", **dict.fromkeys(WHOLE, "no_answer")}.get(reason, "answer_broken_off")
     return Outcome(End.FAILED, code=why, summary=render("gave_up", why=why, reason=reason))

@@ -1,7 +1,8 @@
-"""Processes: run one command to its end, and end whole trees.
+"""Runs commands to their end, and kills whole process trees.
 
-`run` is for commands of this program (git, bwrap): own session, stdin closed, killed as a group at the time-out,
-output streamed into a bounded head and tail.  What a model wants to run goes through `sandbox`, which uses this.
+`run` is for commands of this program (git, bwrap): they have a session of their own and a closed stdin, are killed as a
+group at the time-out, and only head and tail of their output are stored.  Commands of a model run through `sandbox`,
+which uses this module.
 """
 
 from __future__ import annotations
@@ -21,26 +22,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent import keyring, step
-from agent.disk import libc, write_all, writing
+from agent import deadline, session_keyring
+from agent.durable_files import libc, write_all, writing
 from agent.values import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MARK = "MAKIMONO_UUID"
-"""Every command that is executed for a task carries its uuid in this variable, so that its tree can be found."""
+"""The environment variable with the task's uuid that every command of a task has, by which its process tree can be
+found."""
 
 EXECUTING_SECONDS = 0.5
-"""How long the search for them waits for processes that are just being executed."""
+"""Seconds for which the search for a task's processes waits for processes that are in execve."""
 
 CHUNK = 1 << 16
-PIPE = 1 << 20  # what a pipe holds at most without a privilege (pipe(7))
+PIPE = 1 << 20  # largest capacity of a pipe that needs no privileges (pipe(7))
 _WAITED: set[int] = set()
 _STARTING = threading.Lock()
-_commands = [0, 0]  # starts and ends of what may write into a work tree; how many run
+_commands = [0, 0]  # [number of starts and ends of foreign commands, number of those that run now]
 
-LINGER = 0.5  # seconds that a grandchild may hold the pipe after the direct child ended
+LINGER = 0.5  # seconds for which a grandchild may hold the pipe open after the direct child has ended
 TICK = 0.2
 
 
@@ -64,14 +66,15 @@ class Tail:
             del self.tail[: len(self.tail) - self.half]
 
     def bytes(self) -> tuple[bytes, int]:
-        """(head + tail, bytes dropped between them)."""
+        """(head and tail joined, number of bytes dropped between them)."""
         tail = self.tail[-self.half :]
         dropped = self.total - len(self.head) - len(tail)
         return bytes(self.head) + (b"\n" if dropped else b"") + bytes(tail), dropped
 
 
 class Spool:
-    """The file `path`, made when more came than `kept` holds: then it has the whole output, up to `cap` bytes."""
+    """The file `path`, which is created only if the output exceeds `kept`; it then has the whole output, up to `cap`
+    bytes."""
 
     def __init__(self, path: Path, cap: int, kept: Tail) -> None:
         self.path = path
@@ -81,7 +84,10 @@ class Spool:
         self.descriptor = -1
 
     def feed(self, chunk: bytes) -> None:
-        """Called before `kept` takes the chunk in.  DiskError when it cannot be written."""
+        """Add a chunk; must be called before `kept.feed` with the same chunk.
+
+        Raises DiskError if the file cannot be written.
+        """
         if self.descriptor < 0:
             if self.kept.total + len(chunk) <= 2 * self.kept.half:
                 return
@@ -118,18 +124,23 @@ def run(
     memory: int | None = None,
     foreign: bool = False,
 ) -> Finished:
-    """Run `argv` to its end with exactly the environment `env`; as root with `user`, as that uid, the group of the
-    same number and `groups`.  With `foreign` it is no command of this program, and gets a session keyring of its own.
+    """Run `argv` to its end with exactly the environment `env`.
 
-    Output (stdout, and stderr unless `merge` is False, which drops it, or `errors` is given, a descriptor that
-    gets it) is kept as head + tail of `cap` bytes; when it is longer (`dropped`), the file `spool` is made and has it
-    whole up to `spool_cap`.  Returns when the direct child ends, even if a grandchild still holds the pipe.  At the
-    time-out, or when `stop()` is true, the whole group is killed and `timed_out` is set; when the step is cut
-    (`agent/step.py`) it is killed too, and the error raised.  `returncode` is negative for a signal.  OSError when the
-    program cannot be started, DiskError when `spool` cannot be written (the command is killed then).
+    `user`: the command runs as this uid, with the group of the same number and `groups`; only root can do that.
+    `foreign`: the command does not belong to this program.  A foreign command gets a session keyring of its own, and
+    may change a work tree (`commands`).
 
-    `memory`: bytes that the process, and each that it starts, may write to (RLIMIT_DATA); more than this one has.
-    A `foreign` one may change a work tree (`commands`).
+    The result has the head and tail of the output, together `cap` bytes.  The output is stdout and stderr together;
+    with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  If the output is
+    longer (`dropped`), the file `spool` has it, complete up to `spool_cap`.  The function returns when the direct child
+    has ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns True, the
+    whole group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group is killed
+    too, and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the
+    program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
+
+    `memory` is the value of RLIMIT_DATA in bytes for the process and its children; it must be more than this process
+    uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
+    even if this process was killed.
     """
     started = time.monotonic()
     kept = Tail(cap)
@@ -152,9 +163,10 @@ def run(
         with _STARTING, _bounded(memory):
             child: subprocess.Popen[bytes] = call(start)
             _WAITED.add(child.pid)
+        _limit_cpu(child.pid, timeout)
         spooled = Spool(spool, spool_cap, kept) if spool is not None else None
         try:
-            with step.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - a word for a person
+            with deadline.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - the name of the step, for people
                 timed_out = _pump(child, stdin, kept, spooled, started + timeout, stop)
         finally:
             if spooled is not None:
@@ -171,14 +183,26 @@ def run(
     return Finished(child.returncode, output, time.monotonic() - started, timed_out, dropped, spool)
 
 
+def _limit_cpu(pid: int, seconds: float) -> None:
+    """Set only the soft limit of CPU time, so that the command can set a lower one itself."""
+    if not math.isfinite(seconds):
+        return
+    most = math.ceil(seconds * (os.cpu_count() or 1)) + 1
+    # the process has ended, has another uid, or has a lower limit already
+    with suppress(ProcessLookupError, PermissionError, ValueError):
+        _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
+        resource.prlimit(pid, resource.RLIMIT_CPU, (most, hard))
+
+
 @contextmanager
 def _foreign() -> Iterator[Callable[[Callable[[], Any]], Any]]:
-    """Around a foreign program: its start and its end are counted, and what is called starts it (`keyring.apart`)."""
+    """Count the start and the end of a foreign program; yields the function that starts it
+    (`session_keyring.in_own_keyring`)."""
     with _STARTING:
         _commands[0] += 1
         _commands[1] += 1
     try:
-        with keyring.apart() as call:
+        with session_keyring.in_own_keyring() as call:
             yield call
     finally:
         with _STARTING:
@@ -188,8 +212,9 @@ def _foreign() -> Iterator[Callable[[Callable[[], Any]], Any]]:
 
 @contextmanager
 def _bounded(memory: int | None) -> Iterator[None]:
-    """Inside, a child that is started may write to so many bytes.  The limit is inherited: whatever this process asks
-    for after the start comes too late for what the child starts first."""
+    """Set RLIMIT_DATA for children that are started inside the block.
+
+    The children inherit it.  A limit that is set after the start would be too late for the first grandchildren."""
     if memory is None:
         yield
         return
@@ -204,8 +229,9 @@ def _bounded(memory: int | None) -> Iterator[None]:
 
 
 def commands() -> int | None:
-    """How many starts and ends of foreign programs there were; None while one runs.  The same number twice says that
-    nothing but this program changed a work tree between."""
+    """The number of starts and ends of foreign programs so far; None while one runs.
+
+    If two calls return the same number, no foreign program has changed a work tree in between."""
     with _STARTING:
         return _commands[0] if _commands[1] == 0 else None
 
@@ -219,35 +245,36 @@ def _pump(
     stdin: bytes | None,
     kept: Tail,
     spooled: Spool | None,
-    deadline: float,
+    until: float,
     stop: Callable[[], bool] | None,
 ) -> bool:
-    """Move bytes until the child has ended and its pipe is quiet; True when it had to be killed."""
+    """Move bytes until the child has ended and its pipe is quiet; returns True if the child was killed."""
     assert child.stdout is not None
     pending = memoryview(stdin or b"")
     ended_at: float | None = None
     look_at = time.monotonic() + TICK
-    pipes = select.poll()  # no descriptor of its own, for one or two pipes
+    pipes = select.poll()  # poll needs no descriptor of its own, unlike epoll
     pipes.register(output := child.stdout.fileno(), select.POLLIN)
     if child.stdin is not None:
         os.set_blocking(child.stdin.fileno(), False)
         pipes.register(child.stdin.fileno(), select.POLLOUT)
     while True:
-        step.check()
+        deadline.check()
         now = time.monotonic()
-        if now >= deadline or (stop is not None and stop()):
+        if now >= until or (stop is not None and stop()):
             _take_rest(pipes, output, kept, spooled)
             return True
-        if ended_at is None and now >= look_at:  # an end is seen by the pipe, unless a grandchild holds it
+        # the end of the pipe shows the end of the child, unless a grandchild holds the pipe open
+        if ended_at is None and now >= look_at:
             look_at = now + TICK
             ended_at = now if child.poll() is not None else None
         if ended_at is not None and now - ended_at > LINGER:
             return False
-        wait = min(TICK, deadline - now) if ended_at is None else 0.02
+        wait = min(TICK, until - now) if ended_at is None else 0.02
         for descriptor, _ in pipes.poll(math.ceil(wait * 1000)):
             if descriptor == output:
                 if not _take(output, kept, spooled):
-                    return _wait_after_close(child, deadline, stop)
+                    return _wait_after_close(child, until, stop)
             elif child.stdin is not None:
                 try:
                     pending = pending[os.write(descriptor, pending[:CHUNK]) :]
@@ -259,7 +286,7 @@ def _pump(
 
 
 def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
-    """Move one chunk; False at the end of the pipe."""
+    """Move one chunk of output; returns False at the end of the pipe."""
     chunk = os.read(output, CHUNK)
     if spooled is not None:
         spooled.feed(chunk)
@@ -268,44 +295,46 @@ def _take(output: int, kept: Tail, spooled: Spool | None) -> bool:
 
 
 def _take_rest(pipes: select.poll, output: int, kept: Tail, spooled: Spool | None) -> None:
-    """Move what was printed before the command is ended: at most the largest pipe, so that a flood cannot go on."""
+    """Move the rest of the output before the command is killed: at most the capacity of the largest pipe, so that this
+    always ends."""
     for _ in range(PIPE // CHUNK):
         if not any(descriptor == output for descriptor, _ in pipes.poll(0)) or not _take(output, kept, spooled):
             return
 
 
-def _wait_after_close(child: subprocess.Popen[bytes], deadline: float, stop: Callable[[], bool] | None) -> bool:
-    """The child closed its output; wait for its end."""
+def _wait_after_close(child: subprocess.Popen[bytes], until: float, stop: Callable[[], bool] | None) -> bool:
+    """Wait for the end of a child that has closed its output."""
     while child.poll() is None:
-        step.check()
-        if time.monotonic() >= deadline or (stop is not None and stop()):
+        deadline.check()
+        if time.monotonic() >= until or (stop is not None and stop()):
             return True
         with suppress(subprocess.TimeoutExpired):
-            child.wait(min(TICK, max(0.01, deadline - time.monotonic())))
+            child.wait(min(TICK, max(0.01, until - time.monotonic())))
     return False
 
 
 def kill_group(pid: int, sig: int = signal.SIGKILL) -> None:
-    """Signal the process group that `pid` leads; nothing when it is gone."""
+    """Send a signal to the process group that `pid` leads, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, sig)
 
 
 def reap_group(pid: int) -> None:
-    """Collect what is dead of the group that `pid` led, where a subreaper inherited it; else nothing happens."""
+    """Reap dead processes of the group that `pid` led, if this process, as a subreaper, is their parent now."""
     with suppress(ChildProcessError):
         while os.waitpid(-pid, os.WNOHANG)[0]:
             pass
 
 
 def waited() -> set[int]:
-    """Children that some thread's `run` waits for."""
+    """The children for which `run`, in any thread, is waiting."""
     with _STARTING:
         return set(_WAITED)
 
 
 def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
-    """Wait until process `pid`, a child or not, is dead, and collect it if it is ours; False when it still lives."""
+    """Wait until the process `pid` is dead, and reap it if it is a child of this process; returns False if it still
+    lives."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -323,17 +352,17 @@ def wait_gone(pid: int, seconds: float = 5.0, *, collect: bool = True) -> bool:
 
 
 def marked(uuid: str, name: str = MARK) -> list[int]:
-    """Processes whose *executed* environment carries this task's uuid in variable `name` (durability facts: survives
-    setsid)."""
+    """The processes that were executed with this task's uuid in the variable `name`; setsid does not change that
+    (docs/operations.md, "Processes of a task")."""
     return _search(uuid, name)[0]
 
 
 def _search(uuid: str, name: str) -> tuple[list[int], set[int]]:
-    """(the marked processes; those that are just being executed, which show no environment in that moment)."""
+    """(the marked processes, the processes in execve, which have no visible environment at that moment)."""
     needle = f"{name}={uuid}".encode()
     me = str(os.getpid())
     found, unclear = [], set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of times
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - only the names are needed, of thousands of entries
         if not entry.isdigit() or entry == me:
             continue
         environment = _environment_of(entry)
@@ -347,7 +376,8 @@ def _search(uuid: str, name: str) -> tuple[list[int], set[int]]:
 
 
 def _environment_of(pid: str) -> bytes | None:
-    """What a process was executed with, whole; None for one that is gone or may not be looked at."""
+    """The environment with which a process was executed; None if the process is gone or its environment cannot be
+    read."""
     try:
         descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -364,7 +394,7 @@ def _environment_of(pid: str) -> bytes | None:
 
 
 def _is_executing(pid: str) -> bool:
-    """Whether a process without an environment may be about to get one: it has a program, and does not sleep."""
+    """Whether a process without an environment may be in execve, since it has a program and does not sleep."""
     try:
         Path(f"/proc/{pid}/exe").readlink()
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
@@ -374,15 +404,16 @@ def _is_executing(pid: str) -> bool:
 
 
 def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = False) -> int:
-    """Kill every process that carries the uuid, again and again until none is left; returns how many were killed.
+    """Kill every process that is marked with the uuid until none is left; returns the number of processes that were
+    killed.
 
-    `own` says that this process started all of them.  Then there is nothing to look for where it reaps orphans and has
-    no child: whatever is left of a command would be one.
+    `own`: this process started all of them.  If this process also adopts orphans and has no child, nothing needs to be
+    searched, since every remaining process would be its child.
     """
     if own and not has_children() and reaps():
         return 0
     killed: set[int] = set()
-    pending: set[int] | None = None  # once none of the task's lives, only these can still become one
+    pending: set[int] | None = None  # when no process of the task lives, only these processes can still become one
     began = time.monotonic()
     while (waited := time.monotonic() - began) < seconds:
         alive, unclear = _search(uuid, name)
@@ -398,14 +429,17 @@ def end_tree(uuid: str, seconds: float = 5.0, name: str = MARK, *, own: bool = F
 
 
 def become_subreaper() -> None:
-    """Make orphaned grandchildren children of this process, so that it can reap them (Linux; else nothing)."""
+    """Make orphaned grandchildren children of this process, so that it can reap them (on Linux only)."""
     pr_set_child_subreaper = 36
     with suppress(OSError, AttributeError):
         libc().prctl(pr_set_child_subreaper, 1, 0, 0, 0)
 
 
 def reaps() -> bool:
-    """Whether orphans below this process become its children: asked of the kernel, since a fork does not inherit it."""
+    """Whether orphans below this process become its children.
+
+    The kernel is asked, since a fork does not inherit this property.
+    """
     pr_get_child_subreaper = 37
     answer = ctypes.c_int(0)
     with suppress(OSError, AttributeError):
@@ -414,7 +448,7 @@ def reaps() -> bool:
 
 
 def has_children() -> bool:
-    """Whether there is a child, alive or not yet reaped."""
+    """Whether this process has a child, alive or not yet reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -423,8 +457,11 @@ def has_children() -> bool:
 
 
 def title(text: str) -> None:
-    """Name this process for `ps`.  SPT_NOENV keeps the environment where /proc shows it."""
-    os.putenv("SPT_NOENV", "1")  # read by C getenv; os.environ belongs to `config`
+    """Set the title of this process that `ps` shows.
+
+    SPT_NOENV prevents setproctitle from overwriting the environment in /proc.
+    """
+    os.putenv("SPT_NOENV", "1")  # getenv in C reads it; in this process only `config` may use os.environ
     from setproctitle import setproctitle
 
     setproctitle(text)

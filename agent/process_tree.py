@@ -1,7 +1,8 @@
-"""What /proc tells of the processes below one of ours: who they are, how much memory they hold, which of them are dead.
+"""Reads from /proc which processes are below one of this program: their pids, their memory, and which of them are dead.
 
-A worker is a subreaper (`proc.become_subreaper`), so that whatever its commands start, by setsid or by forking twice,
-stays below it, and `end_strays` ends what is left of them.  Linux only: elsewhere there is no process to be seen.
+A worker is a subreaper (`proc.become_subreaper`), so all processes that its commands start remain below it, even after
+setsid or a double fork; `end_strays` kills those that remain.  On systems other than Linux the functions find no
+process.
 """
 
 from __future__ import annotations
@@ -15,62 +16,99 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import proc
+from agent.mountinfo import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-_PPID, _RSS = 1, 1  # of the fields after the name in stat, and of statm
+INODE = 1024
+"""The bytes that an empty file on a tmpfs takes: its inode and its name."""
+_PPID, _RSS = 1, 1  # positions of the fields in stat (after the name) and in statm
 
 
-def descendants(pid: int) -> list[int]:
-    """Every process below `pid`, without itself."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 - names, thousands of times
+Parents = dict[int, list[int]]
+"""Pid → the pids of its child processes."""
+
+
+def parents() -> Parents:
+    """All processes of this machine, by their parents.
+
+    The function reads one file for each process, so a caller that needs the result several times should call it once.
+    """
+    found: Parents = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208 - only the names are needed, of thousands of entries
         if name.isdigit() and (fields := _stat(name)):
-            children.setdefault(int(fields[_PPID]), []).append(int(name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children.pop(waiting.pop(), [])
-        found += below
-        waiting += below
+            found.setdefault(int(fields[_PPID]), []).append(int(name))
     return found
 
 
-def memory_of(pid: int, *, itself: bool = True, below: bool = True) -> int:
-    """Bytes that `pid` `itself` and everything `below` it hold: of pages that several processes share, each has its
-    part (PSS).
+def descendants(pid: int, known: Parents | None = None) -> list[int]:
+    """Every process below `pid`, without `pid` itself, according to `known`, or read now."""
+    by_parent = parents() if known is None else known
+    found: list[int] = []
+    waiting, seen = [pid], {pid}
+    while waiting:
+        below = [one for one in by_parent.get(waiting.pop(), []) if one not in seen]
+        found += below
+        waiting += below
+        seen.update(below)
+    return found
 
-    Files that live in memory count too, mapped or not: those that have no name (memfd_create(2)) and those of a tmpfs
-    that only these processes see, as a sandbox's /tmp.  Where a process may not be looked at (a command of another
-    user), what is resident counts whole.
+
+def memory_of(
+    pid: int, *, itself: bool = True, below: bool = True, known: Parents | None = None, enough: int = 0
+) -> int:
+    """The memory in bytes of `pid` `itself` and of everything `below` it (as in `descendants`).
+
+    Shared pages count proportionally (PSS).  A result that is not above `enough` may be too high, since it counts a
+    shared page for each process (RSS); this costs a tenth of the time.
+
+    Files in memory also count, mapped or not: those without a name (memfd_create(2)), and those of a tmpfs that only
+    these processes see, such as the /tmp of a sandbox.  For a process that cannot be read (a command of another user)
+    all resident pages count.
     """
-    own, shared = 0, 0
     files: dict[tuple[int, int], int] = {}
-    mounts: dict[str, str] = {}  # mount namespace → a process in it
-    for one in (*((pid,) if itself else ()), *(descendants(pid) if below else ())):
-        here, mapped = _memory(one)
-        own, shared = own + here, shared + mapped
+    mounts: dict[str, str] = {}  # mount namespace → one process in this namespace
+    processes = (*((pid,) if itself else ()), *(descendants(pid, known) if below else ()))
+    for one in processes:
         files |= _nameless(one)
         with suppress(OSError):
-            mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - many times
+            mounts.setdefault(os.readlink(f"/proc/{one}/ns/mnt"), str(one))  # noqa: PTH115 - runs for many processes
     with suppress(OSError):
         mounts.pop(os.readlink("/proc/self/ns/mnt"), None)  # noqa: PTH115
     kept = sum(files.values()) + (sum(_in_memory(mounts.values()).values()) if mounts else 0)
-    return own + max(shared, kept)  # what is mapped of a file in memory is one of these files, as a rule
+    if enough and (most := kept + sum(map(_resident, processes))) <= enough:
+        return most
+    held = [_memory(one) for one in processes]
+    own, shared = sum(here for here, _ in held), sum(mapped for _, mapped in held)
+    return own + max(shared, kept)  # mapped pages of files in memory usually belong to these files
+
+
+def kernel_memory() -> int | None:
+    """Bytes that the kernel of this machine uses and cannot reclaim (socket and pipe buffers, page tables, semaphores
+    and the like); None if unknown.  No single process shows its share of these bytes.
+
+    They are the total memory minus free memory, memory of processes, of files, and reclaimable memory
+    (proc_meminfo(5))."""
+    try:
+        lines = Path("/proc/meminfo").read_bytes().splitlines()
+        facts = {name: int(rest.split()[0]) for name, _, rest in (line.partition(b":") for line in lines)}
+        others = (b"MemFree", b"Buffers", b"Cached", b"SwapCached", b"AnonPages", b"SReclaimable")
+        return (facts[b"MemTotal"] - sum(facts[name] for name in others)) << 10
+    except (OSError, ValueError, KeyError, IndexError):
+        return None
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped the process (SIGSTOP, a debugger): it waits, and does not hang."""
+    """Whether the process is stopped (SIGSTOP, a debugger), and therefore does not hang."""
     return _stat(str(pid))[:1] in ([b"T"], [b"t"])
 
 
 def reap_orphans() -> int:
-    """Collect dead children that nobody waits for: what commands left behind, inherited by a subreaper.
+    """Reap dead children that no code waits for: orphans of commands, which became children of this subreaper.
 
-    Children that `proc.run` waits for, and those of `multiprocessing`, are left to them; a process that is no subreaper
-    inherits none.  Returns how many.
+    Children of `proc.run` and of `multiprocessing` are reaped by these.  Returns the number of reaped processes.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
@@ -83,16 +121,16 @@ def reap_orphans() -> int:
 
 
 def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
-    """Kill what foreign commands of this process left behind, whatever became of its session and environment, until
-    nothing is left; returns how many processes were killed.
+    """Kill the processes that foreign commands of this process left running, in any session and with any environment.
 
-    A process whose parents are dead is a child of this subreaper.  It is told from a child that this process itself
-    started by its session: a command never runs in ours, and nobody comes back into one.  `spared` are children that
-    were there before the commands (`children`).  Call it while no foreign command runs.
+    Returns the number of killed processes.  An orphan of such a command is a child of this subreaper.  Its session
+    distinguishes it from children that this process started itself: a command never runs in the session of this
+    process, and a process cannot join a session again.  `spared` are children that existed before the commands
+    (`children`).  The function must be called while no foreign command runs.
     """
     if not proc.has_children() or not proc.reaps():
         return 0
-    own, killed = os.getsid(0), set()
+    own, killed, spared = os.getsid(0), set(), set(spared)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = set(children()).difference(spared)
@@ -102,12 +140,12 @@ def end_strays(spared: Iterable[int] = (), seconds: float = 5.0) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 killed.add(pid)
-            proc.wait_gone(pid, 0.05)  # then what it has started is a child of this process
+            proc.wait_gone(pid, 0.05)  # after that its children are children of this process
     return len(killed)
 
 
 def _session(pid: int) -> int | None:
-    """The session of a process; None for one that is gone."""
+    """The session id of a process; None if it is gone."""
     try:
         return os.getsid(pid)
     except ProcessLookupError:
@@ -115,45 +153,53 @@ def _session(pid: int) -> int | None:
 
 
 def children() -> list[int]:
-    """Children of every thread of this process, orphans that it inherited among them."""
+    """The children of every thread of this process, including orphans that it adopted."""
     found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - names only
+    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 - only the names are needed
         with suppress(OSError):
             found += map(int, Path(f"/proc/self/task/{thread}/children").read_bytes().split())
     return found
 
 
 def _unattended(found: Iterable[int]) -> set[int]:
-    """Those that nobody waits for.  Asked after they were found: whoever started one before waits for it by now."""
+    """Those of `found` that no code waits for.
+
+    The function must be called after the children were listed: code that started one of them waits for it by then.
+    """
     return set(found) - proc.waited() - _of_multiprocessing()
 
 
 def _of_multiprocessing() -> set[int]:
-    """Processes that the standard library itself started and waits for."""
+    """Processes that the standard library started, and for which it waits."""
     import multiprocessing.forkserver as server
     import multiprocessing.resource_tracker as tracker
 
     ours = (
-        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - nothing public tells
+        getattr(server._forkserver, "_forkserver_pid", None),  # noqa: SLF001 - there is no public attribute for it
         getattr(tracker._resource_tracker, "_pid", None),  # noqa: SLF001
     )
     return {pid for pid in ours if pid is not None}
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """(bytes of its own and of files on a disk; bytes that it has mapped of memory that can be shared)."""
+    """(bytes of private memory and of files on disk, bytes of shareable memory that are mapped)."""
     with suppress(OSError):
         facts = dict(line.split()[:2] for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:])
         shared = int(facts.get(b"Pss_Shmem:", 0)) << 10
         return (int(facts[b"Pss:"]) << 10) - shared, shared
+    return _resident(pid), 0
+
+
+def _resident(pid: int) -> int:
+    """Bytes of all resident pages of a process, shared ones included."""
     with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[_RSS]) * PAGE, 0
-    return 0, 0
+        return int(Path(f"/proc/{pid}/statm").read_bytes().split()[_RSS]) * PAGE
+    return 0
 
 
 @cache
 def _device_of_nameless() -> int:
-    """The device that the kernel keeps memfds on."""
+    """The device number that the kernel uses for memfds."""
     descriptor = os.memfd_create("makimono", os.MFD_CLOEXEC)
     try:
         return os.fstat(descriptor).st_dev
@@ -162,10 +208,10 @@ def _device_of_nameless() -> int:
 
 
 def _nameless(pid: int) -> dict[tuple[int, int], int]:
-    """(device, inode) → bytes, of the memfds that a process has open."""
+    """(device, inode) → bytes, for the memfds that a process has open."""
     found = {}
     with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - names only
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - only the names are needed
             with suppress(OSError):
                 status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
                 if status.st_dev == _device_of_nameless():
@@ -174,30 +220,32 @@ def _nameless(pid: int) -> dict[tuple[int, int], int]:
 
 
 def _in_memory(pids: Iterable[str]) -> dict[str, int]:
-    """device → bytes, of the file systems in memory that these processes see and this one does not."""
+    """Device → bytes, for the file systems in memory that these processes see and this process does not: the content of
+    each file plus INODE."""
     known = {device for device, _ in _memory_mounts("self")}
     found: dict[str, int] = {}
     for pid in pids:
         for device, place in _memory_mounts(pid):
             if device not in known:
                 with suppress(OSError):
-                    status = os.statvfs(f"/proc/{pid}/root{place}")
-                    found[device] = (status.f_blocks - status.f_bfree) * status.f_frsize
+                    root = f"/proc/{pid}/root{place}"
+                    number = os.stat(root).st_dev  # noqa: PTH116
+                    if (
+                        f"{os.major(number)}:{os.minor(number)}" == device
+                    ):  # otherwise another file system is mounted over this one
+                        status = os.statvfs(root)
+                        files = max(0, status.f_files - status.f_ffree)
+                        found[device] = (status.f_blocks - status.f_bfree) * status.f_frsize + files * INODE
     return found
 
 
 def _memory_mounts(pid: str) -> Iterator[tuple[str, str]]:
-    """(device, place) of each tmpfs that a process sees (proc_pid_mountinfo(5))."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "replace").splitlines():
-            fields, _, rest = line.partition(" - ")
-            if rest.startswith("tmpfs "):
-                _, _, device, _, place, *_ = fields.split(" ")
-                yield device, place.encode().decode("unicode_escape")
+    """(device, mount point) of each tmpfs that a process sees (proc_pid_mountinfo(5))."""
+    return ((one.device, one.place) for one in mounts(Path(f"/proc/{pid}")) if one.kind == "tmpfs")
 
 
 def _stat(pid: str) -> list[bytes]:
-    """The fields of /proc/{pid}/stat after the name; [] for a process that is gone."""
+    """The fields of /proc/{pid}/stat after the name; [] if the process is gone."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
-"""Registries: name → "module:Class", loaded on first use.
+"""Registries map a name to "module:Class", which is loaded when it is first used.
 
-A plug-in is one file and one line.  A name with a dot or colon that is not registered is taken as a dotted
-path of somebody else's package.  Not a place for instances: `run/wiring.py` builds those.
+A plug-in is one file and one line in a registry.  A name that is not registered and has a dot or colon is a dotted path
+into another package.  A registry has no instances; `wiring/wiring.py` builds those.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def without(*modules: str) -> Iterator[None]:
-    """Around the first import of a library that takes in `modules` where it finds them, and does without (with a
-    warning, which nobody needs): what is never used here should not be in the memory of each process."""
+    """Hide `modules` while a library that can do without them is imported for the first time, and suppress its warning.
+
+    Modules that are never used should not occupy memory in each process."""
     known = {name: sys.modules.get(name) for name in modules}
     sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]  # None is "there is no such module"
     try:
@@ -40,8 +41,8 @@ def without(*modules: str) -> Iterator[None]:
 class Registry:
     """A named table of lazily imported classes.
 
-    `kind` is the word used in errors ("llm provider").  `load(name)` returns the class; an unknown name is a
-    ConfigError that lists the known ones and the nearest.
+    `kind` is the word for error messages ("llm provider").  `load(name)` returns the class; for an unknown name it
+    raises ConfigError, which lists the known names and the most similar one.
     """
 
     def __init__(self, kind: str, entries: dict[str, str]) -> None:
@@ -53,7 +54,7 @@ class Registry:
         return sorted(self.entries)
 
     def load(self, name: str) -> Any:
-        """The class behind `name`, or behind a dotted path `package.module:Class`."""
+        """The class that is registered as `name`, or that a dotted path `package.module:Class` names."""
         target = self.entries.get(name)
         if target is None and (":" in name or "." in name):
             target = name if ":" in name else ":".join(name.rsplit(".", 1))

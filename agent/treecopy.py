@@ -1,7 +1,7 @@
-"""Copy a tree that a foreign command may have written, or move it into another one.
+"""Copies a tree that a foreign command may have written, or moves it into another tree.
 
-Built on `filetree`: no link is followed, no path is joined, nothing calls itself, on either side.  Files that others
-change meanwhile are copied as they were when they were opened.
+The module is built on `filetree`: on both sides no link is followed, no paths are joined, and no function is recursive.
+A copied file has the size that the file had when it was opened, even if another process changes it meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import durable_files
 from agent.errors import DiskError
 from agent.filetree import Descent, Entry, open_folder, walk
 
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16
 SHOWN = 200
 UNFIT = (errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
-"""What a file system says to a name that it does not take: vfat to `a:b`, those with a character set to other bytes."""
+"""Error numbers with which a file system rejects a name: vfat rejects `a:b`, and file systems with a character set
+reject other bytes."""
 
 
 class Copy:
-    """Copies trees: files, folders and links, with modes and times; a file of several names stays one file.  Pipes,
-    sockets and devices are left out.
+    """Copies trees: files, folders and links, with their modes, times and hard links.
 
-    `owner` gets everything that is made; None keeps the owners, as far as this user can.  `size` counts bytes of
-    files, `missed` names what could not be read, one line each.
+    Pipes, sockets and devices are skipped.
+
+    `owner` becomes the owner of the copy; None preserves the owners, if this user is allowed to.  `size` is the number
+    of bytes of the files, `missed` lists the entries that could not be read, one line each.
     """
 
     def __init__(self, owner: int | None = None, *, keep_owners: bool = False) -> None:
@@ -52,23 +54,23 @@ class Copy:
         order: Order | None = None,
         wanted: Callable[[Entry], bool] = lambda _entry: True,
     ) -> None:
-        """Copy the folder `source` as `target`, which may be there already.
+        """Copy the folder `source` to `target`, which may exist already.
 
-        `wanted(entry)` says whether an entry is copied.  OSError when `source` is no folder, DiskError when `target`
-        cannot be written.
+        `wanted(entry)` returns whether an entry is copied.  Raises OSError if `source` is not a folder, DiskError if
+        `target` cannot be written.
         """
         top = open_folder(source)
         try:
             status = os.fstat(top)
         finally:
             os.close(top)
-        with disk.writing(target):
+        with durable_files.writing(target):
             target.mkdir(mode=0o700, exist_ok=True)
             way = Descent(open_folder(target))
         try:
             for entry in walk(source, order=order, on_error=self._miss):
                 if entry.left:
-                    with disk.writing(target):
+                    with durable_files.writing(target):
                         self._settle(way.here, entry.status)
                         way.leave()
                 elif not wanted(entry):
@@ -76,7 +78,7 @@ class Copy:
                 else:
                     with self._unless_unfit(entry):
                         self._entry(entry, way, target)
-            with disk.writing(target):
+            with durable_files.writing(target):
                 self._settle(way.here, status)
         finally:
             way.close()
@@ -86,7 +88,8 @@ class Copy:
 
     @contextmanager
     def _unless_unfit(self, entry: Entry) -> Iterator[None]:
-        """A name that the file system of the copy does not take is missed; it says nothing of the disk."""
+        """Add an entry to `missed` if the target file system does not support its name; that is not an error of the
+        disk."""
         try:
             yield
         except DiskError as error:
@@ -98,7 +101,7 @@ class Copy:
 
     def _entry(self, entry: Entry, way: Descent, target: Path) -> None:
         if entry.is_folder:
-            with disk.writing(target):
+            with durable_files.writing(target):
                 with suppress(FileExistsError):
                     os.mkdir(entry.name, 0o700, dir_fd=way.here)
                 way.enter(entry.name)
@@ -106,7 +109,7 @@ class Copy:
         try:
             if entry.is_link:
                 place = os.readlink(entry.name, dir_fd=entry.folder)
-                with disk.writing(target):
+                with durable_files.writing(target):
                     os.symlink(place, entry.name, dir_fd=way.here)
                     if (owner := self._owner(entry.status)) is not None:
                         os.chown(entry.name, *owner, dir_fd=way.here, follow_symlinks=False)
@@ -119,17 +122,18 @@ class Copy:
                 if entry.status.st_nlink > 1:
                     self._first[known] = target, tuple(way.names), entry.name
         except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ELOOP):  # gone, or another thing by now
+            # the entry is gone, or another file type has replaced it
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
                 self._miss(entry, error)
 
     def file(self, entry: Entry, folder: int, target: Path) -> None:
-        """Copy one regular file into the folder with that descriptor."""
+        """Copy one regular file into the folder with the descriptor `folder`."""
         reader = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=entry.folder)
         try:
             status = os.fstat(reader)
             if not stat.S_ISREG(status.st_mode):
                 return
-            with disk.writing(target):
+            with durable_files.writing(target):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
                 writer = os.open(entry.name, flags, 0o600, dir_fd=folder)
                 try:
@@ -142,9 +146,9 @@ class Copy:
         self.size += status.st_size
 
     def _link(self, known: tuple[int, int], name: str, way: Descent) -> None:
-        """Another name of a file that was copied."""
+        """Make a hard link to a file that was copied before."""
         target, parents, first = self._first[known]
-        with disk.writing(target):
+        with durable_files.writing(target):
             above = open_folder(target)
             try:
                 for parent in parents:
@@ -161,7 +165,7 @@ class Copy:
         return (status.st_uid, status.st_gid) if self.keep_owners else None
 
     def _settle(self, descriptor: int, status: os.stat_result) -> None:
-        """Owner, mode and times of what was copied."""
+        """Set the owner, mode and times of an entry that was copied."""
         if (owner := self._owner(status)) is not None:
             os.fchown(descriptor, *owner)
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & self.mode_bits)
@@ -169,11 +173,13 @@ class Copy:
 
 
 def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
-    """Copy a file as `status` describes it.  Holes stay holes: a file of a terabyte may occupy no block.  One that was
-    cut meanwhile is copied as far as it goes."""
+    """Copy a file up to the size in `status`.
+
+    Holes remain holes, since a file of a terabyte may occupy no block.  A file that was truncated meanwhile is copied
+    up to its new end."""
     size = status.st_size
     if size <= BLOCK:
-        disk.write_all(writer, os.read(reader, size))
+        durable_files.write_all(writer, os.read(reader, size))
         return
     position = 0
     while position < size:
@@ -182,7 +188,7 @@ def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            break  # nothing but a hole is left
+            break  # the rest of the file is a hole
         end = min(size, os.lseek(reader, start, os.SEEK_HOLE))
         position = _copy_range(reader, writer, start, end)
         if position < end:
@@ -193,7 +199,8 @@ def copy_bytes(reader: int, writer: int, status: os.stat_result) -> None:
 
 
 def _copy_range(reader: int, writer: int, start: int, end: int) -> int:
-    """Copy from `start` on, sharing blocks where the file system can; returns how far it came."""
+    """Copy bytes from `start` on, sharing blocks if the file system supports it; returns the offset that was
+    reached."""
     position = start
     os.lseek(writer, start, os.SEEK_SET)
     while position < end:
@@ -210,12 +217,12 @@ def _copy_range(reader: int, writer: int, start: int, end: int) -> int:
 
 
 def merge(source: Path, target: Path) -> None:
-    """Move every entry of `source` that `target` lacks into it; folders that both have are merged.
+    """Move every entry of `source` that `target` lacks into `target`; folders that both have are merged.
 
-    What `target` has wins, and a link there is an entry, not a way.  Each move is one rename, so that one that is cut
-    off leaves no half file and can be done again.  DiskError.
+    Entries that `target` has already are not replaced, and links in it are not followed.  Each move is one rename, so
+    an interrupted merge leaves no partial file and can be repeated.  Raises DiskError.
     """
-    with disk.writing(target):
+    with durable_files.writing(target):
         way = Descent(open_folder(target))
         try:
             for entry in walk(source):
@@ -228,7 +235,8 @@ def merge(source: Path, target: Path) -> None:
 
 
 def _merged(entry: Entry, way: Descent) -> bool:
-    """Move the entry, where nothing has its name; whether it is a folder on both sides, which is then entered."""
+    """Move the entry if its name is unused in the target; returns True if it is a folder on both sides, which is then
+    entered."""
     try:
         there = os.stat(entry.name, dir_fd=way.here, follow_symlinks=False)
     except FileNotFoundError:
@@ -246,7 +254,7 @@ def _merged(entry: Entry, way: Descent) -> bool:
 
 
 def _move_read_only(entry: Entry, way: Descent) -> None:
-    """Move a folder that its owner may not write: only root may do so without more."""
+    """Move a folder that has no write permission; without a change of its mode only root can do that."""
     folder = open_folder(entry.name, entry.folder, repair=True)
     try:
         os.rename(entry.name, entry.name, src_dir_fd=entry.folder, dst_dir_fd=way.here)

@@ -1,8 +1,8 @@
-"""The vocabulary: frozen values and small protocols that every floor shares.
+"""Frozen values and small protocols that all floors share.
 
-No I/O, no imports of this program.  Identity and storage live elsewhere (`context`, `store`); wire forms live in
-`llm/wire_*.py`.  Protocols at the end are what a room needs of a higher floor or of a neighbour: `run/wiring.py`
-hands the real thing in.
+The module does no I/O, and imports nothing of this program.  `context` and `store` store the values, `llm` has their
+wire formats.  The protocols at the end describe what a room needs of a higher floor or of a neighbouring room;
+`wiring/wiring.py` passes the real objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskKey:
-    """What a task is about, wherever it runs.  `instance` is the forge's host, or the local tracker's path."""
+    """Identifies the issue or pull request of a task.
+
+    `instance` is the host of the forge, or the path of the local tracker.
+    """
 
     task_source: str
     owner: str
@@ -33,7 +36,7 @@ class TaskKey:
     instance: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """The seed's mapping (seed 002, 3.1), with `instance`."""
+        """The key as the mapping of docs/design/context.md, 3.1, with `instance`."""
         return {
             "task_source": self.task_source,
             "instance": self.instance,
@@ -45,7 +48,7 @@ class TaskKey:
 
     @classmethod
     def of(cls, key: TaskKey | Mapping[str, Any]) -> TaskKey:
-        """From the seed's mapping; unknown keys (`uuid`, `user`) are ignored, `instance` may be missing."""
+        """Make a key from such a mapping; unknown keys (`uuid`, `user`) are ignored, and `instance` may be missing."""
         if isinstance(key, TaskKey):
             return key
         names = ("task_source", "owner", "repo", "task_type", "task_id")
@@ -60,7 +63,7 @@ class TaskKey:
 
 
 class Status(StrEnum):
-    """The states of a row in `tasks` (design: section 4)."""
+    """The states of a row in `tasks` (docs/design/context.md, 2.2)."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -75,22 +78,22 @@ CLOSED_STATUSES = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class End(StrEnum):
-    """How the loop ended.  None of them is an error."""
+    """How the loop ended.  None of these ends is an error."""
 
     FINISHED = "finished"  # the model called `finish`
-    ANSWERED = "answered"  # words without a call, again after two hints
-    ASKED = "asked"  # `ask_user`: the task waits for a person
+    ANSWERED = "answered"  # the model answered with text without a call, even after two hints
+    ASKED = "asked"  # the model called `ask_user`: the task waits for a person
     PAUSED = "paused"
-    STOPPED = "stopped"  # a person said stop
-    DRAINED = "drained"  # the daemon is going down: the row goes back to the queue
-    LIMIT = "limit"  # turns, tokens, money, wall time
-    REPEATING = "repeating"  # the same call with the same result after a nudge
-    FAILED = "failed"  # cannot go on; `code` says why
+    STOPPED = "stopped"  # a person stopped the task
+    DRAINED = "drained"  # the daemon shuts down, and the row returns to the queue
+    LIMIT = "limit"  # a limit of turns, tokens, money or wall time was reached
+    REPEATING = "repeating"  # the model repeated the same call with the same result after a hint
+    FAILED = "failed"  # the task cannot continue; `code` has the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run came to: `code` is a stable word, `title` one line, `summary` Markdown for a person."""
+    """The result of a run: `code` is a stable identifier, `title` one line, `summary` Markdown for a person."""
 
     end: End
     summary: str = ""
@@ -102,7 +105,7 @@ class Outcome:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Outcome:
-        """From what `to_dict` wrote."""
+        """Make an outcome from the result of `to_dict`."""
         return cls(End(record["end"]), record["summary"], record["title"], record["code"])
 
 
@@ -111,10 +114,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The provider's own numbers for one answer, in tokens.
+    """The numbers that the provider reported for one answer, in tokens.
 
-    `prompt` includes what was `cached`; `completion` includes `reasoning`, the part of the answer that was thinking.
-    `reasoning` is None where the server does not report it, which is not 0.
+    `prompt` includes the `cached` tokens; `completion` includes `reasoning`, the tokens of thinking.  `reasoning` is
+    None if the server does not report it, which is not 0.
     """
 
     prompt: int = 0
@@ -132,13 +135,13 @@ class Usage:
         )
 
     def to_dict(self) -> dict[str, int]:
-        """`reasoning_tokens` is absent where it was not reported."""
+        """The form for a record; `reasoning_tokens` is missing if it was not reported."""
         counts = {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "cached_tokens": self.cached}
         return counts if self.reasoning is None else counts | {"reasoning_tokens": self.reasoning}
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Usage:
-        """From what `to_dict` wrote."""
+        """Make usage from the result of `to_dict`."""
         return cls(
             int(record.get("prompt_tokens") or 0),
             int(record.get("completion_tokens") or 0),
@@ -149,14 +152,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One whole answer of a model, after its last byte.
+    """One complete answer of a model.
 
-    `calls` are `{"id", "name", "arguments": dict}`; a call whose arguments were not a JSON object has
-    `arguments: {}` and `"invalid": "what was found"` beside it and must not be run.  `fields` are what only the server
-    understands and may want back with the message (reasoning, signatures), `call_fields` the same for each of `calls`.
-    `dropped`: so many calls behind them were left out, since no answer may have that many.
-    `request` is its line in requests.jsonl, None where none is kept.  `refused`: its text stood in the field for a
-    refusal (OpenAI's wire).
+    `calls` are objects `{"id", "name", "arguments": dict}`.  A call with arguments that were not a JSON object has
+    `arguments: {}` and `"invalid": "what was found"`, and must not be run.  `fields` are opaque fields that the server
+    may want back with the message (reasoning, signatures); `call_fields` are those of each call.  `dropped` is the
+    number of calls beyond the maximum, which were left out.  `request` is the number of the answer's line in
+    requests.jsonl, None if there is none.  `refused`: the text came in the field for a refusal (on OpenAI's wire).
     """
 
     text: str
@@ -174,7 +176,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes `start` to `end` of a JSONL file of OpenAI messages (whole lines); `end` None means to the end."""
+    """The bytes from `start` to `end` of a JSONL file of OpenAI messages (whole lines); `end` None means the end of the
+    file."""
 
     path: Path
     start: int = 0
@@ -183,10 +186,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One request, as spans of files, before any byte is copied.
+    """One request as spans of files, before any byte is copied.
 
-    `tokens` is the estimate of everything that is sent (tools and overhead included), `limit` what the input may
-    be, `output` what is reserved for the answer (0: do not send a limit).  `metadata` goes to the log.
+    `tokens` is the estimate for the whole request, including tools and overhead.  `limit` is the maximum of the input,
+    `output` the number of tokens reserved for the answer (0 means that no limit is sent).  `metadata` goes to the log.
+    `counted` is the estimate of the counter alone, without reports of servers and learnt ratios.  `reading` is the
+    result of the planner's reading of these lines (`message_reader.Reading`); None if they are only a part of the view.
     """
 
     spans: tuple[Span, ...]
@@ -194,6 +199,8 @@ class Plan:
     limit: int = 0
     output: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    counted: int = 0
+    reading: object = field(default=None, compare=False, repr=False)
 
 
 # --- tools ---------------------------------------------------------------------------------------------------
@@ -201,10 +208,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What one tool call came to.
+    """The result of one tool call.
 
-    `content` is exactly what the model gets (capped, redacted).  `status` is "success" or "error".  `output` names
-    the file below the task's folder that holds the whole text when it was cut.  `outcome` ends the run.
+    `content` is exactly the text that the model gets (truncated, with secrets masked).  `status` is "success" or
+    "error".  `output` names the file below the task's folder that has the complete text, if `content` was truncated.
+    An `outcome` ends the run.
     """
 
     content: str
@@ -217,8 +225,9 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What a command had to do with one host and port of the network: connections, and bytes that went out and came
-    in.  `refused` says why it was not reached, "" when it was; `connections` are then the tries."""
+    """The traffic of a command with one host and port: number of connections, bytes sent and received.
+
+    `refused` is the reason why the host was not reached, "" if it was; `connections` then counts the attempts."""
 
     host: str
     port: int
@@ -230,16 +239,20 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """One command, run to its end.  `returncode` is negative for a signal; `output` is capped head + tail."""
+    """One command that has run to its end.
+
+    `returncode` is negative if a signal ended the command; `output` has head and tail of its output, up to a
+    maximum.
+    """
 
     returncode: int
     output: bytes
     duration: float
     timed_out: bool = False
-    dropped: int = 0  # bytes between head and tail that `output` lacks
-    spool: Path | None = None  # file with the whole output, when one was asked for and something was dropped
-    why: str = ""  # why it was ended before its time, where that lies in the command
-    contacts: tuple[Contact, ...] = ()  # hosts that it reached, or was refused
+    dropped: int = 0  # number of bytes between head and tail that `output` lacks
+    spool: Path | None = None  # file with the whole output, if one was requested and bytes were dropped
+    why: str = ""  # the reason why the command was killed early, if the command itself is the cause
+    contacts: tuple[Contact, ...] = ()  # hosts that the command reached or was refused
 
 
 # --- protocols -----------------------------------------------------------------------------------------------
@@ -247,8 +260,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file that differs from the base of the work.  `how` is "changed", "new", "deleted" or "renamed" (`source`
-    is then its old path); `added` and `removed` count lines, None for a binary file.  Paths are fit to be shown."""
+    """One file that differs from the base commit of the work.
+
+    `how` is "changed", "new", "deleted" or "renamed" (`source` is then its old path); `added` and `removed` are numbers
+    of lines, None for a binary file.  Paths are in printable form.
+    """
 
     path: str
     how: str
@@ -263,55 +279,73 @@ class FileChange:
 
 
 class PresentWork(Protocol):
-    """The work tree as it is now, for what a compaction carries."""
+    """The present work tree, from which a compaction carries over changed files."""
 
     def changes(self) -> Sequence[FileChange]:
-        """Files that differ from the base, the one that was written last at the end.  Any error may be raised; it is
-        taken for "not known"."""
+        """The files that differ from the base commit, the newest one last.
+
+        The method may raise any error, which means "unknown".
+        """
         ...
 
     def text(self, path: str) -> str | None:
-        """The content of a file, masked; None for one that is none, binary, large, or may hold a secret."""
+        """The content of a file with secrets masked; None if it is not a regular file, is binary or large, or may
+        contain a secret."""
         ...
 
 
 class Counter(Protocol):
-    """Counts tokens.  `exact` is False for estimates; `name` tells which tokenizer ("o200k_base", "bytes:o200k")."""
+    """Counts the tokens of a text.
+
+    `exact` is False for estimates; `name` is the name of the tokenizer ("o200k_base", "bytes:o200k").
+    """
 
     name: str
     exact: bool
 
     def count(self, text: str) -> int:
-        """Tokens of `text`; never raises for any string."""
+        """The tokens of `text`; the method never raises an error for any string."""
         ...
 
 
 class Ratios(Protocol):
-    """The learnt ratio reported/estimated per model, kept in tasks.db."""
+    """The learnt ratio of reported to estimated tokens for each model, stored in tasks.db."""
 
     def get(self, model: str) -> float:
-        """1.0 when nothing was learnt."""
+        """The ratio for `model`; 1.0 if nothing was learnt."""
         ...
 
-    def learn(self, model: str, estimated: int, reported: int) -> float:
-        """Take one pair in; returns the new ratio."""
+    def reports(self, model: str) -> int:
+        """The number of reports from which the ratio was learnt."""
+        ...
+
+    def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
+        """Learn from one pair of numbers; returns the new ratio.
+
+        `plausible` are the fewest and the most tokens that the text can have.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a person wrote, as the model gets it: the fenced text, and the pictures that belong to it."""
+class FencedComment:
+    """A comment of a person in the form for the model: the text inside a fence, and its pictures.
+
+    The kind `memory` marks what long-term memory knows about comments; `memory` is then its record for the message.
+    """
 
     text: str
     images: tuple[Json, ...] = ()
+    kind: str = "comment"
+    memory: Json | None = None
 
 
 class Messages(Protocol):
-    """What a model client and the planner need of `context.MessageStore`."""
+    """The part of `context.MessageStore` that model clients and the planner use."""
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest message, 0 before the first."""
+        """The number of the newest message; 0 if there is none."""
         ...
 
     def add_message(
@@ -329,43 +363,50 @@ class Messages(Protocol):
         form: str | None = None,
         images: Sequence[Mapping[str, Any]] = (),
     ) -> int:
-        """Append; returns `seq`.  `provider_fields`: what only the answering server understands, where it gave some.
-        `images`: pictures of a user's message, files below the task's folder."""
+        """Append a message; returns its `seq`.
+
+        `provider_fields` are opaque fields of the server that answered, if there are any.  `images` are pictures of a
+        user message, as files below the task's folder.
+        """
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
-        """The view that is sent."""
+        """The path of the file with the view, which is sent."""
         ...
 
     def sync(self) -> None:
-        """Make what was appended durable (`context_storage.durability`)."""
+        """Make the appended lines durable, as often as `context_storage.durability` demands."""
         ...
 
 
 class Control(Protocol):
-    """How the outside reaches a running task.  `poll` is cheap and may be called every second."""
+    """Receives requests to stop, pause or drain for a running task.  `poll` is cheap and may be called every second."""
 
     def poll(self, *, answering: bool = False) -> Outcome | None:
-        """An outcome (STOPPED, PAUSED, DRAINED) when the task must end now, else None.  `answering`: a model's answer
-        is under way, for which a drain waits a while."""
+        """An outcome (STOPPED, PAUSED, DRAINED) if the task must end now, else None.
+
+        `answering`: an answer of the model is in progress, for which a drain waits for a while.
+        """
         ...
 
 
 class MemoryLayer(Protocol):
-    """One layer of long-term memory as the assembler sees it.
+    """One layer of long-term memory, as the assembler uses it.
 
-    It is asked in another thread than the one that built it.  Whatever it raises, and an answer that takes longer than
-    10 seconds, leaves it out and does not end the task.
+    The layer is called in another thread than the one that built it.  If it raises any error or takes longer than 10
+    seconds, the layer is left out and the task continues.
     """
 
     def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """At most `limit` of `{"content", "source", "relevance"}`, most relevant first: two texts and a number, which
-        orders the memories of all layers.  `query` is the title and the text of the task, at most 10,000 characters."""
+        """At most `limit` records `{"content", "source", "relevance"}`, the most relevant first.
+
+        `content` and `source` are texts; `relevance` is a number by which the memories of all layers are ordered.
+        `query` is the title and the text of the task, at most 10,000 characters."""
         ...
 
 
 class Effects(Protocol):
-    """Outside effects that happen once (`context.EffectStore`; design: section 8)."""
+    """Outside effects that happen only once (`context.EffectStore`; docs/files.md, "Outside effects")."""
 
     def once(
         self,
@@ -374,30 +415,32 @@ class Effects(Protocol):
         do: Callable[[], Json],
         **detail: Any,
     ) -> Json:
-        """The receipt of effect `name`: the recorded one, else what `look_up` finds by the marker, else intent is
-        written and synced, `do` runs, and what it returns is recorded as the receipt."""
+        """The receipt of the effect `name`: the recorded one, else the result of `look_up`, which searches by the
+        marker.
+
+        If neither exists, the intent is written and synced, `do` runs, and its result is recorded as the receipt."""
         ...
 
     def receipt(self, name: str) -> Json | None:
-        """The receipt, None when the effect is not known to have happened."""
+        """The recorded receipt of the effect `name`; None if there is none."""
         ...
 
     def intended(self) -> frozenset[str]:
-        """Names of all effects that were intended, whatever came of them."""
+        """The names of all effects with an intent, completed or not."""
         ...
 
 
 Public = NewType("Public", str)
-"""A text that may leave: `run/publishable.py` alone makes it, and forges post nothing else."""
+"""A text that may be published: only `issue/publish_filter.py` makes such texts, and forges accept no other texts."""
 
 
 class Redact(Protocol):
-    """Masks declared secrets by exact value and its encodings."""
+    """Masks declared secrets, by their exact value and its encodings."""
 
     def __call__(self, text: str) -> str: ...
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
-"""Hears `(event name, fields)`; may fail alone (see `observe/events.py`)."""
+"""A function that receives `(event name, fields)`; its errors affect no other code (see `observe/events.py`)."""
 
 Lines = Iterator[bytes]

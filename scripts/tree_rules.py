@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).resolve().parents[1] / "agent"
 ALLOWED = ("filetree", "treecopy.py")
-ROOMS = ("work", "run", "sandbox", "tools", "gitcmd.py", "git_guard.py")
+ROOMS = (
+    "work",
+    "worker",
+    "issue",
+    "intake",
+    "daemon",
+    "commands",
+    "wiring",
+    "sandbox",
+    "tools",
+    "gitcmd.py",
+    "git_guard.py",
+    "nested_repositories.py",
+)
 MARK = "# ours"
 
 WALKS = {
@@ -53,7 +66,7 @@ def _wrong(call: ast.Call, *, room: bool) -> Iterator[str]:
     called = call.func
     if not isinstance(called, ast.Attribute):
         if room and isinstance(called, ast.Name) and called.id == "open" and any(map(_in_tree, call.args)):
-            yield "opens a joined path of a tree; use `disk.open_beneath`"
+            yield "opens a joined path of a tree; use `durable_files.open_beneath`"
         return
     module = called.value.id if isinstance(called.value, ast.Name) else ""
     if (module, called.attr) in WALKS or called.attr in WALKING:
@@ -65,7 +78,7 @@ def _wrong(call: ast.Call, *, room: bool) -> Iterator[str]:
         if by_path:
             yield f"`{called.attr}` removes by a path; use `filetree.remove`"
     if _in_tree(called.value):
-        yield f"`(tree / path).{called.attr}` follows links on the way; use `disk.open_beneath` or `disk.stat_beneath`"
+        yield f"`(tree / path).{called.attr}` follows links; use `durable_files.open_beneath` or `stat_beneath`"
     if module in ("os", "shutil") and called.attr != "fspath" and any(map(_in_tree, call.args)):
         yield f"`{module}.{called.attr}` is given a joined path of a tree; use a descriptor"
 

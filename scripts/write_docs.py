@@ -10,16 +10,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the script's own folder stands there, and the program is not installed
 
 from agent import prompts  # noqa: E402 - found by the line above
-from agent.cli import page  # noqa: E402
-from agent.config import table  # noqa: E402
+from agent.cli import docs_page  # noqa: E402
+from agent.config import reference  # noqa: E402
 from agent.observe import events, metrics  # noqa: E402
 
 PAGES = {
-    "config.yaml": table.example,
-    "docs/configuration.md": table.markdown,
+    "config.yaml": reference.example,
+    "docs/configuration.md": reference.markdown,
     "docs/events.md": events.markdown,
     "docs/metrics.md": metrics.markdown,
-    "docs/cli.md": page.markdown,
+    "docs/cli.md": docs_page.markdown,
     "docs/prompts.md": prompts.markdown,
 }
 

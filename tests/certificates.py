@@ -1,4 +1,4 @@
-"""Certificates for `localhost` and 127.0.0.1: one that its own key signed, and one of an authority of one's own."""
+"""Certificates for `localhost` and 127.0.0.1: a self-signed one, and one of a private authority."""
 
 import ssl
 import subprocess

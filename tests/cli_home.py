@@ -1,4 +1,4 @@
-"""A home for commands to look at: a configuration with a recorded model, a tracker, and tasks with real files."""
+"""A home for commands that read: a configuration with a recorded model, a tracker, and tasks with real files."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from agent.values import End, Outcome, Usage
 ROOT = Path(__file__).resolve().parents[1]
 EVIL = "\x1b]0;owned\x07Fix \x1b[31mthe\x1b[0m \u202etotals \x9b2J合計"
 SHOWN = "Fix the totals 合計"
-"""EVIL without what a terminal would obey."""
+"""EVIL without the characters that control a terminal."""
 
 OPEN = "0a000000-0000-4000-8000-000000000001"
 DONE = "0b000000-0000-4000-8000-000000000002"
@@ -73,21 +73,21 @@ class Home:
         seq = tools.add_tool_call("read_file", {"path": "calc.py"}, "def total(): ...\x1b[2J", "success", 12)
         messages.add_message("tool", "def total(): ...\x1b[2J", tool_call_id="c1", tool_seq=seq)
         context.get_effect_store().once("progress", lambda: None, lambda: {"id": "7"})
-        context.beat()
+        context.heartbeat()
         return context
 
     def both(self):
-        """An open task that nobody works on, and one that is done, with a hostile title."""
+        """Add an open task without a worker, and a completed one with a hostile title."""
         self.task(OPEN, 1, title="Open one").close()
         context = self.task(DONE, 2, title=EVIL)
         context.get_message_store().add_message("assistant", "Done.", usage=Usage(150, 3), finish_reason="stop")
-        context.beat()
+        context.heartbeat()
         context.complete(Outcome(End.FINISHED))
         return self
 
 
 def start(*args, cwd, **more):
-    """Run main.py as a person does; text and exit code of the ended process."""
+    """Run main.py as a person does; returns output and exit code of the ended process."""
     return subprocess.run(
         [sys.executable, str(ROOT / "main.py"), *map(str, args)],
         cwd=cwd,

@@ -1,21 +1,34 @@
-"""What all tests share.  Being here puts `tests/` on the path, so that helpers beside it can be imported."""
+"""Fixtures and settings of all tests.  A conftest.py here puts `tests/` on the import path, so that tests can import
+the helpers beside it."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from length import one_forge
 
 from agent import cgroups, filetree
 
+# A shell starts background processes with these signals ignored, and their children inherit that.  A signal that has a
+# handler here has the default action in a child.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+# A busy machine is no fault: no property fails because an example, or making one, took long.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
 ROOT = Path(__file__).resolve().parent.parent
-# Programs that a test starts find `agent` too, wherever they run.
+# Programs that a test starts can import `agent`, too, in any folder.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
 
 @pytest.fixture(autouse=True)
 def deep_trees_are_removed(request):
-    """pytest removes old temporary folders recursively: a tree deeper than the stack would fail a later run of it."""
+    """Remove deep trees.  pytest removes old temporary folders recursively, so a tree deeper than the stack would make
+    a later run fail."""
     deep = hasattr(request.module, "make_deep") and "tmp_path" in request.fixturenames
     place = request.getfixturevalue("tmp_path") if deep else None
     yield
@@ -23,13 +36,23 @@ def deep_trees_are_removed(request):
         filetree.remove(place)
 
 
-def pytest_sessionfinish():
-    """Daemons that a test killed leave the control groups of their workers; whoever runs in one keeps it."""
-    cgroups.remove("makimono-", cgroups.find())
+@pytest.fixture(scope="session", autouse=True)
+def control_groups_are_removed(tmp_path_factory):
+    """Remove the workers' control groups that killed daemons left behind, but not those of another test run."""
+    yield
+    from agent.worker import process_groups
+
+    places = cgroups.find()
+    if not any(any(place.folder.glob("makimono-*")) for place in places.all()):
+        return
+    for depth in ("*", "*/*", "*/*/*"):
+        for base_dir in tmp_path_factory.getbasetemp().glob(f"{depth}/contexts"):
+            process_groups.remove(base_dir)
 
 
 def pytest_collection_modifyitems(config, items):
-    """Whole runs that two forges have are done on one of them (`length.one_forge`), unless somebody names what to run."""
+    """Run a whole run that exists for two forges on one of them (`length.one_forge`), unless the command line names
+    tests."""
     if config.option.keyword or any("::" in one for one in config.args):
         return
     left = one_forge({item.nodeid for item in items if item.path.parent.name in ("flow", "crash")})

@@ -1,7 +1,7 @@
-"""What the servers of models refuse, one value a server: written from vendors' documents and public reports.
+"""Requests that model servers refuse, one value per server: written from vendors' documents and public reports.
 
-It imports nothing of the program, so that a rule which the program has wrong shows.  `dialect_server.py` speaks them.
-A check looks at the body of a request and says what is wrong as (status, error body), or None.
+It imports nothing of the program, so that a mistake in one of the program's rules becomes visible.  `dialect_server.py`
+serves them.  A check examines the body of a request and returns the fault as (status, error body), or None.
 """
 
 import json
@@ -32,7 +32,7 @@ def unknown_keys(body, allowed, extra=()):
 
 
 def broken_pairs(messages):
-    """The first call without its result right behind it, or result without its call; "" for none."""
+    """The first call without its result directly after it, or result without its call; "" if none."""
     waiting = set()
     for number, message in enumerate(messages):
         if message["role"] == "tool":
@@ -62,7 +62,7 @@ def pairs(body, _server):
 
 
 def only_known_keys(body, _server):
-    """agentic#531, openai/openai-node#1161: keys that are not of the schema."""
+    """agentic#531, openai/openai-node#1161: keys that are not in the schema."""
     if found := unknown_keys(body, PLAIN):
         number, _, key = found
         words = f"Additional properties are not allowed ('{key}' was unexpected) - 'messages.{number}'"
@@ -154,8 +154,8 @@ def mistral_error(message, code):
 
 
 def deepseek_reasoning(body, server):
-    """api-docs.deepseek.com/guides/thinking_mode, anomalyco/opencode#24722: on each answer with calls, in all later
-    requests."""
+    """api-docs.deepseek.com/guides/thinking_mode, anomalyco/opencode#24722: required on each answer with calls, in all
+    later requests."""
     if server.thinks and any(
         message.get("tool_calls") and "reasoning_content" not in message for message in body["messages"]
     ):
@@ -320,7 +320,7 @@ def tgi_schema(body, _server):
 
 
 def litellm_parameters(body, _server):
-    """BerriAI/litellm, UnsupportedParamsError: what the model behind it does not take."""
+    """BerriAI/litellm, UnsupportedParamsError: parameters that the model behind it does not accept."""
     for key in ("stream_options", "parallel_tool_calls"):
         if key in body:
             words = (
@@ -474,7 +474,7 @@ class Rules:
     usage: str = "asked"  # always, asked, never
     own: dict = field(default_factory=dict)
     headers: dict = field(default_factory=dict)
-    reasoning: str = ""  # the field that carries the thoughts
+    reasoning: str = ""  # the field with the thoughts
     signed: bool = False  # Gemini's signatures in calls
     thought: str = ""
     ids: str = "call_{}"

@@ -18,13 +18,13 @@ from prompt_cache import PromptCache
 
 KEY = "sk-test-0123456789"
 THOUGHT = 300
-"""Tokens of thinking in each answer of a server that thinks."""
+"""Thinking tokens in each answer of a server that thinks."""
 LIST_PATHS = {"openai": "/chat/completions", "anthropic": "/messages"}
 
 
 @dataclass
 class Say:
-    """What the model says: text, and calls as (name, arguments)."""
+    """The model's answer: text, and calls as (name, arguments)."""
 
     text: str = ""
     calls: tuple = ()
@@ -32,7 +32,7 @@ class Say:
 
 
 class DialectServer:
-    """`taken` and `refused` are the bodies that were answered, and (status, words) of those that were not."""
+    """`taken` has the bodies of the accepted requests, `refused` has (status, message) of the others."""
 
     def __init__(self, name, play, *, window=3000, thinks=True, cache=None):
         self.name = name
@@ -79,7 +79,7 @@ class DialectServer:
     # --- questions about the server ---------------------------------------------------------------------------
 
     def listing(self, handler):
-        """The list of models, where this kind of server has one."""
+        """The list of models, if this kind of server has one."""
         path = urlsplit(handler.path).path
         below = self.rules.path.removesuffix(LIST_PATHS.get(self.rules.wire, ""))
         if self.rules.wire == "ollama" and path == "/api/tags":
@@ -107,7 +107,7 @@ class DialectServer:
         self.send(handler, 200, b"".join(pieces), kind)
 
     def refusal(self, handler, body):
-        """(status, error body) of the first rule that is broken."""
+        """(status, error body) of the first broken rule."""
         if self.rules.key:
             given = handler.headers.get(self.rules.key, "")
             if given != (f"Bearer {KEY}" if self.rules.key == "authorization" else KEY):

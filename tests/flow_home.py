@@ -1,8 +1,8 @@
-"""A home for whole runs: repositories, a tracker, a configuration, and a scripted model server that knows its parts.
+"""A home for whole runs: repositories, a tracker, a configuration, and a scripted model server.
 
-The daemon and its workers are real processes, git is real, the model is HTTP on loopback.  What the model says next
-depends only on the request (which issue, how many answers it has had), so that a run that is cut off and taken up
-again gets the right answer.
+The daemon and its workers are real processes, git is real, the model is HTTP on loopback.  The model's answer depends
+only on the request (the issue, the number of answers so far), so that a run that is interrupted and resumed gets the
+right answer.
 """
 
 import itertools
@@ -16,6 +16,8 @@ import threading
 import time
 from pathlib import Path
 
+import quick_start
+from length import LONG
 from llm_servers import Reply, Script, call, says
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,7 +26,7 @@ IDENTITY = {
     **{f"GIT_{who}_EMAIL": "alice@localhost" for who in ("AUTHOR", "COMMITTER")},
 }
 SECONDS = 90
-"""How long a test waits before it says that something does not happen."""
+"""Seconds that a test waits before it fails because something does not happen."""
 
 
 IDS = itertools.count(1)
@@ -44,9 +46,9 @@ def write(path, content="x\n"):
 
 
 class Held:
-    """A step that the model thinks about until the test lets it go; `asked` is set when the worker waits.
+    """A step that blocks the model's answer until the test releases it; `asked` is set when the worker waits.
 
-    Once let go it answers at once, also a worker that takes the task up again.
+    Once released it answers at once, also to a worker that resumes the task.
     """
 
     def __init__(self, step):
@@ -69,7 +71,7 @@ class Held:
 
 
 class Parts:
-    """What the model says: `plays` maps words of an issue's title to the steps of its conversation.
+    """The model's answers: `plays` maps words of an issue's title to the steps of its conversation.
 
     A step is (text, calls), a Reply, or a callable of the request that gives one of these.
     """
@@ -95,11 +97,12 @@ class Parts:
 class FlowHome:
     """`folder` with config.yaml, tracker/, and bare repositories in repos/."""
 
-    drain_seconds = 1  # a model that a test holds is not waited for when a daemon is told to stop
+    drain_seconds = 1  # a drain does not wait for a model that a test blocks
 
     def __init__(self, folder, plays=None, *, server=None, config="", repos=("default",), sandbox="none", url=None):
         self.folder = folder
         self.processes = []
+        self.variables = {}  # more environment of the processes
         self.plays = plays or {}
         self.repos = {}
         (folder / "tracker" / "issues").mkdir(parents=True)
@@ -118,7 +121,7 @@ class FlowHome:
             f"{config}"
         )
 
-    # --- what is there ---------------------------------------------------------------------------------------
+    # --- the home --------------------------------------------------------------------------------------------
 
     def repository(self, name, files=None, branch="main"):
         """A bare repository with one commit; `files` {} leaves it empty."""
@@ -154,7 +157,7 @@ class FlowHome:
         return self.folder / "tracker" / "issues" / f"{number}.md"
 
     def comment(self, number, body, author="alice"):
-        """What a person's editor does: append a line."""
+        """Append a line, as a person's editor does."""
         path = self.folder / "tracker" / "issues" / f"{number}.comments.jsonl"
         ids = [one["id"] for one in self.comments(number)]
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
@@ -162,7 +165,7 @@ class FlowHome:
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
-    # --- what came of it -------------------------------------------------------------------------------------
+    # --- the result ------------------------------------------------------------------------------------------
 
     def label(self, number):
         found = re.search(r"^labels: \[?(.*?)\]?$", self.issue_path(number).read_text(), re.MULTILINE)
@@ -217,7 +220,7 @@ class FlowHome:
             with_names.close()
 
     def half_a_minute_later(self):
-        """A row whose daemon died before it offered it is held for that long; then it is due."""
+        """Make queued rows due: after the death of its daemon an unoffered row waits for that long."""
         from pysqlite3 import dbapi2 as sqlite3
 
         connection = sqlite3.connect(self.contexts / "tasks.db", timeout=30, isolation_level=None)
@@ -249,7 +252,7 @@ class FlowHome:
     # --- running ---------------------------------------------------------------------------------------------
 
     def run(self, *args, code=None):
-        """main.py to its end; (exit code, stdout + stderr)."""
+        """Run main.py to its end; returns (exit code, stdout + stderr)."""
         process = self.start(*args)
         text = finished(process)
         if code is not None:
@@ -259,21 +262,27 @@ class FlowHome:
     def once(self, code=0):
         return self.run("run", "--once", code=code)[1]
 
-    def start(self, *args, config=None, program=(str(ROOT / "main.py"),), **more):
-        process = subprocess.Popen(
-            [sys.executable, *program, *args, "--config", str(config or self.config)],
-            cwd=self.folder,
-            env={
-                **{k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TZ", "TMPDIR")},
-                "HOME": str(self.folder),
-                "AGENT__SCHEDULING__DRAIN_SECONDS": str(self.drain_seconds),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            **more,
-        )
+    def start(self, *args, config=None, program=(), **more):
+        """A run of `main.py`, or of `program`, as a process.  `more` is for `subprocess.Popen`."""
+        args = [*args, "--config", str(config or self.config)]
+        env = {
+            **self.environment,
+            "AGENT__SCHEDULING__DRAIN_SECONDS": str(self.drain_seconds),
+            **self.variables,
+        }
+        if program or more or LONG:
+            process = subprocess.Popen(
+                [sys.executable, *(program or (str(self.main),)), *args],
+                cwd=self.folder,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                **more,
+            )
+        else:
+            process = quick_start.start(args, cwd=self.folder, env=env)
         self.processes.append(process)
         return process
 
@@ -329,7 +338,7 @@ def finished(process, seconds=SECONDS):
 
 
 def until(true, what="it", seconds=SECONDS):
-    """Wait until `true()` is; its value."""
+    """Wait until `true()` is true; returns its value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := true():
@@ -339,8 +348,8 @@ def until(true, what="it", seconds=SECONDS):
 
 
 def said(process, what, seconds=SECONDS):
-    """The next line on the process's stdout that holds the word `what`, or for which `what(line)` is true.  A process
-    that stays silent is killed, since a read of a pipe has no end of its own."""
+    """The next line on the process's stdout that contains the word `what`, or for which `what(line)` is true.  A silent
+    process is killed, because a read of a pipe has no time-out of its own."""
     wanted = what if callable(what) else lambda line: what in line
     guard = threading.Timer(seconds, process.kill)
     guard.start()

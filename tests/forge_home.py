@@ -1,7 +1,8 @@
-"""A home whose issues are on a forge: FlowHome's daemon, workers and model, people of `forges/*_place.py` with a
-browser, and git over HTTP with a token.
+"""A home with issues on a forge: FlowHome's daemon, workers and model, people of `forges/*_place.py` with a browser,
+and git over HTTP with a token.
 
-One class a forge, with the same words for what came of a run, so that a test runs on each of them (`HOMES`).
+There is one class per forge, with the same methods for the results of a run, so that a test runs on each of them
+(`HOMES`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from forges.local_place import LocalPlace
 
 TASK = "Round the sum and not the prices"
 OWN = "makimono"
-OFTEN = "scheduling: {interval: 0.5, idle_interval: 0.5}\n"  # what is polled, and what a running task looks for
+OFTEN = "scheduling: {interval: 0.5, idle_interval: 0.5}\n"  # intervals of the polls, and of a running task's requests
 KILL = """#!/bin/sh
 # The worker of the branch that arrived, by the name of its process; once.
 rm -f "$0"
@@ -76,17 +77,17 @@ class ForgeHome:
         self.configure(f"{self.source}: {{{section}}}\n{config}")
 
     def login(self):
-        """How the account is named in its section of the configuration."""
+        """The settings of the account's login in its section of the configuration."""
         return f"token: {self.token}"
 
     def configure(self, config):
-        """Take the source of this home instead of FlowHome's own."""
+        """Replace FlowHome's own source by that of this home."""
         text = self.flow.config.read_text().replace("task_sources: [local]", f"task_sources: [{self.source}]")
         text = "".join(f"{line}\n" for line in text.splitlines() if not line.startswith("local:"))
         self.flow.config.write_text(text + config)
 
     def people(self):
-        """What must be there before the repository's name is known."""
+        """Set up everything that must exist before the repository's name is known."""
 
     def open(self, address):
         """The place, with git at `address`; sets `base_url`."""
@@ -95,25 +96,25 @@ class ForgeHome:
     def close(self):
         self.stack.close()
 
-    # --- what people do, and what came of it -------------------------------------------------------------------
+    # --- actions of people, and results of a run ---------------------------------------------------------------
 
     def issue(self, *labels, author="alice", waits=True):
-        """An issue with the bot's label (unless not `waits`), and more."""
+        """Create an issue with the bot's label (unless not `waits`), and more labels."""
         return self.place.issue(TASK, "Please.\n", (*(["coding agent"] if waits else []), *labels), author)
 
     def stranger_says(self, key, body):
-        """A comment of somebody who may not write here."""
+        """Write a comment as somebody without permission."""
         raise NotImplementedError
 
     def assign(self, key, *names):
-        """alice gives the issue to these, and to nobody else."""
+        """alice assigns the issue to these people only."""
         raise NotImplementedError
 
     def labels(self, key):
         return self.place.labels(key)
 
     def relabel(self, key, remove=(), add=()):
-        """A person takes labels off and puts some on; the others stay."""
+        """A person removes and adds labels; the others stay."""
         kept = [name for name in self.labels(key) if name not in remove]
         self.place.put_labels(key, *kept, *add)
 
@@ -127,22 +128,23 @@ class ForgeHome:
         raise NotImplementedError
 
     def changes(self):
-        """What was changed at the forge by its API so far, in order, as text."""
+        """The changes at the forge by its API so far, in order, as text."""
         raise NotImplementedError
 
     def kill_after(self, number):
-        """Whoever makes the change of this number, counted from 0, is killed when it is done and before he hears."""
+        """Kill the process that makes the change of this number, counted from 0, after the change and before the
+        answer."""
         self.server.fault(CHANGE, "", after=True, cut=True, skip=number, call=self._kill)
 
     def killed(self):
-        """Whether it has happened."""
+        """Whether the kill has happened."""
         return not self.server.faults
 
     def _kill(self):
         os.kill(self.flow.worker(1) or self.flow.processes[-1].pid, signal.SIGKILL)
 
     def kill_after_push(self):
-        """The worker that pushes is killed when the branch has arrived and before it hears."""
+        """Kill the worker that pushes, after the branch has arrived and before the answer."""
         hook = self.repo / "hooks" / "post-receive"
         hook.write_text(KILL)
         hook.chmod(0o755)
@@ -155,11 +157,11 @@ class ForgeHome:
         return git("log", "--format=%s", f"main..{branch}", cwd=self.repo).splitlines()
 
     def refuse_git(self):
-        """From now on git's token is another."""
+        """Replace git's token by another one."""
         write_logins(self.flow.folder / "http", {self.git_user: "another-token-altogether"})
 
     def where_the_token_is(self):
-        """Files below the home that hold it, without the configuration and lighttpd's own list."""
+        """Files below the home that contain the token, except the configuration and lighttpd's own list."""
         files = [path for path in self.flow.folder.rglob("*") if path.is_file()]
         files = [path for path in files if path.name not in ("config.yaml", "logins", "seed.json")]
         return [path for path in files if self.token.encode() in path.read_bytes()]
@@ -172,7 +174,7 @@ class GitHubHome(ForgeHome):
 
     def open(self, address):
         place = GitHubPlace(self.flow.folder)
-        place.repo.git, place.repo.clone_url = self.repo, f"{address}/{self.project}.git"
+        place.server.git, place.repo.git = address, self.repo
         place.repo.people["alice"] = "write"
         self.base_url, self.server, self.state = place.address, place.server, place.repo
         return place
@@ -204,7 +206,7 @@ class GitHubHome(ForgeHome):
 
 
 class GitHubAppHome(GitHubHome):
-    """The same for a GitHub App: git takes the newest of its tokens and no other."""
+    """The same for a GitHub App: git accepts only the newest of its tokens."""
 
     token = "none-was-made-yet"
     account = "makimono-app[bot]"
@@ -228,7 +230,7 @@ class GitHubAppHome(GitHubHome):
         write_logins(self.flow.folder / "http", {self.git_user: token})
 
     def expire(self):
-        """Every token that was made so far has come to its end."""
+        """Let every token that was made so far expire."""
         with self.server.state.lock:
             self.server.tokens.clear()
         self.refuse_git()
@@ -274,7 +276,7 @@ class GitLabHome(ForgeHome):
 
 
 class GitLabTlsHome(GitLabHome):
-    """The same over TLS, API and git, with a certificate of the company's own authority."""
+    """The same over TLS, API and git, with a certificate of a company's own authority."""
 
     def new_place(self):
         tls, self.authority = of_an_authority(self.flow.folder)
@@ -285,7 +287,7 @@ class GitLabTlsHome(GitLabHome):
 
 
 class GitHubEmulateHome(ForgeHome):
-    """A repository on emulate, a GitHub that nobody here wrote, with git before it at the same address."""
+    """A repository on emulate, an independent GitHub emulator, with git at the same address."""
 
     source, token, git_user = "github", "ghp_makimono", "x-access-token"
 
@@ -320,7 +322,7 @@ class GitHubEmulateHome(ForgeHome):
 
 
 class LocalHome(ForgeHome):
-    """The local tracker, as `forges/killing.py` has it."""
+    """The local tracker, with the kills of `forges/killing.py`."""
 
     source = "tests.forges.killing:KillingForge"
 

@@ -1,7 +1,8 @@
-"""Pretended hosts: a process with a host name of its own, on this machine."""
+"""Simulated hosts: processes on this machine with their own host names."""
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -9,14 +10,15 @@ from flow_home import IDENTITY, ROOT
 
 
 def named(name):
-    """What gives the rest of a command line a host name of its own; [] where that is not allowed (it needs root)."""
+    """The prefix that gives a command line its own host name; [] where that is not allowed (it needs root)."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return []
     return ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name]
 
 
 def started(name, place, log):
-    """A daemon on a host of this name, with the config.yaml of the folder `place`; what it says goes to the file `log`."""
+    """A daemon on a host of this name, with the config.yaml of the folder `place`; its output goes to the file
+    `log`."""
     with log.open("w") as said:
         return subprocess.Popen(
             [*named(name), sys.executable, str(ROOT / "main.py"), "run", "--config", "config.yaml"],
@@ -26,3 +28,33 @@ def started(name, place, log):
             stdout=said,
             stderr=subprocess.STDOUT,
         )
+
+
+def end_all(daemon, place):
+    """Kill a daemon that was `started` in `place`, and all processes that it has started, at once."""
+    while found := at_home(place):  # a new one may have been started in the meantime
+        for pid in found:
+            kill(pid)
+        daemon.poll()
+    daemon.wait()
+
+
+def at_home(place):
+    """Processes of a host: its daemon, and the processes that it has started."""
+    mark, found = f"HOME={place}".encode(), []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        found.append(int(entry))
+            except OSError:
+                continue
+    return found
+
+
+def kill(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

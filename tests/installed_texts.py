@@ -1,8 +1,8 @@
-"""Texts that every installation has and this repository has not: what the estimate of tokens is measured on.
+"""Texts that every installation has but this repository does not: the sample for measuring the token estimate.
 
-`classes(seed)` gives class → documents of 200 to 12,000 characters: sources of the standard library, documentation of
-installed packages in English and (where the system has some) in Japanese, JSON, changes of a git history, logs and
-listings, base64 and hexadecimal digits.  The same seed gives the same draw on the same machine.
+`classes(seed)` returns class → documents of 200 to 12,000 characters: sources of the standard library, documentation of
+installed packages in English and (if the system has some) in Japanese, JSON, changes of a git history, logs and
+listings, base64 and hexadecimal digits.  The same seed gives the same sample on the same machine.
 """
 
 import base64
@@ -20,7 +20,7 @@ from pathlib import Path
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = 60  # of a class
+DOCUMENTS = 60  # per class
 LENGTHS = (200, 600, 1500, 4000, 12_000)
 KANA = re.compile(r"[\u3041-\u30ff]")
 
@@ -60,7 +60,7 @@ def out(*command):
 
 
 def japanese_sources():
-    """(where from, text) of Japanese prose on this system."""
+    """(source, text) of Japanese prose on this system."""
     found = [(path, read(path)) for one in JAPANESE_DOCS for path in sorted(Path("/").glob(one[1:]))]
     for folder in sorted(Path.home().glob(".rustup/toolchains/*/share/doc/rust/html/rust-by-example/ja"))[:1]:
         for path in sorted(folder.rglob("*.html"))[:80]:
@@ -78,7 +78,7 @@ def prose():
 
 
 def jsons():
-    # Tables of character sets are lists of rare characters, not what a tool answers.
+    # Tables of character sets are lists of rare characters, which tools do not return.
     paths = [path for path in sorted(PACKAGES.glob("**/*.json")) if "iconv" not in str(path)]
     texts = [read(path) for path in paths if path.stat().st_size < 2_000_000]
     found = [dict(one.metadata.json) for one in importlib.metadata.distributions()]
@@ -144,7 +144,7 @@ def classes(seed=7):
 
 
 def piece(text, rng):
-    """A part of a text, from the start of a line where there is one."""
+    """A part of a text, starting at a line start if there is one."""
     length = min(len(text), rng.choice(LENGTHS))
     start = rng.randrange(len(text) - length + 1)
     start = text.rfind("\n", 0, start) + 1 if "\n" in text[:start][-2000:] else start

@@ -1,7 +1,7 @@
-"""What a published text gives away or sets going, found by other means than the program's own.
+"""Leaks and side effects of a published text, detected by means independent of the program's own.
 
-Pictures and links are what markdown-it-py makes of the text, with bare addresses as GitHub's Markdown has them
-(github.github.com/gfm, 6.9); mentions and closing words are `forges/host_rules.py`.
+markdown-it-py determines the pictures and links of a text; bare addresses follow GitHub's Markdown
+(github.github.com/gfm, 6.9); mentions and closing words are in `forges/host_rules.py`.
 """
 
 import base64
@@ -46,7 +46,7 @@ GIVEN = {
     "PEM quoted": "> " + PEM.replace("\n", "\n> "),
     "PEM without an end": PEM.rpartition("\n")[0],
 }
-"""How a secret is given away → the words."""
+"""Form in which a text contains a secret → the text."""
 
 SET_GOING = {
     "picture": "![x](https://evil.example/p?d=1)",
@@ -72,7 +72,7 @@ SET_GOING = {
     "mention": "Thanks @octocat and &#64;octocat and @acme/team",
     "mention behind a marker": "@<!-- makimono:0badcafe:x -->octocat",
 }
-"""How a text sets something going → the words."""
+"""Way in which a text triggers an action → the text."""
 
 ORDERS = {
     "close": "/close",
@@ -94,7 +94,7 @@ class _Html(HTMLParser):
 
 
 def addresses(text):
-    """(address, whether it is loaded when the text is looked at) of a Markdown text."""
+    """(address, whether a viewer loads it automatically) of a Markdown text."""
     html = MarkdownIt("commonmark").render(text)
     reader = _Html()
     reader.feed(html)
@@ -104,7 +104,7 @@ def addresses(text):
 
 
 def leaks(text, own=(), *, is_markdown=True):
-    """What is wrong with a published text, as words; `own`: hosts that may be asked."""
+    """The faults of a published text, as short descriptions; `own`: hosts that it may address."""
     found = []
     letters = re.sub(r"[^a-z0-9]", "", text.lower())
     whole = re.sub(r"[^a-z0-9]", "", SECRET.lower())

@@ -1,6 +1,6 @@
-"""How much of the crash tests, and of some whole runs, is done: the short form, or with MAKIMONO_LONG=1 the long one.
+"""How many cases the crash tests and some whole runs cover: the short form, or with MAKIMONO_LONG=1 the long one.
 
-`scripts/crash --mutants` sets MAKIMONO_CRASH_AT, a regular expression: then only the points that it finds are walked.
+`scripts/crash --mutants` sets MAKIMONO_CRASH_AT, a regular expression: then only the matching points are tested.
 """
 
 import os
@@ -18,7 +18,7 @@ def either(short, long):
 
 
 def some(items, short, kind=str):
-    """All `items` in the long form, else `short` of them, spread over their kinds in their order."""
+    """All `items` in the long form, else `short` of them, distributed over their kinds, in their order."""
     if AT:
         return spread([item for item in items if re.search(AT, str(item))], short)
     if LONG:
@@ -29,29 +29,37 @@ def some(items, short, kind=str):
     return spread(list(kinds.values()), short)
 
 
-def one_forge(ids):
-    """Those of the test ids that the ordinary run leaves out, since the same test runs on the other forge.
+FORGE = re.compile(r"(?<![\w.])(github|gitlab|local)(?![\w.])")
+"""The forge in the parameters of a test id, but not the one in `.github/workflows` or `local.repos`."""
 
-    Both adapters pass one contract (tests/contract).  A whole run that both have is therefore done on one of them, and
-    the name of the test decides which, so that about half of them run on each.
+
+def one_forge(ids):
+    """The test ids that the ordinary run skips because the same test runs on another forge.
+
+    All adapters pass one contract (tests/contract).  So a whole run that exists for several forges is done on one of
+    them.  A hash of the test's name selects the forge, so that each forge gets a share.
     """
     if LONG or AT:
         return set()
-    left = set()
+    found = {}
     for one in ids:
-        twin = one.replace("github", "gitlab")
-        if twin != one and twin in ids:
-            left.add(one if zlib.crc32(twin.encode()) & 1 else twin)
+        name, bracket, parameters = one.partition("[")
+        same, count = FORGE.subn("*", parameters, count=1)
+        if count:
+            found.setdefault(name + bracket + same, []).append(one)
+    left = set()
+    for same, twins in found.items():
+        left |= set(twins) - {sorted(twins)[zlib.crc32(same.encode()) % len(twins)]}
     return left
 
 
 def spread(items, number):
-    """At most `number` of them, at even distances."""
+    """At most `number` of the items, evenly spaced."""
     if len(items) <= number:
         return items
     return [items[round(index * (len(items) - 1) / (number - 1))] for index in range(number)]
 
 
 def tell(what):
-    """A line for the end of the run (`conftest.py`)."""
+    """Add a line to the summary at the end of the test run (`conftest.py`)."""
     TOLD.append(what)

@@ -1,4 +1,4 @@
-"""Loopback model servers that say what a test tells them: real HTTP, scripted, with a journal of what came in."""
+"""Loopback model servers with scripted answers: real HTTP, and a journal of the requests."""
 
 import json
 import threading
@@ -14,8 +14,8 @@ from agent.values import Usage
 
 @dataclass
 class Reply:
-    """`body` is bytes, JSON, or a list of pieces sent one by one.  `cut` ends the connection without the end of the
-    chunked body; `hold` is how long to wait after the pieces; `before` how long before the status."""
+    """`body` is bytes, JSON, or a list of pieces sent one by one.  `cut` closes the connection without the end of the
+    chunked body; `hold` is the wait after the pieces, `before` the wait before the status."""
 
     body: object = b""
     status: int = 200
@@ -39,8 +39,8 @@ class Request:
 
 
 class Script:
-    """A server on 127.0.0.1.  `routes` answer (method, path) again and again; everything else takes the next of
-    `replies`, the last one for ever."""
+    """A server on 127.0.0.1.  `routes` answer their (method, path) any number of times; every other request takes the
+    next of `replies`, and the last one is repeated for ever."""
 
     def __init__(self, *replies, routes=None):
         self.replies = list(replies)
@@ -138,17 +138,19 @@ class Script:
 
 # --- answers in each wire --------------------------------------------------------------------------------------
 #
-# `usage` is (prompt, completion) or (prompt, completion, thinking): the completion has the thinking in it on every wire.
-# Who reports it apart, and how: docs/wire.md, "Usage".  `thought` is the text of the thinking, where the wire shows it.
+# `usage` is (prompt, completion) or (prompt, completion, thinking): on every wire, the completion includes the thinking.
+# Which server reports it separately, and how: docs/wire.md, "Usage".  `thought` is the text of the thinking, if the wire
+# shows it.
 
 
 def call(name, arguments, call_id="call_1"):
-    """One call of a scripted answer; `arguments` an object or the text as sent."""
+    """One call of a scripted answer; `arguments` is an object, or the text to send."""
     return {"id": call_id, "name": name, "arguments": arguments}
 
 
 def openai_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
-    """SSE pieces of one chat completion.  OpenAI hides the thoughts, DeepSeek shows them; both count them apart."""
+    """SSE pieces of one chat completion.  OpenAI hides the thoughts, DeepSeek shows them; both report their tokens
+    separately."""
     finish = finish or ("tool_calls" if calls else "stop")
     base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model}
 
@@ -180,7 +182,7 @@ def sse(value, event=None):
 
 
 def ollama_lines(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
-    """NDJSON pieces of one /api/chat answer.  `eval_count` is of all that was written; the thinking is nowhere apart."""
+    """NDJSON pieces of one /api/chat answer.  `eval_count` counts all output; thinking has no count of its own."""
     base = {"model": model, "created_at": "2026-01-31T09:15:00Z"}
     lines = [
         {**base, "message": {"role": "assistant", "content": "", "thinking": thought[i : i + 700]}, "done": False}
@@ -204,7 +206,7 @@ def ollama_lines(text="", calls=(), finish=None, usage=(100, 20), model="m", don
 
 
 def anthropic_events(text="", calls=(), finish=None, usage=(100, 20), model="m", done=True, thought=""):
-    """SSE pieces of one /v1/messages answer; the thinking is counted apart in `message_delta`."""
+    """SSE pieces of one /v1/messages answer; `message_delta` reports the thinking tokens separately."""
     start = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None}
     tokens = {"input_tokens": usage[0], "output_tokens": 1} if usage else {}
     pieces = [
@@ -258,7 +260,7 @@ WIRES = {
 
 
 def says(wire, text="", calls=(), **more):
-    """A reply of one wire that is a whole answer."""
+    """A reply with a whole answer in one wire format."""
     make, kind = WIRES[wire]
     how = {key: more.pop(key) for key in ("cut", "hold", "before", "plain") if key in more}
     return Reply(make(text, calls, **more), headers={"Content-Type": kind}, **how)
@@ -268,12 +270,12 @@ def says(wire, text="", calls=(), **more):
 
 
 def config_for(wire, url, **keys):
-    """The seeds' mapping for one provider on a loopback server."""
+    """The mapping of `config` for one provider on a loopback server."""
     return {"llm": {"provider": wire, wire: {"model": "m", "context_length": 8192, "base_url": url, **keys}}}
 
 
 def client_for(wire, url, folder, store=None, *, control=None, events=None, tools=(), **keys):
-    """(client, store) on a loopback server."""
+    """(client, store) for a loopback server."""
     settings = settings_of(config_for(wire, url, **keys))
     store = store if store is not None else store_for(folder, settings)
     return make_client(settings, store, folder, control=control, events=events, tools=tools), store
@@ -303,7 +305,7 @@ def store_for(folder, settings):
 
 
 class Stop:
-    """A control that ends after `looks` looks."""
+    """A control that ends the task after `looks` polls."""
 
     def __init__(self, outcome, looks=0):
         self.outcome = outcome
@@ -315,7 +317,7 @@ class Stop:
 
 
 class Heard:
-    """Events, remembered."""
+    """Records events."""
 
     def __init__(self):
         self.said = []

@@ -1,7 +1,7 @@
-"""The work of a long task: a repository in many scripts, what the model does in it, what people write meanwhile.
+"""The work of a long task: a repository with many scripts, the model's calls in it, and people's comments during it.
 
-Everything a day of an agent has: whole files, several calls at once, searches, notes, edits, a plan, commands that fail
-and commands that do not, answers in many languages, tables, JSON.  Every call is one that the tools accept.
+It contains everything that occurs in a day of an agent: whole files, several calls at once, searches, notes, edits, a
+plan, failing and succeeding commands, answers in many languages, tables, JSON.  The tools accept every call.
 """
 
 import json
@@ -23,7 +23,7 @@ COMMENTS = (
     "금액은 원 단위로 적어 주세요.",
     "لا تغيّر أسماء الدوال العامة.",
 )
-"""What people ask for, one after the other, each followed by other messages."""
+"""The requests of people, one after the other; other messages follow each."""
 
 THANKS = ("thanks", "ok", "👍", "ありがとう")
 
@@ -54,13 +54,14 @@ READ = sorted(path for path in files() if path.endswith((".py", ".md", ".txt", "
 
 
 class Work:
-    """`turns` answers, the last one `finish`.  `play` is what a StrictServer asks; `said` the comments so far."""
+    """`turns` answers, the last one `finish`.  `play` is the callback of a StrictServer; `said` has the comments so
+    far."""
 
     def __init__(self, turns, say=lambda _words: None):
         self.turns = turns
         self.say = say
         self.said = []
-        self.failed = 0  # commands that ended with another exit code than 0
+        self.failed = 0  # commands with a non-zero exit code
         self.calls = 0
 
     def play(self, _messages, number):
@@ -71,7 +72,7 @@ class Work:
         return self.text(number), self.counted(self.step(number))
 
     def text(self, number):
-        """What the model says beside its calls."""
+        """The model's text beside its calls."""
         return f"{number}: {list(WORDS.values())[number % len(WORDS)]}" if number % 3 == 0 else ""
 
     def counted(self, calls):
@@ -79,7 +80,7 @@ class Work:
         return calls
 
     def talk(self, number):
-        """The comments are said in the first two thirds, words of thanks behind each."""
+        """Write the comments during the first two thirds; each is followed by a thank-you message."""
         every = max(2, self.turns * 2 // 3 // len(COMMENTS))
         at, rest = divmod(number, every)
         if rest == 1 and at < len(COMMENTS):
@@ -116,7 +117,7 @@ class Work:
         return [("run_command", {"command": f"sed -n '{1 + number % 40},+12p' docs/*.md data/pretty.json"})]
 
     def one(self, number, more):
-        """One of several calls at once."""
+        """One of several simultaneous calls."""
         which = (number + more) % 4
         if which == 3:
             return ("list_files", {"path": ".", "pattern": f"*{(number + more) % 9}*"})
@@ -125,7 +126,7 @@ class Work:
         return ("read_file", {"path": READ[(number + 5 * more) % len(READ)]})
 
     def plan(self, number):
-        """Seven steps, one of them under way."""
+        """Seven steps, one of them in progress."""
         at = number // 9 % 7
         states = ["done" if n < at else "in_progress" if n == at else "pending" for n in range(7)]
         return [{"text": f"Take notes of part {n} ({number})", "status": state} for n, state in enumerate(states)]

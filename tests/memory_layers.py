@@ -1,10 +1,10 @@
-"""Layers of long-term memory as somebody else's package would bring them: named by dotted path in `assembler.memory`."""
+"""Layers of long-term memory as in a third-party package: `assembler.memory` names them by dotted path."""
 
 import json
 
 
 class Notes:
-    """Lines of notes.jsonl beside contexts/; what was asked is added to asked.jsonl there."""
+    """The lines of notes.jsonl beside contexts/; each query is appended to asked.jsonl there."""
 
     def __init__(self, settings):
         self.folder = settings.base_dir.parent
@@ -16,14 +16,14 @@ class Notes:
 
 
 class Broken(Notes):
-    """One that cannot be asked."""
+    """A layer that fails at each query."""
 
     def recall(self, query, limit):
         raise RuntimeError("the index is damaged")
 
 
 class Unbuildable:
-    """One that cannot even be made."""
+    """A layer that cannot be constructed."""
 
     def __init__(self, settings):
         raise TypeError("no such store")

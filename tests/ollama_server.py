@@ -1,17 +1,19 @@
-"""Ollama as it counts, cuts and reports.  It imports nothing of this program.
+"""Simulates how Ollama counts, truncates and reports.  It imports nothing of this program.
 
-Prompts are counted with o200k, as rendered by a plain template.  A prompt over the window that is `allocated` is
+Prompts are counted with o200k, as rendered by a plain template.  A prompt over the `allocated` window is handled in one
+of two ways:
 
-- answered with 400 where the request says `truncate: false` and the model's runner heeds it (ollama/ollama#17889),
-- else cut (ollama/ollama, server/prompt.go): whole messages go from the front until it fits, system messages and the
-  newest message with its calls stay; what is still too long loses all but its start (4 tokens) and its end, so that
-  half of the window and a few tokens are left (ollama/ollama#17427).  HTTP 200, and the count is of what was left.
+- If the request has `truncate: false` and the model's runner supports it, the answer is 400 (ollama/ollama#17889).
+- Otherwise it is truncated (ollama/ollama, server/prompt.go): whole messages are removed from the front until it fits;
+  system messages and the newest message with its calls stay.  A prompt that is still too long keeps only its start (4
+  tokens) and its end, so that half of the window and a few tokens are left (ollama/ollama#17427).  The status is HTTP
+  200, and the count is that of the rest.
 
-`/v1` takes neither `truncate` nor a window (ollama/ollama#14259): it always cuts.  `eval_count` has the thinking in it
-(ollama/ollama#17843); a later prompt has it only where the template `renders` it, in the running tool loop
-(ollama/ollama#11251).  `/api/ps` tells the allocated window once a model is loaded, in newer versions (`tells`).
+`/v1` supports neither `truncate` nor a window (ollama/ollama#14259): it always truncates.  `eval_count` includes the
+thinking (ollama/ollama#17843).  A later prompt includes it only if the template `renders` it, within the running tool
+loop (ollama/ollama#11251).  In newer versions (`tells`), `/api/ps` reports the allocated window of a loaded model.
 
-`play(number)` gives what the model says at request `number`: (thinking, text, [(name, arguments), …]).
+`play(number)` returns the model's answer to request `number`: (thinking, text, [(name, arguments), …]).
 """
 
 import json
@@ -34,7 +36,8 @@ def size(message, *, thinking):
 
 
 class OllamaServer:
-    """`prompts` is (tokens that were sent, tokens that were read) of each request; `refused` those of a 400."""
+    """`prompts` has (sent tokens, read tokens) of each request; `refused` has those of the requests answered with
+    400."""
 
     def __init__(self, allocated, play, *, heeds=True, renders=False, tells=True, trained=131_072):
         self.allocated = allocated
@@ -97,7 +100,7 @@ class OllamaServer:
         self.http.server_close()
 
     def read(self, body):
-        """(tokens of the whole prompt, tokens of the prompt that the model gets)."""
+        """(tokens of the whole prompt, tokens that the model receives)."""
         messages = body["messages"]
         tools = tokens(json.dumps(body["tools"])) if body.get("tools") else 0
         loop = max((number for number, one in enumerate(messages) if one["role"] == "user"), default=0)

@@ -1,4 +1,4 @@
-"""A small world outside of a sandbox: servers on the loopback under names and addresses that only the proxy knows."""
+"""Servers outside of a sandbox: on the loopback, under names and addresses that only the proxy knows."""
 
 import functools
 import socket
@@ -13,8 +13,8 @@ GIT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "GIT_CONFIG_NOSYSTEM": "1", "GIT_
 
 
 class World:
-    """`names` is name → addresses, as a resolver would say; `places` (address, port) → the port on the loopback where
-    a server stands for it.  `asked` are the addresses that were connected to."""
+    """`names` maps name → addresses, as a resolver returns them; `places` maps (address, port) → the loopback port of
+    the server for it.  `asked` has the addresses of the connections."""
 
     def __init__(self):
         self.names = {}
@@ -52,7 +52,7 @@ class Quiet:
 
 
 class Files(Quiet, SimpleHTTPRequestHandler):
-    """Static files; `asked` of the server has each request line and its headers."""
+    """Static files; the server's `asked` has each request line and its headers."""
 
     protocol_version = "HTTP/1.1"
 
@@ -72,7 +72,7 @@ class Files(Quiet, SimpleHTTPRequestHandler):
 class Git(Quiet, BaseHTTPRequestHandler):
     """Smart HTTP by `git http-backend`, read only."""
 
-    protocol_version = "HTTP/1.1"  # GnuTLS takes an end that TLS did not announce for an error
+    protocol_version = "HTTP/1.1"  # GnuTLS reports an end of stream without a TLS close as an error
 
     def do_GET(self):
         status, fields, content = answered(self, GIT)
@@ -89,7 +89,7 @@ class Git(Quiet, BaseHTTPRequestHandler):
 
 
 class Serving:
-    """A server on a port of the loopback that nobody named, with TLS where a context is given."""
+    """A server on a free port of the loopback; with TLS if a context is given."""
 
     def __init__(self, handler, root, tls=None):
         if issubclass(handler, SimpleHTTPRequestHandler):

@@ -40,7 +40,7 @@ THINKING = ("thinking", "redacted_thinking")
 
 @dataclass
 class Counted:
-    """Input tokens of one request: read from the cache, written to it, neither.  `positions`: of the whole prompt."""
+    """Input tokens of one request: read from the cache, written to it, neither.  `positions` is of the whole prompt."""
 
     read: int
     written: int
@@ -58,17 +58,17 @@ class Counted:
 
 @dataclass
 class PromptCache:
-    """`least` None: what the model's name says.  `now()` is seconds.  `asked` has a Counted for each request."""
+    """`least` None: derived from the model's name.  `now()` is in seconds.  `asked` has a Counted for each request."""
 
     least: int | None = None
     runs: bool = False
     keeps_thinking: bool = True
     now: object = time.monotonic
-    entries: dict = field(default_factory=dict)  # hash of a prefix → when it ends
+    entries: dict = field(default_factory=dict)  # hash of a prefix → its expiry
     asked: list = field(default_factory=list)
 
     def refusal(self, body):
-        """The words of a 400, "" for none."""
+        """The message of a 400, "" if the request is valid."""
         blocks = list(marked(body))
         if len(blocks) > MOST_MARKS:
             return f"A maximum of 4 blocks with cache_control may be provided. Found {len(blocks)}."
@@ -87,7 +87,7 @@ class PromptCache:
         return ""
 
     def take(self, body):
-        """The counts of one request, which is kept from here on."""
+        """The counts of one request; its prefixes are cached from then on."""
         started, prefixes, marks = self.now(), [], []
         running, tokens, position, last = sha256(str(body.get("model")).encode()), 0, 0, ""
         for kind, block in self.prompt(body):
@@ -119,7 +119,8 @@ class PromptCache:
         return counted
 
     def prompt(self, body):
-        """(kind, block) in the order of the prompt: tools, system, then what changes the messages alone, and these."""
+        """(kind, block) in the order of the prompt: tools, system, messages.  The first message block includes the
+        settings that invalidate only the messages."""
         for tool in body.get("tools") or ():
             yield "tool", tool
         system = body.get("system") or ()
@@ -150,7 +151,7 @@ def has_words(content):
 
 
 def marked(body):
-    """(where, block) of every block with a mark."""
+    """(position, block) of every marked block."""
     for number, tool in enumerate(body.get("tools") or ()):
         if "cache_control" in tool:
             yield f"tools.{number}", tool
@@ -165,6 +166,6 @@ def marked(body):
 
 
 def least_of(model):
-    """The least tokens of a prefix that is kept, by the name of a model; 1,024 for one that is not in the table."""
+    """The least tokens of a cached prefix, by the model's name; 1,024 for a model that is not in the table."""
     found = [name for name in LEAST if model.startswith(name)]
     return LEAST[max(found, key=len)] if found else 1024

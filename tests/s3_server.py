@@ -1,7 +1,7 @@
-"""An S3 server on loopback (moto), and places of both tested kinds: a folder and S3.
+"""An S3 server on loopback (moto), and storage places of both tested kinds: a folder and S3.
 
-moto refuses what S3 refuses here: a bucket that is not there (NoSuchBucket), a key that is not there (NoSuchKey).
-Source: github.com/getmoto/moto, `moto/s3/exceptions.py`.
+moto refuses the same requests as S3 here: a missing bucket (NoSuchBucket), a missing key (NoSuchKey).  Source:
+github.com/getmoto/moto, `moto/s3/exceptions.py`.
 """
 
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "the-secret-of-the-test"
 
 
 class Bucket:
-    """A server with one bucket; `address` is what `context_storage.replica` says."""
+    """A server with one bucket; `address` is the value for `context_storage.replica`."""
 
     def __init__(self, name="tasks"):
         self.server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)

@@ -1,7 +1,7 @@
 """Servers that a test may need: PostgreSQL, RabbitMQ and Redis on this machine.
 
-None is started here (`scripts/test-peers` starts what is installed).  Where one does not answer, its tests skip with the
-reason; with CI=1 they fail.  Each test has a schema, a queue of its own, and takes it away again.
+None is started here (`scripts/test-peers` starts the installed ones).  When one does not answer, its tests skip with
+the reason; with CI=1 they fail.  Each test has its own schema or queue, and removes it at the end.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ PREFIX = "makimono-test-"
 
 
 def absent(reason):
-    """Skip, or fail where everything must be there."""
+    """Skip the test, or fail where everything must be installed."""
     if os.environ.get("CI"):
         pytest.fail(f"{reason} (CI is set)")
     pytest.skip(reason)
@@ -31,7 +31,7 @@ def absent(reason):
 
 @cache
 def postgres_fault():
-    """Why PostgreSQL cannot be used here, "" when it can."""
+    """The reason why PostgreSQL cannot be used here, "" when it can."""
     import psycopg
 
     try:
@@ -58,7 +58,7 @@ def postgres(folder):
 
 @contextmanager
 def schema(folder):
-    """Make the schema of `folder`; its address."""
+    """Create the schema of `folder`; returns its address."""
     import psycopg
 
     need_postgres()
@@ -75,7 +75,7 @@ def schema(folder):
 
 @contextmanager
 def queue(address, options=""):
-    """The address of a queue of its own, removed at the end with what is in it."""
+    """The address of a new queue, which is removed at the end with its messages."""
     from agent.taskqueue.broker import make_broker
 
     _sweep(need(address))
@@ -91,7 +91,7 @@ def queue(address, options=""):
 
 
 def _sweep(address):
-    """Remove from a Redis what test runs left that were killed: each name tells the process that made it."""
+    """Remove the queues of killed test runs from a Redis: each name contains the process that made it."""
     if not address.startswith("redis"):
         return
     import redis
@@ -104,7 +104,7 @@ def _sweep(address):
 
 
 def traces(address):
-    """What the queue of an address has left on its broker."""
+    """Keys or messages of the queue of an address that are still on its broker."""
     name = dict(parse_qsl(urlsplit(address).query))["queue"]
     if address.startswith("redis"):
         import redis
@@ -123,7 +123,7 @@ def traces(address):
 
 
 def need(address):
-    """`address`, when something listens there."""
+    """`address`, if a server listens there."""
     parts = urlsplit(address)
     try:
         socket.create_connection((parts.hostname, parts.port), timeout=5).close()

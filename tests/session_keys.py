@@ -4,8 +4,8 @@ import ctypes
 import platform
 import threading
 
-from agent import keyring
-from agent.disk import libc
+from agent import session_keyring
+from agent.durable_files import libc
 
 ADD_KEY, REQUEST_KEY = {"x86_64": (248, 249), "aarch64": (217, 218)}.get(platform.machine(), (None, None))
 DESCRIPTION = b"makimono-test-of-keyrings"
@@ -24,7 +24,7 @@ def with_a_key(what):
     answers = []
 
     def life():
-        if ADD_KEY is None or not keyring.join_new():
+        if ADD_KEY is None or not session_keyring.join_new():
             return
         if libc().syscall(ADD_KEY, b"user", DESCRIPTION, b"secret", ctypes.c_size_t(6), SESSION_KEYRING) != -1:
             answers.append(what())

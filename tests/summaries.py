@@ -1,7 +1,7 @@
-"""A summariser that is honest: it reads the request as the program writes it, and answers as it is asked to.
+"""An honest summariser: it reads the request in the program's form, and answers as requested.
 
-It copies: one entry for each call and each sentence, under the sections of the prompt, the entries of the summary so
-far first, as many of the newest as the length in the prompt allows.  `share` of the entries is kept, to be forgetful.
+It copies one entry for each call and each sentence into the sections of the prompt.  The entries of the previous summary
+come first; the number of the newest entries depends on the length in the prompt.  A `share` below 1 drops entries.
 """
 
 import json

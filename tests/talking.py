@@ -1,4 +1,5 @@
-"""A task's real stores, client, window and loop on a loopback server: one turn after another, restarts between."""
+"""A task's real stores, client, window and loop with a loopback server: turns one after another, with restarts
+between."""
 
 from llm_servers import TOOL, Heard
 
@@ -12,7 +13,7 @@ KEY = {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue",
 
 
 class Talk:
-    """`server` has `url` and `close`; `keys` are those of the provider."""
+    """`server` has `url` and `close`; `keys` are configuration keys of the provider."""
 
     def __init__(self, folder, wire, server, *, model="m", issue="Fix the bug in a.py.", **keys):
         self.server = server
@@ -32,7 +33,7 @@ class Talk:
         self.store = self.context.get_message_store()
         client = make_client(settings, self.store, self.context.context_dir, tools=[TOOL], events=self.heard)
         self.window = make_window(settings, self.context, client, events=self.heard)
-        parts = dict.fromkeys(("tools", "repetition", "control", "limits", "news", "beat"))
+        parts = dict.fromkeys(("tools", "repetition", "control", "limits", "new_comments", "heartbeat"))
         self.loop = Loop(context=self.context, model=client, window=self.window, events=self.heard, **parts)
 
     def restart(self):
@@ -41,7 +42,7 @@ class Talk:
         self.open()
 
     def fill(self, groups, result):
-        """Turns of another model, or of a time before its server told anything: no report is of them."""
+        """Add turns of another model, or from before the server reported token counts: no report covers them."""
         for number in range(groups):
             call = {"id": f"old{number}", "name": "read_file", "arguments": {"path": f"f{number}.py"}}
             self.store.add_message("assistant", f"Step {number}.", tool_calls=[call])
@@ -49,14 +50,15 @@ class Talk:
         return self
 
     def turn(self, result="ok"):
-        """One answer; each of its calls gets `result`, an answer without calls a word of the person."""
-        text, calls = self.loop.ask()
+        """One answer; each of its calls gets `result`.  After an answer without calls, `result` is the person's next
+        message."""
+        text, calls = self.loop.query()
         for one in calls:
             self.store.add_message("tool", result, tool_call_id=one["id"])
         if not calls:
             self.store.add_message("user", result)
-        if self.window.past_the_mark():
-            self.window.make_room()
+        if self.window.needs_compaction():
+            self.window.compact()
         return text, calls
 
     def close(self):

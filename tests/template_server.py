@@ -33,13 +33,15 @@ MARK = re.compile(r"<call-([0-9a-f]+)>")
 
 
 def render(messages):
-    """The prompt.  jinja2's errors for what the template cannot render: text and None cannot be added."""
+    """The prompt.  Raises jinja2's errors if the template cannot render the messages: text and None cannot be
+    concatenated."""
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
     return environment.from_string(TEMPLATE).render(messages=messages, add_generation_prompt=True)
 
 
 def fault(messages):
-    """What this model was not trained for, "" for nothing: another role, another key, two of one side in a row."""
+    """The first feature that this model was not trained for, "" if none: another role, another key, two messages of one
+    side in a row."""
     last = ""
     for number, message in enumerate(messages):
         if set(message) - {"role", "content"}:
@@ -53,14 +55,15 @@ def fault(messages):
 
 
 class TemplateServer:
-    """`kind` is ollama, llamacpp or vllm; `refusals` what was refused, `requests` what the model answered."""
+    """`kind` is ollama, llamacpp or vllm; `refusals` has the refused requests, `requests` those that the model
+    answered."""
 
     def __init__(self, kind, steps, *, window=100_000, hold=None, tells=True, thought=0):
         self.kind = kind
         self.steps = steps
         self.window = window
-        self.hold = hold  # number of the step at which the first request is held until `free`
-        self.tells = tells  # whether it says by itself that it has no tool calls
+        self.hold = hold  # the step at which the first request waits until `free`
+        self.tells = tells  # whether it reports that it has no tool calls
         self.held, self.free = threading.Event(), threading.Event()
         self.thought = "hmm " * thought if kind == "ollama" else ""
         self.position = 0
@@ -154,7 +157,7 @@ class TemplateServer:
         self.requests.append(messages)
         if self.position == self.hold and not self.held.is_set():
             self.held.set()
-            self.free.wait(90)  # whoever asked is killed meanwhile; the same step is said again
+            self.free.wait(90)  # the client is killed meanwhile; the same step is sent again
             return
         step = self.steps[self.position]
         self.position += 1
@@ -183,7 +186,7 @@ class TemplateServer:
 
 
 def written(step, system):
-    """A step as the model writes it when it does what the system prompt says; a text has MARK for the mark."""
+    """A step in the form that the system prompt demands; in a text, the mark replaces MARK."""
     mark = MARK.search(system)[1]
     if isinstance(step, str):
         return step.replace("MARK", mark)

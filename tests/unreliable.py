@@ -1,4 +1,4 @@
-"""Brokers that keep no promise; `taskqueue.broker` names one as `tests.unreliable:Loses` (contract: `BaseBroker`)."""
+"""Unreliable brokers; `taskqueue.broker` names one as `tests.unreliable:Loses` (contract: `BaseBroker`)."""
 
 from collections import Counter, deque
 
@@ -38,7 +38,7 @@ class Faithful:
 
 
 class Loses(Faithful):
-    """The first message about each task never arrives."""
+    """Loses the first message about each task."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,7 @@ class Loses(Faithful):
 
 
 class Repeats(Faithful):
-    """Every message comes three times, and once more after each acknowledgement, three times long."""
+    """Delivers every message three times, and once more after each of the first three acknowledgements."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class Repeats(Faithful):
 
 
 class Reorders(Faithful):
-    """The newest first."""
+    """Delivers the newest message first."""
 
     def get(self):
         return Delivery(self, self.waiting.pop()) if self.waiting else None

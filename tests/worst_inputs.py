@@ -1,18 +1,23 @@
-"""Inputs that are the worst for a pattern, made of the pattern itself: what it begins with, again and again.
+"""Generates worst-case inputs for a pattern from the pattern itself: its beginnings, repeated.
 
-A pattern is slow where it begins at many places and goes far from each, or where two parts of it take the same letters.
-So each beginning of a pattern, and each part that may repeat, is made into an example and repeated.
+A pattern is slow if it can begin at many places and reads far from each, or if two parts of it match the same letters.
+So an example is made for each beginning of a pattern, and for each part that may repeat; then it is repeated.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from re import _constants as sre
 from re import _parser
+from typing import NamedTuple
 
 CANDIDATES = "a1 A<\n-_.:/\\\"'`([{}])>!@#*=+|&%;,~$^?\t\u3042\x1b"
 EVERYWHERE = [
@@ -45,39 +50,152 @@ EVERYWHERE = [
 REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 
 
-def patterns(package, rooms):
-    """(name, pattern, whether it looks at the beginning of a text alone) of every compiled pattern that a module of these
-    rooms has, in tuples and mappings too."""
+class Met(NamedTuple):
+    """A pattern and its uses in the program: the methods that are called on it, none if no use was found."""
+
+    name: str
+    pattern: re.Pattern
+    uses: frozenset
+
+
+HANDED = {
+    f"agent.{name}": frozenset({use})
+    for use, room, names in (
+        ("match", "llm.text_call_formats", ("FUNCTION", "PARAMETER", "INVOKE", "INVOKED", "TAG")),  # `_element`
+        ("subn", "security.inert_text", ("_ORDER", "_MACHINE", "_CLOSING_KEY", "_CLOSING_WORD", "_SKIP", "_TRAILER")),
+        ("subn", "security.hidden_markup", ("_DETAILS", "_HTML_IMAGE", "_IMAGE", "_REFERENCE", "_LINK")),  # `_counted`
+        ("search", "work.setup_outage", ("_SIGN", "_HOST")),  # `_says`
+    )
+    for name in (f"{room}.{one}" for one in names)
+}
+"""Pattern that is passed to a function → the methods of it that the function calls."""
+
+
+def rooms(package="agent"):
+    """The modules and packages directly below `package`."""
+    return sorted(one.name for one in pkgutil.iter_modules(importlib.import_module(package).__path__))
+
+
+@cache
+def modules(package, room):
+    root = importlib.import_module(f"{package}.{room}")
+    below = pkgutil.walk_packages(getattr(root, "__path__", ()), f"{root.__name__}.")
+    # `preload` changes the process that imports it, `demo_data` contains a repository of its own
+    names = (one.name for one in below if "preload" not in one.name and "demo_data" not in one.name)
+    return [root, *map(importlib.import_module, names)]
+
+
+@cache
+def patterns(package, room):
+    """Every pattern of a room once.
+
+    These are the compiled ones in its modules, including those in tuples, mappings, classes and instances, and those in
+    calls of `re` (`inline`).
+    """
     found = {}
-    for room in rooms:
-        root = importlib.import_module(f"{package}.{room}")
-        names = [
-            root.__name__,
-            *(one.name for one in pkgutil.walk_packages(getattr(root, "__path__", ()), f"{root.__name__}.")),
-        ]
-        for name in names:
-            if "preload" in name:  # it changes the process that imports it
+    for module in modules(package, room):
+        source = inspect.getsource(module)
+        for attribute, value in vars(module).items():
+            if inspect.ismodule(value) or (inspect.isclass(value) and value.__module__ != module.__name__):
+                continue  # its own module shows it
+            for number, one in enumerate(_held(value)):
+                uses = HANDED.get(f"{module.__name__}.{attribute}") or _uses(
+                    source if attribute.startswith("_") else _everything(package)
+                ).get(attribute, frozenset())
+                found.setdefault((one.pattern, one.flags), Met(f"{module.__name__}.{attribute}[{number}]", one, uses))
+        for one in inline(module)[0]:
+            found.setdefault((one.pattern.pattern, one.pattern.flags), one)
+    return sorted(found.values(), key=lambda one: one.name)
+
+
+METHODS = ("match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
+
+
+@cache
+def _everything(package):
+    paths = sorted(Path(importlib.import_module(package).__path__[0]).rglob("*.py"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
+
+
+@cache
+def _uses(source):
+    """{name: the methods of a pattern that are called on it, also as the first of a pair or in a loop}."""
+    found = {}
+    for name, method in re.findall(rf"\b(\w+)(?:\[\d\]\[0\])?\.({'|'.join(METHODS)})\b", source):
+        found.setdefault(name, set()).add(method)
+    loop = rf"\bfor (?:\w+, )*(\w+) in (?:\w+\.)*([A-Z_]+)\b.{{0,60}}?\b\1\.({'|'.join(METHODS)})\b"
+    for _, name, method in re.findall(loop, source, re.DOTALL):
+        found.setdefault(name, set()).add(method)
+    return {name: frozenset(methods) for name, methods in found.items()}
+
+
+@cache
+def inline(module):
+    """(the patterns in calls of `re` inside functions, [the names of functions that build one from another value]).
+
+    The latter cannot be examined.  A value inside an f-string is looked up in the module; otherwise it counts as `x`.
+    """
+    seen, made = [], []
+    top = ast.parse(inspect.getsource(module))
+    for function in ast.walk(top):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
-            module = importlib.import_module(name)
-            for attribute, value in vars(module).items():
-                for number, one in enumerate(_held(value)):
-                    used = set(re.findall(rf"\b{attribute}\.(\w+)", inspect.getsource(module)))
-                    anchored = bool(used) and used <= {"match", "fullmatch", "pattern"}
-                    found.setdefault(
-                        (one.pattern, one.flags, anchored), (f"{name}.{attribute}[{number}]", one, anchored)
-                    )
-    return sorted(found.values(), key=lambda one: one[0])
+            if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "re"):
+                continue
+            if node.func.attr not in (*METHODS, "compile"):
+                continue
+            name = f"{module.__name__}.{function.name}"
+            text = _text(node.args[0], vars(module))
+            if text is None:
+                made.append(name)
+                continue
+            given = {word.arg: word.value for word in node.keywords}.get("flags", node.args[-1])
+            written = ast.unparse(given)
+            flags = eval(written, {"re": re}) if re.fullmatch(r"re\.[A-Z]+( \| re\.[A-Z]+)*", written) else 0
+            uses = frozenset({node.func.attr} - {"compile"})
+            seen.append(Met(f"{name}[{len(seen)}]", re.compile(text, flags), uses))
+    return seen, made
 
 
-def _held(value):
+def _text(node, names):
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        parts = (
+            part.value if isinstance(part, ast.Constant) else _looked_up(part.value, names) for part in node.values
+        )
+        return "".join(parts)
+    return None
+
+
+def _looked_up(node, names):
+    found = names.get(node.id) if isinstance(node, ast.Name) else None
+    return found if isinstance(found, str) else "x"
+
+
+def _held(value, depth=4):
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, dict):
+    elif depth == 0:
+        return
+    elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _held(one)
+            yield from _held(one, depth - 1)
     elif isinstance(value, (tuple, list, frozenset, set)):
         for one in value:
-            yield from _held(one)
+            yield from _held(one, depth - 1)
+    elif inspect.isclass(value) or type(value).__module__.startswith("agent."):
+        for one in [*getattr(value, "__dict__", {}).values(), *_slots(value)]:
+            if not inspect.isclass(one):
+                yield from _held(one, depth - 1)
+
+
+def _slots(value):
+    names = () if inspect.isclass(value) else getattr(type(value), "__slots__", ())
+    return [getattr(value, name, None) for name in ((names,) if isinstance(names, str) else names)]
 
 
 def attacks(pattern, size):
@@ -96,12 +214,19 @@ class _Units:
         self.found, self.runs = set(), set()
 
     def sequence(self, nodes, before):
-        """An example of `nodes` behind `before`; what it begins with on the way is found."""
-        text = before
+        """An example of `nodes` after `before`.
+
+        Adds the beginnings of the example, and each run of a few parts with the text before it, since two parts may
+        match the same characters.
+        """
+        text, ends = before, [len(before)]
         for code, value in nodes:
             text += self.node(code, value, text)
             self.found.add(text[-200:])
             self.found.add(text[len(before) :][-200:])
+            ends.append(len(text))
+        for place, start in enumerate(ends):
+            self.runs.update((text[:start][-200:], text[start:end]) for end in ends[place + 1 : place + 7])
         return text[len(before) :]
 
     def node(self, code, value, before):
@@ -126,6 +251,7 @@ class _Units:
             return self.sequence(value, before)
         if code is sre.BRANCH:
             examples = [self.sequence(one, before) for one in value[1]]
+            self.found.update(examples)
             return examples[0]
         if code is sre.ASSERT and value[0] > 0:
             return self.sequence(value[1], before)
@@ -156,25 +282,57 @@ def _first(items):
     return chr(value if code is sre.LITERAL else value[0])
 
 
-def seconds(pattern, text, anchored):
-    """CPU time of one search of the whole text, or of one look at its beginning."""
-    begin = time.process_time()
-    if anchored:
-        pattern.match(text)
-        pattern.fullmatch(text)
-        return time.process_time() - begin
-    for _ in pattern.finditer(text):
-        pass
-    return time.process_time() - begin
+def seconds(met, text):
+    """CPU time of the slowest of the program's uses of the pattern on a text.
+
+    It is the thread's: with a timer of `at_most` the process's time advances only in steps of some milliseconds.
+    """
+    return max(_seconds(met.pattern, use, text) for use in met.uses or ("search", "finditer"))
+
+
+def _seconds(pattern, use, text):
+    begin = time.thread_time()
+    if use in ("sub", "subn"):
+        pattern.sub(text[:0], text)
+    elif use in ("finditer", "findall"):
+        for _ in pattern.finditer(text):
+            pass
+    else:
+        getattr(pattern, use)(text)
+    return time.thread_time() - begin
+
+
+def least(met, text, times=3):
+    """The minimum CPU time of some tries: a busy machine makes it longer, never shorter."""
+    return min(seconds(met, text) for _ in range(times))
+
+
+def worst(met, size, tried, most, limit):
+    """The beginning of a worst-case text of the pattern.
+
+    Of about `tried` texts of `size` characters the `most` slowest are measured again at eight times the length.
+    TooSlow when one of the first takes more than about `limit` seconds.
+    """
+    texts = attacks(met.pattern, size)
+    texts = texts[:: max(1, len(texts) // tried)]
+    with at_most(limit * len(texts) + 1.0):
+        slowest = sorted(texts, key=lambda text: seconds(met, text), reverse=True)[:most]
+    with at_most(8 * limit * 3 * most + 1.0):
+        return max(slowest, key=lambda text: least(met, grown(text, 8 * size)))
+
+
+def grown(text, size):
+    """`text` repeated to `size` characters."""
+    return (text * (size // len(text) + 1))[:size]
 
 
 class TooSlow(Exception):
-    """A search took more CPU time than it was given."""
+    """A search exceeded its CPU time."""
 
 
 @contextmanager
 def at_most(limit):
-    """TooSlow when what stands inside takes more than `limit` seconds of CPU; a search looks for signals as it goes."""
+    """TooSlow when the block takes more than `limit` seconds of CPU; a search handles signals while it runs."""
 
     def end(*_):
         raise TooSlow

@@ -1,1 +1,1 @@
-"""The command line: argv, stdout, exit codes.  Decides nothing."""
+"""The command line: arguments, standard output and exit codes; it decides nothing."""

@@ -1,30 +1,21 @@
-"""`main.py COMMAND`: the typer application and the one place where an error becomes a message and an exit code.
-
-Exit codes: 0 done, 1 a task failed, 2 usage or configuration, 3 the surroundings, 130 interrupted.
-"""
+"""The typer application, on which each command module registers its commands.  `main.py` of this room runs it."""
 
 from __future__ import annotations
 
 import sys
-from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.exceptions import TyperException
 
 from agent import __version__
-from agent.cli.state import State, failure, front, write
-from agent.errors import MakimonoError, SurroundingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from agent.cli.config_and_output import write
 
 INTERRUPTED = 130
 
 
 def _exit_with(code: object, **_: object) -> None:
-    """What a command returns is the exit code."""
+    """Use the return value of a command as the exit code."""
     raise typer.Exit(code if isinstance(code, int) else 0)
 
 
@@ -35,10 +26,23 @@ def _version(wanted: bool) -> None:
 
 
 class Commands(TyperGroup):
-    """The commands in the order of a day's work, each described in whole sentences (typer cuts them at the margin);
-    Ctrl-C is answered with a word (typer makes it an exit code without one)."""
+    """The commands in the order of a day's work, each with its whole help text (typer cuts it at the margin); Ctrl-C
+    prints a message (typer only sets an exit code)."""
 
-    order = ("solve", "run", "tasks", "show", "request", "stop", "pause", "resume", "retry", "replay", "doctor")
+    order = (
+        "solve",
+        "run",
+        "tasks",
+        "show",
+        "request",
+        "stop",
+        "pause",
+        "resume",
+        "retry",
+        "replay",
+        "memory",
+        "doctor",
+    )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -49,12 +53,12 @@ class Commands(TyperGroup):
             raise
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Those of `order`, then the others."""
+        """The commands in `order`, then the others."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: self.order.index(name) if name in self.order else len(self.order))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Name and help of each."""
+        """Write name and help text of each command."""
         listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join((one.help or "").split())) for name, one in listed if one is not None])
@@ -91,32 +95,6 @@ def options(
     ] = False,
 ) -> None:
     """Work off issues: poll, queue, one process per task, a branch and a pull request for each."""
-    del config, json, version  # `front` took them out of the arguments; here they are for the help
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run one command; returns the exit code."""
-    from agent.cli import commands  # noqa: F401 - each command registers itself on `app`
-
-    state = State()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that has no Japanese still gets an answer
-    try:
-        code = app(front(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
-    except TyperException as error:  # an argument that is missing or wrong
-        error.show()  # type: ignore[attr-defined]  # each of its classes that is raised here has it
-        if state.json:
-            state.data(failure("usage", error.format_message(), error.exit_code))
-        return int(error.exit_code)
-    except MakimonoError as error:
-        state.fail(error)
-        return error.exit_code
-    except OSError as error:  # something of this machine that cannot be read; writes have errors of their own
-        state.fail(SurroundingsError(f"{error.filename or 'the system'}: {error.strerror or error}"))
-        return SurroundingsError.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0
-    return code if isinstance(code, int) else 0
+    # `config_and_output.take_global_options` removed these options from the arguments; they are declared here for the
+    # help text
+    del config, json, version

@@ -1,5 +1,5 @@
 """Every command module; importing one registers its commands on `app`."""
 
-from agent.cli import health, looking, running, solving
+from agent.cli import daemon, health, inspect, memory, solve
 
-__all__ = ["health", "looking", "running", "solving"]
+__all__ = ["daemon", "health", "inspect", "memory", "solve"]

@@ -1,5 +1,5 @@
-"""`doctor`: is this machine fit for the work, and if not, what to do; `health`: does the daemon start tasks, or why
-not."""
+"""The commands `doctor` (whether this machine is fit for the work, with advice) and `health` (whether the daemon starts
+tasks, or why not)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.cli.app import app
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agent.cli.state import State
+    from agent.cli.config_and_output import CliState
 
 
 @app.command()
@@ -33,9 +33,9 @@ def doctor(
     ] = False,
 ) -> int:
     """Look at everything that a task needs: server, window, forges, git, sandbox, SQLite, disk; and say what to do."""
-    from agent.run.doctor import examine, worst
+    from agent.commands.doctor import examine, worst
 
-    state: State = context.obj
+    state: CliState = context.obj
     if forget:
         _forget(state)
     if repair:
@@ -43,17 +43,17 @@ def doctor(
     with steps(state) as step:
         checks = list(examine(state.load, step))
     code = worst(checks)
-    state.data({"ok": code == 0, "checks": checks})
-    if state.terminal:
+    state.print_json({"ok": code == 0, "checks": checks})
+    if state.is_stdout_terminal:
         tables.show(state, ("", "part", "found"), [(one.state, one.name, one.found) for one in checks])
     else:
         for one in checks:
-            state.say(f"{one.state:<4}  {tables.cell(one.name)}: {tables.cell(one.found)}")
+            state.print_line(f"{one.state:<4}  {tables.cell(one.name)}: {tables.cell(one.found)}")
             _advise(state, one.advice, indent="      ")
-    if state.terminal:
+    if state.is_stdout_terminal:
         for one in checks:
             if one.advice:
-                state.say(f"{one.name}:")
+                state.print_line(f"{one.name}:")
                 _advise(state, one.advice, indent="  ")
     return code
 
@@ -61,52 +61,50 @@ def doctor(
 @app.command()
 def health(
     context: typer.Context,
-    live: Annotated[
-        bool, typer.Option("--live", help="Only whether the daemon is there and goes round, whatever it waits for.")
-    ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Only whether the daemon is there and goes round.")] = False,
 ) -> int:
     """Say whether the daemon of this base_dir and host is alive and starts tasks, or why not."""
-    from agent.errors import SurroundingsError
-    from agent.run.health import look
+    from agent.daemon.health import read_health
+    from agent.errors import HostError
 
-    state: State = context.obj
-    found = look(state.looking)
+    state: CliState = context.obj
+    found = read_health(state.settings_to_inspect)
     well = found.live if live else found.ready
-    state.data({"live": found.live, "ready": found.ready, "why": found.why})
-    state.say("ready" if found.ready else "live, and starts no task" if found.live else "not live")
+    state.print_json({"live": found.live, "ready": found.ready, "why": found.why})
+    state.print_line("ready" if found.ready else "live, and starts no task" if found.live else "not live")
     for why in found.why:
-        state.say(f"  {why}")
-    return 0 if well else SurroundingsError.exit_code
+        state.print_line(f"  {why}")
+    return 0 if well else HostError.exit_code
 
 
-def _forget(state: State) -> None:
-    from agent.run.wiring import Wiring
+def _forget(state: CliState) -> None:
+    from agent.wiring.wiring import Wiring
 
     with closing(Wiring(state.load(True))) as wiring:
         wiring.learnt.forget_all()
 
 
-def _repair(state: State) -> None:
-    from agent.run.repair import repair
-    from agent.run.wiring import Wiring
+def _repair(state: CliState) -> None:
+    from agent.commands.repair_rows import repair
+    from agent.wiring.wiring import Wiring
 
     with closing(Wiring(state.settings)) as wiring:
         done = repair(wiring)
-    state.say(f"repair: {done.rows} row(s) made again from folders, {len(done.issues)} issue(s) queued again")
-    for forge, why in done.unasked.items():
-        state.say(f"repair: the issues of {forge} could not be compared with the rows: {why}")
+    state.print_line(f"repair: {done.rows} row(s) made again from folders, {len(done.issues)} issue(s) queued again")
+    for what, why in done.unasked.items():
+        state.print_line(f"repair: issues of {what} could not be compared with the rows: {why}")
 
 
-def _advise(state: State, advice: str, *, indent: str) -> None:
-    """What to do, which may be several lines that are to be copied."""
+def _advise(state: CliState, advice: str, *, indent: str) -> None:
+    """Print the advice, which may be several lines to copy."""
     for line in advice.splitlines():
-        state.say(f"{indent}{line}")
+        state.print_line(f"{indent}{line}")
 
 
 @contextmanager
-def steps(state: State) -> Iterator[Callable[[str], None]]:
-    """Says on a terminal which step is under way, and nothing in a pipe."""
-    if not (state.terminal and state.watched):
+def steps(state: CliState) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal which step is running; show nothing in a pipe."""
+    if not (state.is_stdout_terminal and state.is_stderr_terminal):
         yield lambda _name: None
         return
     import sys

@@ -1,7 +1,7 @@
-"""What a person sees while tasks run: log lines on stderr, and on a terminal a live line below them.
+"""The display while tasks run: log lines on stderr, and on a terminal a live line below them.
 
-Log lines are the daemon's own events and, of its workers' events, those that a person waits for: how each task began
-and ended, and every warning.  The whole is in the `worker.log` of each task.
+The log lines are the daemon's own events and the important events of its workers: start and end of each task, and every
+warning.  The `worker.log` of each task has all of its events.
 """
 
 from __future__ import annotations
@@ -15,53 +15,54 @@ from agent.cli import tables
 from agent.errors import MakimonoError
 from agent.observe import log
 from agent.observe.events import LEVELS, Events, to_log
-from agent.security.redact import Redactor
+from agent.security.redact import masker_of
 from agent.values import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.cli.state import State
+    from agent.cli.config_and_output import CliState
     from agent.config import Settings
 
 TOLD = ("task_started", "task_paused", "task_requeued", "task_ended")
 OF_THE_LINE = ("timestamp", "level", "logger", "message", "exception")
-"""Fields that a worker's line has for itself; ours gets its own."""
+"""Fields of a worker's log line that are left out, since the daemon's line has its own."""
 
 COUNT_SECONDS = 1.0
 
 
 @contextmanager
-def listening(state: State) -> Iterator[tuple[Events, Events]]:
-    """(events of this process, events of its workers), shown for `state`."""
+def event_sources(state: CliState) -> Iterator[tuple[Events, Events]]:
+    """(events of this process, events of its workers), both of which are shown for `state`."""
     log.lose_what_stderr_refuses()
-    log.setup(level="info", json=state.json, redact=Redactor(state.settings.secrets()))
+    log.setup(level="info", json=state.json, redact=masker_of(state.settings))
     events, heard = Events([to_log]), Events([worker_to_log])
-    if not state.watched:
+    if not state.is_stderr_terminal:
         yield events, heard
         return
-    with live(state, events, heard):
+    with live_line(state, events, heard):
         yield events, heard
 
 
 def worker_to_log(name: str, fields: Mapping[str, Any]) -> None:
-    """The listener that logs what a person waits for of a worker."""
+    """The listener that logs the important events of workers."""
     if name in TOLD or LEVELS.get(name) in ("warning", "error"):
         to_log(name, {key: value for key, value in fields.items() if key not in OF_THE_LINE})
 
 
 @contextmanager
-def measured(port: int | None, settings: Settings, *announcers: Events) -> Iterator[None]:
-    """Metrics of what is announced and the daemon's health, on a port of this machine; nothing without a port."""
+def serve_metrics(port: int | None, settings: Settings, *announcers: Events) -> Iterator[None]:
+    """Serve metrics, which are counted from these events, and the daemon's health on a port of this machine; do nothing
+    if `port` is None."""
     if port is None:
         yield
         return
+    from agent.daemon.health import read_health
+    from agent.daemon.ledger_gauges import snapshot
     from agent.observe.metrics import Metrics
-    from agent.run.gauges import snapshot
-    from agent.run.health import look
 
     def health() -> tuple[bool, bool, tuple[str, ...]]:
-        found = look(settings)
+        found = read_health(settings)
         return found.live, found.ready, found.why
 
     metrics = Metrics(lambda: snapshot(settings))
@@ -75,9 +76,10 @@ def measured(port: int | None, settings: Settings, *announcers: Events) -> Itera
 
 
 class Board:
-    """What the live line says: how many tasks run and wait, how many ended since it began, what happens just now.
+    """The content of the live line: running and waiting tasks, tasks that have ended since the start, the present
+    activity.
 
-    `running`, `queued` and `paused` are set by who counts the rows; everything else is heard.
+    The thread that counts the rows sets `counts`; the other fields come from events.
     """
 
     def __init__(self) -> None:
@@ -85,8 +87,8 @@ class Board:
         self.ended: dict[str, int] = {}
         self.now = ""
 
-    def hear(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Take in one event of a worker."""
+    def add_event(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Process one event of a worker."""
         uuid = str(fields.get("uuid", ""))[:8]
         if name == "task_ended":
             status = str(fields.get("status"))
@@ -97,7 +99,7 @@ class Board:
             self.now = f"{uuid} {name.replace('_', ' ')}"
 
     def text(self) -> str:
-        """The line."""
+        """The text of the live line."""
         shown = [f"{self.counts.get(status, 0)} {status}" for status in (Status.RUNNING, Status.QUEUED)]
         if paused := self.counts.get(Status.PAUSED):
             shown.append(f"{paused} {Status.PAUSED}")
@@ -106,8 +108,8 @@ class Board:
 
 
 @contextmanager
-def live(state: State, events: Events, heard: Events) -> Iterator[None]:
-    """A line at the bottom of the terminal, kept up to date by a thread that counts the rows."""
+def live_line(state: CliState, events: Events, heard: Events) -> Iterator[None]:
+    """Show a line at the bottom of the terminal, updated by a thread that counts the rows."""
     from rich.text import Text
 
     board, over = Board(), threading.Event()
@@ -117,7 +119,7 @@ def live(state: State, events: Events, heard: Events) -> Iterator[None]:
             status.update(Text(board.text(), no_wrap=True, overflow="ellipsis"))
 
         def hear(name: str, fields: Mapping[str, Any]) -> None:
-            board.hear(name, fields)
+            board.add_event(name, fields)
             redraw()
 
         events.on(hear)
@@ -131,9 +133,9 @@ def live(state: State, events: Events, heard: Events) -> Iterator[None]:
             counter.join(2 * COUNT_SECONDS)
 
 
-def _count(state: State, board: Board, redraw: Any, over: threading.Event) -> None:
-    """Count rows until it is over, with a connection of its own; what cannot be counted just now is next time."""
-    from agent.run.wiring import Wiring
+def _count(state: CliState, board: Board, redraw: Any, over: threading.Event) -> None:
+    """Count rows until `over` is set, with a database connection of its own; a count that fails is repeated."""
+    from agent.wiring.wiring import Wiring
 
     wiring = Wiring(state.settings)
     try:

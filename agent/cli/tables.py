@@ -1,7 +1,6 @@
-"""Rows for a person: a Rich table on a terminal, aligned text in a pipe.
+"""Prints rows for a person: as a Rich table on a terminal, as aligned text in a pipe.
 
-Every cell is made harmless and put on one line.  Widths count cells of a terminal, in which a Japanese character
-takes two.
+Every cell is sanitised and put on one line.  Widths are numbers of terminal cells; a Japanese character takes two.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from agent.cli.state import State
+    from agent.cli.config_and_output import CliState
 
 STYLES = {
     "ok": "green",
@@ -32,39 +31,42 @@ STYLES = {
     "cut": "yellow",
     "masked": "yellow",
 }
-"""Words that have a colour wherever they are a whole cell."""
+"""Cell texts that have a colour."""
 
 
 def cell(value: object) -> str:
-    """One value as one harmless line."""
+    """One value as text on one sanitised line."""
     return "" if value is None else " ".join(plain(str(value)).split())
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A Rich console that takes no text for mark-up."""
+    """A Rich console that does not interpret the text as mark-up."""
     from rich.console import Console
 
     return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
 
 
 def show(
-    state: State,
+    state: CliState,
     headings: Sequence[str],
     rows: Sequence[Sequence[object]],
     *,
     right: Sequence[int] = (),
     cut: Sequence[int] = (),
 ) -> None:
-    """Print a table; the columns `right` are numbers.  With columns `cut` each row is one line of a terminal, and they
-    are what is shortened.  Nothing with `--json`."""
+    """Print a table; the columns `right` are numbers.
+
+    With columns `cut` each row is one line of a terminal, and these columns are shortened.  With `--json` nothing is
+    printed.
+    """
     if state.json:
         return
     texts = [[cell(value) for value in row] for row in rows]
-    if state.terminal:
+    if state.is_stdout_terminal:
         _rich(headings, texts, right, cut)
         return
     for line in aligned(headings, texts, right):
-        if not state.say(line):
+        if not state.print_line(line):
             return
 
 
@@ -77,7 +79,7 @@ def _rich(
 def table(
     headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), cut: Sequence[int] = ()
 ) -> Table:
-    """The table for a terminal, of cells that are harmless."""
+    """The table for a terminal, from sanitised cells."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -106,19 +108,21 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
         yield "  ".join(padded).rstrip()
 
 
-def facts(state: State, values: Mapping[str, object]) -> None:
-    """Names and values, one a line; what is empty is left out.  A long value is not folded: a path is there to be
-    copied."""
+def facts(state: CliState, values: Mapping[str, object]) -> None:
+    """Print names and values, one on each line; empty values are left out.
+
+    A long value is not folded, so that a path can be copied.
+    """
     if state.json:
         return
     rows = [(name, cell(value)) for name, value in values.items() if cell(value)]
     for line, (_, value) in zip(aligned(("", ""), rows), rows, strict=True):
-        if state.terminal:
+        if state.is_stdout_terminal:
             from rich.text import Text
 
             style = STYLES.get(value, "")
             text = Text(line)
             text.stylize(style, len(line) - len(value))
             console().print(text, soft_wrap=True)
-        elif not state.say(line):
+        elif not state.print_line(line):
             return

@@ -1,6 +1,6 @@
-"""What every section of config.yaml has in common, and two questions about annotations.
+"""The base class of the sections of config.yaml, and two helpers for annotations.
 
-No keys are here: those are in `models.py`, `hosts.py` and `sections.py`.
+The keys themselves are in `llm_section.py`, `forge_sections.py` and `sections.py`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SOURCES = ("local", "github", "gitlab")
 
 
 def may_be_empty(annotation: Any) -> bool:
-    """Whether None is a value of a field with this annotation."""
+    """Whether a field with this annotation may have the value None."""
     return type(None) in get_args(annotation)
 
 
 def section_in(annotation: Any) -> type[Section] | None:
-    """The section class in `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
+    """The section class inside `Section`, `Section | None` or `tuple[Section, ...]`, else None."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     for part in get_args(annotation):
@@ -52,14 +52,17 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 
 class Section(BaseModel):
-    """A mapping of config.yaml.  Unknown keys are refused, values cannot be changed, errors do not repeat values."""
+    """A mapping of config.yaml.
+
+    Unknown keys are refused, values are immutable, and error messages do not contain values.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
     def _empty_means_default(cls, data: Any) -> Any:
-        """A section with nothing below it (`local:`) has its defaults; an optional `""` is the same as nothing."""
+        """An empty section (`local:`) gets its defaults; an optional `""` means None."""
         if not isinstance(data, dict):
             return data
         cleaned = dict(data)

@@ -1,6 +1,6 @@
-"""The sections `branch` and `commit`: how what is pushed is named, written and signed.
+"""The sections `branch` and `commit`: names of branches, text and signature of commits.
 
-Nothing is read and nothing is signed here; a value is checked as far as it can be without git.
+This module reads no file and signs nothing; values are checked as far as possible without git.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from agent.config.base import Section
-from agent.config.kinds import Allowed, RootPath, Text
+from agent.config.value_kinds import Allowed, RootPath, Text
+from agent.errors import MISTAKES
 
 DEFAULT_PREFIX = "makimono/"
 NAME, EMAIL = "makimono", "makimono@localhost"
 VALUES = {"title": "Mend it", "issue": "Totals are off", "key": "local:local/default#1", "number": "1", "uuid": "u"}
-"""What a template of a commit message may hold, with a sample each."""
+"""Variables of a commit message template, each with a sample value."""
 
 _PERSON = re.compile(r"(?P<name>[^<>\x00-\x1f]*[^<>\x00-\x1f\s][^<>\x00-\x1f]*)<(?P<email>[^<>@\s]+@[^<>@\s]+)>")
 _BAD = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|\./")
 
 
 def _prefix(value: str) -> str:
-    """The rules of `git check-ref-format`, and an end that keeps `main` from being a name of ours."""
+    """Check the rules of `git check-ref-format`, and that the prefix ends in a way that excludes branch names such as
+    `main`."""
     whole = f"{value}1-0badcafe"
     if _BAD.search(whole) or value[0] in "/-." or value[-1] not in "/-_." or len(value) > 100:
         raise ValueError
@@ -37,15 +39,17 @@ def _person(value: str) -> str:
 
 
 def _template(value: str) -> str:
-    """A template that can be filled; the error says what is wrong with it."""
+    """Check that the template can be rendered; the error has the reason."""
     from jinja2 import StrictUndefined, TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+    # a template can also fail by an error such as a division by zero
+    failures: tuple[type[Exception], ...] = (TemplateError, *MISTAKES)
     try:
         text = ImmutableSandboxedEnvironment(undefined=StrictUndefined).from_string(value).render(VALUES)
-    except TemplateError as error:
+    except failures as error:
         known = ", ".join(f"{{{{ {name} }}}}" for name in VALUES)
-        raise ValueError(f"{error.message}; known are {known}") from None
+        raise ValueError(f"{error}; known are {known}") from None
     if not text.strip():
         raise ValueError("it says nothing")
     return value
@@ -61,7 +65,7 @@ Template = Annotated[Text, AfterValidator(_template), Allowed("a Jinja template 
 
 
 class Branch(Section):
-    """What the branches of this program are called."""
+    """The names of the branches of this program."""
 
     prefix: Prefix = Field(
         default=DEFAULT_PREFIX,
@@ -71,7 +75,7 @@ class Branch(Section):
 
 
 class Commit(Section):
-    """How commits are written and signed."""
+    """The author, message and signature of commits."""
 
     author: Person = Field(default=f"{NAME} <{EMAIL}>", description="Author and committer of every commit.")
     sign_off: bool = Field(default=False, description="Whether each commit says `Signed-off-by` its author (DCO).")

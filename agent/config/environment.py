@@ -1,7 +1,7 @@
-"""The environment: the only place of the program that reads it.
+"""The process environment; no other module of the program reads it.
 
-Variables become a layer of configuration (`layer`); children of this program get `host_environment`, which has what a
-program needs to run and nothing that is secret by name.
+Variables become a layer of configuration (`layer`).  Child processes get `host_environment`: the variables that a
+program needs to run, and no variable with a secret's name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from agent.config import shape
+from agent.config import key_tree, library_credentials
 from agent.config.base import may_be_empty, section_in
 from agent.config.layers import MANY, Layer
 from agent.config.settings import Settings, passwords_in
@@ -33,13 +33,16 @@ _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE
 
 
 def current() -> Mapping[str, str]:
-    """The environment as it is."""
+    """The environment of this process."""
     return os.environ
 
 
 def host_environment(environ: Mapping[str, str] | None = None, *, network: bool = True) -> dict[str, str]:
-    """The environment for processes of this program (git, bwrap): search path, home, language, time zone, and with
-    `network` proxies and certificates.  A proxy's address may hold a password: never hand it to what a model runs."""
+    """The environment for child processes of this program (git, bwrap).
+
+    It has the search path, home, language and time zone, and with `network` also proxies and certificates.  A proxy's
+    address may contain a password: never pass it to commands of a model.
+    """
     environ = os.environ if environ is None else environ
     names = (*_PLAIN, *_NETWORK, *_TRUST) if network else _PLAIN
     found = {name: environ[name] for name in names if environ.get(name)}
@@ -47,83 +50,89 @@ def host_environment(environ: Mapping[str, str] | None = None, *, network: bool 
 
 
 def network_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Proxies and certificates alone: what git needs of the environment to reach another host."""
+    """The variables that git needs to reach another host: only proxies and certificates."""
     environ = os.environ if environ is None else environ
     return {name: environ[name] for name in (*_NETWORK, *_TRUST) if environ.get(name)}
 
 
 def hidden_values(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Secrets that the environment holds for this program, in force or not: tokens, keys, passwords of proxies."""
+    """Secrets of this program in the environment, used or not.
+
+    These are tokens, keys, passwords of proxies, and the credentials that the program's libraries find in the
+    environment.
+    """
     found = [environ.get(name, "") for names in _secret_variables() for name in names]
     for name in _NETWORK:
         found.extend(passwords_in(environ.get(name, "")))
     for name, value in environ.items():
-        if name.startswith(shape.PREFIX):
-            path = tuple(name.removeprefix(shape.PREFIX).lower().split("__"))
-            _, field, _ = shape.find(Settings, path)
-            if field is not None and shape.is_secret(field):
+        if name.startswith(key_tree.PREFIX):
+            path = tuple(name.removeprefix(key_tree.PREFIX).lower().split("__"))
+            _, field, _ = key_tree.find(Settings, path)
+            if field is not None and key_tree.is_secret(field):
                 found.append(value)
+    found.extend(library_credentials.found(environ))
     return tuple(sorted({value for value in found if value}))
 
 
 def _secret_variables() -> Iterator[tuple[str, ...]]:
-    for path, names in shape.VARIABLES.items():
-        _, field, _ = shape.find(Settings, path)
-        if field is not None and shape.is_secret(field):
+    for path, names in key_tree.VARIABLES.items():
+        _, field, _ = key_tree.find(Settings, path)
+        if field is not None and key_tree.is_secret(field):
             yield names
 
 
 def layer(environ: Mapping[str, str], merged: Merged) -> Layer:
-    """What the environment sets, on top of `merged`.  A variable that is set to nothing counts as unset.
+    """The keys that the environment sets, as a layer above `merged`.  An empty variable counts as unset.
 
-    ConfigError for an `AGENT__…` that names no key.
+    Raises ConfigError for an `AGENT__…` variable that does not match a key.
     """
     made = Layer("environment")
-    for path, names in shape.VARIABLES.items():
+    for path, names in key_tree.VARIABLES.items():
         name = next((one for one in names if environ.get(one, "").strip()), None)
         if name is None:
             continue
         target = _token_path(path, merged) if path[0] in MANY else path
         if target is not None:
-            _, field, _ = shape.find(Settings, path)
+            _, field, _ = key_tree.find(Settings, path)
             assert field is not None
             made.put(target, _value(environ[name].strip(), field, name), label=f"environment {name}")
     for name in sorted(environ):
-        if name.startswith(shape.PREFIX) and environ[name].strip():
+        if name.startswith(key_tree.PREFIX) and environ[name].strip():
             _put_agent_variable(made, name, environ[name], merged)
     return made
 
 
 def _put_agent_variable(made: Layer, name: str, text: str, merged: Merged) -> None:
-    written = name.removeprefix(shape.PREFIX).split("__")
+    written = name.removeprefix(key_tree.PREFIX).split("__")
     path = tuple(step.lower() for step in written)
     if path[0] == "llm" and path[-1] == "endpoint":
         path = (*path[:-1], "base_url")
-    _, field, steps = shape.find(Settings, path)
-    if field is not None and shape.is_mapping(field) and len(path) == steps + 1:
-        path = (*path[:steps], written[steps])  # names in a free mapping are taken as they are written
+    _, field, steps = key_tree.find(Settings, path)
+    if field is not None and key_tree.is_mapping(field) and len(path) == steps + 1:
+        path = (*path[:steps], written[steps])  # names in a mapping with free keys keep their case
     elif field is None or steps < len(path):
         raise _unknown(name, path)
     if path[0] in MANY:
         path = _entry_path(name, path, merged)
-    value = text if shape.is_mapping(field) and len(path) > steps else _value(text, field, name)
-    if isinstance(value, list) and shape.is_many(field):
+    value = text if key_tree.is_mapping(field) and len(path) > steps else _value(text, field, name)
+    if isinstance(value, list) and key_tree.is_many(field):
         for number, entry in enumerate(value):
             made.put((path[0], str(number)), entry, label=f"environment {name}")
         return
     made.put(path, value, label=f"environment {name}")
 
 
-def _unknown(name: str, path: shape.Path) -> ConfigError:
-    known = {shape.variable(one): one for one, _ in shape.leaves(Settings)}
-    plain = shape.variable(tuple(step for step in path if not step.isdigit()))
+def _unknown(name: str, path: key_tree.Path) -> ConfigError:
+    known = {key_tree.variable(one): one for one, _ in key_tree.leaves(Settings)}
+    plain = key_tree.variable(tuple(step for step in path if not step.isdigit()))
     near = get_close_matches(plain, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]}?" if near else ""
     return ConfigError(f"environment {name}: no key has this name{hint} (every key: docs/configuration.md)")
 
 
-def _entry_path(name: str, path: shape.Path, merged: Merged) -> shape.Path:
-    """`AGENT__GITHUB__OWNER` is about the only host; with several the number says which."""
+def _entry_path(name: str, path: key_tree.Path, merged: Merged) -> key_tree.Path:
+    """The path with the number of the host's entry: `AGENT__GITHUB__OWNER` means the only host; with several hosts the
+    variable must have a number."""
     count = max(1, len(merged.entries(path[0])))
     if len(path) > 1 and path[1].isdigit():
         if int(path[1]) >= count:
@@ -132,14 +141,16 @@ def _entry_path(name: str, path: shape.Path, merged: Merged) -> shape.Path:
     if len(path) == 1:
         return (path[0], "0")
     if count > 1:
-        first = shape.variable((path[0], "0", *path[1:]))
+        first = key_tree.variable((path[0], "0", *path[1:]))
         raise ConfigError(f"environment {name}: {path[0]} has {count} entries; say which one, as in {first}")
     return (path[0], "0", *path[1:])
 
 
-def _token_path(path: shape.Path, merged: Merged) -> shape.Path | None:
-    """Where GITHUB_TOKEN goes: to the only host, or among several to the public one, never to another company's
-    host; not to one that has an app."""
+def _token_path(path: key_tree.Path, merged: Merged) -> key_tree.Path | None:
+    """The path that GITHUB_TOKEN sets: the only host, or the public one of several, but no host with an app.
+
+    The token is never sent to the host of another company.
+    """
     entries = merged.entries(path[0]) or {"0": {}}
     for number, entry in entries.items():
         entry_map = entry if isinstance(entry, dict) else {}
@@ -151,17 +162,17 @@ def _token_path(path: shape.Path, merged: Merged) -> shape.Path | None:
 
 
 def _value(text: str, field: FieldInfo, name: str) -> Any:
-    """A variable's text as the key wants it: lists as JSON or with commas, mappings as JSON, `null` for nothing."""
+    """The text of a variable as a value of the key: lists as JSON or with commas, mappings as JSON, `null` for None."""
     if may_be_empty(field.annotation) and text.strip().lower() == "null":
         return None
-    if shape.is_list(field) and not text.lstrip().startswith("["):
+    if key_tree.is_list(field) and not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
-    if shape.is_list(field) or shape.is_mapping(field) or section_in(field.annotation) is not None:
+    if key_tree.is_list(field) or key_tree.is_mapping(field) or section_in(field.annotation) is not None:
         try:
             value = json.loads(text)
         except ValueError:
             raise ConfigError(
-                f"environment {name}: found text that is not JSON; allowed is {shape.allowed(field)}"
+                f"environment {name}: found text that is not JSON; allowed is {key_tree.allowed(field)}"
             ) from None
         return value
     return text

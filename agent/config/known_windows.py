@@ -1,8 +1,8 @@
-"""Windows of models that their vendors serve, as data; made in November 2026 from the vendors' own pages.
+"""Windows of models that vendors serve, as data, collected in November 2026 from the vendors' own pages.
 
-For names whose window is the same wherever they are served.  Models that people run themselves are not here: their
-window is what their server has loaded, and the server tells it.  Where the vendor allows less input than the window,
-the number is that of the input.
+Only names with the same window on every server are listed.  Models that people host themselves are not listed, since
+their server reports the window that it has loaded.  Where the vendor limits the input to less than the window, the
+number is the input limit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 MADE = "2026-11"
 
 SERVED: tuple[tuple[str, int], ...] = (
-    # OpenAI: developers.openai.com/api/docs/models
+    # source for OpenAI: developers.openai.com/api/docs/models
     (r"gpt-5\.(?:[5-9]|\d\d)(?:-.*)?", 1_050_000),
     (r"gpt-5\.4(?:-pro)?", 1_050_000),
     (r"gpt-5(?:\.\d+)?-chat(?:-.*)?", 128_000),
@@ -24,37 +24,38 @@ SERVED: tuple[tuple[str, int], ...] = (
     (r"gpt-3\.?5-turbo(?:-16k|-1106|-0125)?", 16_385),
     (r"o1-(?:mini|preview)(?:-.*)?", 128_000),
     (r"o[134](?:-mini|-pro)?(?:-\d.*)?", 200_000),
-    # Anthropic: docs.anthropic.com, "Context windows"
+    # source for Anthropic: docs.anthropic.com, "Context windows"
     (r"claude-(?:opus|sonnet)-(?:4[.-][6-9]|[5-9])(?:[.-].*)?", 1_000_000),
     (r"claude-(?:opus|sonnet|haiku|3).*", 200_000),
-    # Google: ai.google.dev/gemini-api/docs/models
+    # source for Google: ai.google.dev/gemini-api/docs/models
     (r"gemini-1\.5-pro(?:-.*)?", 2_097_152),
     (r"gemini-(?:1\.5-flash|[2-9]).*", 1_048_576),
-    # DeepSeek: api-docs.deepseek.com
+    # source for DeepSeek: api-docs.deepseek.com
     (r"deepseek-(?:chat|reasoner)", 131_072),
     (r"deepseek-v4(?:-.*)?", 1_048_576),
-    # Moonshot: platform.moonshot.ai/docs
+    # source for Moonshot: platform.moonshot.ai/docs
     (r"kimi-k2-0711-preview|kimi-latest", 131_072),
     (r"kimi-k2(?:[.-].*)?", 262_144),
     (r"moonshot-v1-8k", 8_192),
     (r"moonshot-v1-32k", 32_768),
     (r"moonshot-v1-(?:128k|auto)", 131_072),
-    # Alibaba: help.aliyun.com/zh/model-studio/models
+    # source for Alibaba: help.aliyun.com/zh/model-studio/models
     (r"qwen3-coder-(?:plus|flash)(?:-.*)?", 1_000_000),
     (r"qwen3-max(?:-.*)?", 262_144),
     (r"qwen-(?:plus|turbo|flash)(?:-.*)?", 131_072),
     (r"qwen-max(?:-.*)?", 32_768),
-    # Mistral: docs.mistral.ai/getting-started/models
+    # source for Mistral: docs.mistral.ai/getting-started/models
     (r"(?:mistral-(?:large|medium|small)|ministral-\d+b|codestral|devstral(?:-\w+)?)-latest", 131_072),
-    # xAI: docs.x.ai/docs/models
+    # source for xAI: docs.x.ai/docs/models
     (r"grok-4(?:[.\d]*)-fast(?:-.*)?", 2_000_000),
     (r"grok-(?:4|code-fast)(?:[.-].*)?", 256_000),
     (r"grok-3(?:-.*)?", 131_072),
 )
-"""(pattern of a whole name, tokens); the first that fits counts."""
+"""(pattern of a whole model name, window in tokens); the first match counts."""
 
 
 def served_window(model: str) -> int | None:
-    """The window of a vendor's model, with or without the vendor before its name; None for any other."""
+    """The window of a model that its vendor serves, with or without the vendor as a prefix of the name; None for any
+    other model."""
     name = model.lower().rpartition("/")[2]
     return next((size for pattern, size in SERVED if re.fullmatch(pattern, name)), None)

@@ -1,7 +1,7 @@
-"""Layers of configuration and how they lie on each other: default < config.yaml < environment < command line.
+"""Layers of configuration and their order: default < config.yaml < environment < command line.
 
-A layer is a nested mapping in one canonical form and, for every key in it, where it came from.  Knows the two
-spellings that are folded (`endpoint`, one mapping for `github` or `gitlab`), but checks no value; `loading.py` does.
+A layer is a nested mapping in a canonical form, with the origin of each key.  Layers resolve two alternative spellings
+(`endpoint`, and one mapping for `github` or `gitlab`), but do not check values; `loading.py` checks them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.config.shape import Path
+    from agent.config.key_tree import Path
 
 MANY = ("github", "gitlab")
 _NAME = re.compile(r"\$(\$\{|\{([^}]*)\}?)")
@@ -24,7 +24,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(slots=True)
 class Layer:
-    """`label` goes into the origins; `places` says more exactly where a key stands ("config.yaml, line 7")."""
+    """`label` is the origin of the layer's keys; `places` has the exact place of a key ("config.yaml, line 7")."""
 
     label: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Layer:
     labels: dict[Path, str] = field(default_factory=dict)
 
     def put(self, path: Path, value: Any, *, label: str = "", place: str = "") -> None:
-        """Set one key, making the mappings above it."""
+        """Set one key, creating the mappings above it."""
         target = self.data
         for step in path[:-1]:
             inner = target.get(step)
@@ -46,14 +46,20 @@ class Layer:
 
 @dataclass(slots=True)
 class Merged:
-    """All layers together.  Entries of `github` and `gitlab` are mappings by number until `plain`."""
+    """All layers combined into one.
+
+    The hosts of `github` and `gitlab` are mappings from number to entry, until `plain` makes lists of them.
+    """
 
     data: dict[str, Any] = field(default_factory=dict)
     labels: dict[Path, str] = field(default_factory=dict)
     places: dict[Path, str] = field(default_factory=dict)
 
     def lay(self, layer: Layer) -> None:
-        """Put a layer on top: mappings merge, everything else replaces.  Entries of hosts merge by number."""
+        """Add a layer on top: its mappings are merged with those below, its other values replace those below.
+
+        Entries of hosts are merged by number.
+        """
         _merge(self.data, layer.data)
         for path, _ in _ends(layer.data):
             for known in [one for one in self.labels if one[: len(path)] == path or path[: len(one)] == one]:
@@ -64,7 +70,7 @@ class Merged:
             self.places[path] = place
 
     def plain(self) -> dict[str, Any]:
-        """The data as config.yaml has it, hosts as lists."""
+        """The data in the form of config.yaml, with the hosts as lists."""
         data = dict(self.data)
         for name in MANY:
             entries = data.get(name)
@@ -73,18 +79,18 @@ class Merged:
         return data
 
     def entries(self, name: str) -> dict[str, Any]:
-        """The hosts under `github` or `gitlab` so far."""
+        """The entries of hosts under `github` or `gitlab` so far, by number."""
         found = self.data.get(name)
         return found if isinstance(found, dict) else {}
 
     def place(self, path: Path) -> str:
-        """Where the key, or the nearest mapping around it, stands."""
+        """The place that sets the key, or the nearest mapping around it."""
         below = (place for known, place in self.places.items() if known[: len(path)] == path)
         return _nearest(path, self.places, "") or next(below, "configuration")
 
 
 def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | None = None) -> Layer:
-    """A layer from a mapping as people write it.  ConfigError when `endpoint` and `base_url` disagree."""
+    """A layer from a mapping in the form of config.yaml.  Raises ConfigError when `endpoint` and `base_url` differ."""
     layer = Layer(label)
     single = {name for name in MANY if isinstance(data.get(name), dict)}
     for name, value in data.items():
@@ -106,7 +112,7 @@ def canonical(data: Mapping[str, Any], label: str, places: Mapping[Path, str] | 
 
 
 def _one_address(provider: str, section: Any, label: str) -> Any:
-    """`endpoint` is `base_url`, for every provider."""
+    """Rename `endpoint` to `base_url`, for every provider."""
     if not isinstance(section, dict) or "endpoint" not in section:
         return _copy(section)
     rest = {key: value for key, value in section.items() if key != "endpoint"}
@@ -118,8 +124,8 @@ def _one_address(provider: str, section: Any, label: str) -> Any:
 def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """Replace `${NAME}` in every text of the layer, in place; `$${` is a literal `${`.
 
-    A text whose variable is unset or empty is taken out, so that the default stands, and listed as (key, NAME): whether
-    that matters depends on whether the section is in use.  ConfigError for `${…}` around anything but a name.
+    A text with an unset or empty variable is removed, so that the default applies, and is returned as (key, NAME): it
+    is an error only if its section is in use.  Raises ConfigError for `${…}` around anything but a name.
     """
     missing: list[tuple[Path, str]] = []
 
@@ -161,7 +167,7 @@ def expand(layer: Layer, environ: Mapping[str, str]) -> list[tuple[Path, str]]:
 
 
 def _nearest(path: Path, known: Mapping[Path, str], otherwise: str) -> str:
-    """What is known of a key, else of the nearest mapping around it."""
+    """The value of `known` for a key, else for the nearest mapping around the key, else `otherwise`."""
     for length in range(len(path), 0, -1):
         if path[:length] in known:
             return known[path[:length]]

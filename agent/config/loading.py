@@ -1,6 +1,7 @@
-"""Builds `Settings`: reads the file, lays the layers on each other, checks, and remembers where each key came from.
+"""Builds `Settings`: reads the file, combines the layers, validates, and records the origin of each key.
 
-`load` is for the program, `settings_of` for rooms that accept the mapping of the seeds as their `config`.
+`load` is for the program, `settings_of` for rooms that accept a mapping as their `config`
+(docs/design/context.md, 9.1).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.config import environment, faults, shape, window
+from agent.config import configured_window, environment, key_tree, validation_errors
 from agent.config.base import PROVIDERS, SOURCES
 from agent.config.layers import Layer, Merged, canonical, expand
 from agent.config.settings import Settings
@@ -28,15 +29,15 @@ def load(
     overrides: Mapping[str, Any] | None = None,
     complete: bool = True,
 ) -> Settings:
-    """The configuration: default < `path` (else ./config.yaml, if there is one) < environment < `overrides`.
+    """The configuration: defaults < `path` (else ./config.yaml, if it exists) < environment < `overrides`.
 
-    `environ` stands for the process's environment.  `overrides` are keys of the command line, dotted
-    (`{"llm.provider": "replay"}`) or nested.  With `complete` False an unset `${NAME}` is as if the key were not
-    there: for commands that only look at what is kept.  ConfigError for everything that is wrong.
+    `environ` replaces the process's environment.  `overrides` are keys from the command line, dotted (`{"llm.provider":
+    "replay"}`) or nested.  With `complete` False a key with an unset `${NAME}` is ignored, for commands that only read
+    stored data.  Raises ConfigError for every fault.
     """
     environ = environment.current() if environ is None else environ
     merged = Merged()
-    missing: list[tuple[shape.Path, str]] = []
+    missing: list[tuple[key_tree.Path, str]] = []
     file = Path(os.path.abspath(FILE if path is None else path))  # noqa: PTH100 - resolve() would follow a symlink
     if path is not None or file.exists():
         from agent.config import yamlfile
@@ -50,18 +51,19 @@ def load(
     merged.lay(environment.layer(environ, merged))
     merged.lay(_command_line(overrides or {}))
     if complete:
-        _refuse_unset(missing, merged)
-    settings = _build(merged, file.parent, environ)
+        _refuse_unset(missing, merged, file.name)
+    unset = {path: name for path, name in reversed(missing) if not _is_set_above(path, merged, file.name)}
+    settings = _build(merged, file.parent, environ, {p: f"{file.name}, {name} is not set" for p, name in unset.items()})
     if complete:
-        window.configured_window(settings)
+        configured_window.configured_window(settings)
     return settings
 
 
 def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = None) -> Settings:
-    """`config` itself when it is `Settings`; else from a mapping as in seed 002, section 9.
+    """`config` itself if it is `Settings`; otherwise settings from a mapping as in docs/design/context.md, 9.1.
 
-    The mapping is the configuration as it is: of the environment only `${NAME}` and the window sizes are taken, and
-    an unset `${NAME}` leaves the default.  Relative paths count from `root`, or the current folder.
+    The mapping is the whole configuration: only `${NAME}` and the window sizes are read from the environment, and an
+    unset `${NAME}` leaves the default.  Relative paths are below `root`, which defaults to the current folder.
     """
     if isinstance(config, Settings):
         return config
@@ -75,51 +77,65 @@ def settings_of(config: Mapping[str, Any] | Settings, *, root: Path | None = Non
     return _build(merged, root or Path.cwd(), environ)
 
 
-def _build(merged: Merged, root: Path, environ: Mapping[str, str]) -> Settings:
+def _build(
+    merged: Merged, root: Path, environ: Mapping[str, str], unset: Mapping[key_tree.Path, str] | None = None
+) -> Settings:
+    """The validated settings; `unset` has the origins of the keys of a file that use an unset variable."""
     try:
         return Settings.build(
             merged.plain(),
             root=root,
-            origins=_origins(merged),
-            variables={name: value for name, value in environ.items() if window.is_window_variable(name)},
+            origins=_origins({**merged.labels, **(unset or {})}, merged),
+            variables={name: value for name, value in environ.items() if configured_window.is_window_variable(name)},
             hidden=environment.hidden_values(environ),
         )
     except ValidationError as error:
-        raise faults.explain(error, merged) from None
+        raise validation_errors.explain(error, merged) from None
 
 
 def _command_line(overrides: Mapping[str, Any]) -> Layer:
-    """Dotted keys are taken apart; nested mappings stay."""
+    """A layer from the command line: dotted keys are split into steps, nested mappings are used unchanged."""
     plain = Layer("command line")
     for key, value in overrides.items():
         plain.put(tuple(key.split(".")), value)
     return canonical(plain.data, "command line")
 
 
-def _origins(merged: Merged) -> dict[str, str]:
-    """Known key → label.  What lies below a key (an entry of `local.repos`) counts for the key."""
+def _origins(labels: Mapping[key_tree.Path, str], merged: Merged) -> dict[str, str]:
+    """Known key → label of the layer that sets it.
+
+    A value below a key (an entry of `local.repos`) also sets the label of the key.
+    """
     found: dict[str, str] = {}
-    for path, label in merged.labels.items():
-        _, field, steps = shape.find(Settings, path)
+    for path, label in labels.items():
+        _, field, steps = key_tree.find(Settings, path)
         if field is not None:
-            found[faults.dotted(path[:steps], merged)] = label
+            found[validation_errors.dotted(path[:steps], merged)] = label
     return found
 
 
-def _refuse_unset(missing: list[tuple[shape.Path, str]], merged: Merged) -> None:
-    """An unset `${NAME}` is an error where its section is in use and no higher layer set the key."""
+def _is_set_above(path: key_tree.Path, merged: Merged, file: str) -> bool:
+    """Whether a layer above the file sets the key.
+
+    Texts of the file with an unset variable are no longer among its keys.
+    """
+    return merged.labels.get(path, file) != file
+
+
+def _refuse_unset(missing: list[tuple[key_tree.Path, str]], merged: Merged, file: str) -> None:
+    """Raise ConfigError for an unset `${NAME}` in a section in use, unless a higher layer sets the key."""
     lines = []
     for path, name in missing:
-        if path in merged.labels or not _in_use(path, merged.data):
+        if _is_set_above(path, merged, file) or not _in_use(path, merged.data):
             continue
-        key = faults.dotted(path, merged)
+        key = validation_errors.dotted(path, merged)
         found = f"found ${{{name}}}, but the environment has no {name}"
         lines.append(f"{merged.place(path)}: {key}: {found}; set it, or remove the key")
     if lines:
         raise ConfigError("\n".join(lines))
 
 
-def _in_use(path: shape.Path, data: Mapping[str, Any]) -> bool:
+def _in_use(path: key_tree.Path, data: Mapping[str, Any]) -> bool:
     if path[0] in SOURCES:
         return path[0] in (data.get("task_sources") or ("local",))
     if path[0] == "llm" and len(path) > 2:

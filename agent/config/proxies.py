@@ -1,6 +1,7 @@
-"""The proxy that stands between this machine and an address: which variable names it, and whether it can be used.
+"""Finds the proxy for an address, the variable that configures it, and whether it is usable.
 
-`requests` picks the proxy; here it is checked before it is used, and named in words for a person without its password.
+`requests` selects the proxy; this module checks the proxy before it is used, and describes it for a person without its
+password.
 """
 
 from __future__ import annotations
@@ -16,36 +17,38 @@ if TYPE_CHECKING:
 
 SCHEMES = ("http", "https", "socks5", "socks5h", "socks4", "socks4a")
 UNCLEAR = "socks"
-"""What desktops write for SOCKS 5 with names that the proxy looks up."""
+"""The scheme that desktop settings write for a SOCKS 5 proxy that resolves names itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """`variable` of the environment that names it, `address` as it is to be used."""
+    """`variable` is the environment variable that configures the proxy, `address` the address to use."""
 
     variable: str
     address: str
 
     @property
     def shown(self) -> str:
-        """The address without user and password."""
+        """The address of the proxy without user and password."""
         parts = urlsplit(self.address)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     @property
     def words(self) -> str:
-        """It, for a message."""
+        """A description of the proxy for messages."""
         return f"the proxy {self.shown} ({self.variable})"
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """Advice about the proxy for a person."""
         return f"check that it runs and what {self.variable} says, or name the host in NO_PROXY"
 
 
 def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
-    """The proxy with the address that `requests` chose for addresses with this scheme.  ConfigError for one that cannot
-    be used."""
+    """The proxy with the address `chosen` that `requests` chose for addresses with this scheme.
+
+    Raises ConfigError for an unusable address.
+    """
     variable = _variable(chosen, scheme, environ)
     address = chosen if "://" in chosen else f"http://{chosen}"
     named, _, rest = address.partition("://")
@@ -66,7 +69,7 @@ def proxy(chosen: str, scheme: str, environ: Mapping[str, str]) -> Proxy:
 
 
 def in_the_way(url: str, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy by way of which git reaches an address; None for none, and for one that cannot be understood."""
+    """The proxy that git uses for an address; None if there is none, or if its address is invalid."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     direct = (environ.get("no_proxy") or environ.get("NO_PROXY") or "").lower().split(",")
@@ -82,7 +85,8 @@ def in_the_way(url: str, environ: Mapping[str, str]) -> Proxy | None:
 
 
 def _variable(chosen: str, scheme: str, environ: Mapping[str, str]) -> str:
-    """The variable that says so: that of the scheme before that for all, in small letters first, as they are read."""
+    """The variable that has this proxy: the variable of the scheme before the general one, lower case before upper
+    case, in the order in which they are read."""
     names = [form for name in (f"{scheme}_proxy", "all_proxy") for form in (name, name.upper())]
     found = next(
         (name for name in names if environ.get(name, "").strip() in (chosen, chosen.removeprefix("http://"))), ""

@@ -1,8 +1,8 @@
-"""The sections of config.yaml as frozen models: every key, its type, its default, one line of meaning.
+"""The sections of config.yaml as frozen models: every key, its type, its default, and a description.
 
-Nothing is read here; `loading.py` does that.  The descriptions are the documentation: docs/configuration.md and the
-commented config.yaml are made from them (`table.py`).  The sections about models are in `models.py`, those about where
-tasks come from in `hosts.py`.  Sources: design section 4; seed 002 section 9; seed 000, 3.1.1.
+This module reads no file; `loading.py` does that.  The descriptions are the documentation: docs/configuration.md and
+the commented config.yaml are generated from them (`reference.py`).  The sections about models are in `llm_section.py`,
+those about task sources in `forge_sections.py`.  Sources: docs/design/context.md, 9.1; docs/design/assembler.md, 3.1.1.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agent.config.base import PROVIDERS, Section
-from agent.config.kinds import Memory, Number, OneOf, PlaceText, RootPath, Size, Text, Whole
-from agent.config.reach import Entry, Hosts  # noqa: TC001 - pydantic reads them
+from agent.config.host_allowlist import Entry, Hosts  # noqa: TC001 - pydantic needs these names at run time
+from agent.config.value_kinds import Memory, Number, OneOf, PlaceText, Priority, RootPath, Size, Text, Whole
 
 SUMMARY_PROMPT = """\
 You write the record of a coding agent's work. The agent goes on from your summary alone: it will not see the messages
@@ -59,12 +59,13 @@ class SummaryModel(Section):
 
 
 class ContextStorage(Section):
-    """Where and how a task's mind is kept, and when it is compacted."""
+    """Where and how a task's data is stored, and when it is compacted."""
 
     enabled: bool = Field(
         default=True,
-        description="Keep each task's folder; false: a temporary folder, removed when its worker ends, so that a task "
-        "that pauses or waits begins anew.",
+        description="Keep each task's folder. false: a temporary folder, removed when its worker ends. A task whose "
+        "worker ends before it is done (a pause, a question, a limit, a stop of the daemon, a crash) forgets its "
+        "conversation and what it had not pushed, and begins anew.",
     )
     base_dir: RootPath = Field(
         default=Path("contexts"),
@@ -89,7 +90,7 @@ class ContextStorage(Section):
         default=30,
         ge=0,
         description="Closed tasks older than this many days are removed by cleanup; of the newest of an issue the row "
-        "and its last words stay for `context_inheritance.expiry_days`.",
+        "and its last comments stay for `context_inheritance.expiry_days`.",
     )
     strategy: Annotated[Text, OneOf(("hybrid", "summary", "sliding_window", "mask"), dotted=True)] = Field(
         default="hybrid",
@@ -97,9 +98,9 @@ class ContextStorage(Section):
     )
     replica: PlaceText | None = Field(
         default=None,
-        description="Where each turn of a running task is kept a second time, so that it survives its host: an "
-        "absolute path, or an address of S3, GCS, Azure or SFTP (fsspec; options of its driver as a query); empty: "
-        "nowhere.",
+        description="Where each turn of a running task is stored a second time, so that it survives its host: an "
+        "absolute path, or an address of S3, GCS, Azure or SFTP (through fsspec, which is to be installed; options of "
+        "its driver as a query); empty: nowhere.",
     )
     durability: Literal["turn", "message", "none"] = Field(
         default="turn", description="When appended lines are forced to disk: once a turn, at each message, or never."
@@ -113,7 +114,7 @@ class ContextStorage(Section):
 
 
 class Assembler(Section):
-    """How a request is put together."""
+    """Settings for the assembly of a request."""
 
     system_prompt: Text | None = Field(
         default=None, description="System prompt; empty: the one that comes with the program."
@@ -121,15 +122,19 @@ class Assembler(Section):
     working_memory_limit: Whole | None = Field(
         default=None,
         ge=1,
-        description="Most messages of the conversation in a request, newest first, whole groups; empty: all that fit.",
+        description="Most messages of the conversation in a request, newest first, whole groups; comments of people "
+        "before them stay. Empty: all that fit.",
     )
     memory: tuple[Text, ...] = Field(
         default=(),
-        description="Layers of long-term memory that are asked when a task begins, each a dotted path "
-        "package.module:Class; none: nothing is recalled.",
+        description="Plug-ins of long-term memory that are queried when a task begins, each a dotted path "
+        "package.module:Class, beside memory.db.",
     )
     semantic_memory_limit: Whole = Field(
-        default=5, ge=1, le=20, description="Most memories of all layers together in a briefing."
+        default=5,
+        ge=1,
+        le=20,
+        description="Most memories of all these layers together in a briefing; memory.namespaces limits memory.db.",
     )
     max_tokens: Whole | None = Field(
         default=None, ge=1000, description="Most tokens of one request, below the model's window; empty: the window."
@@ -143,7 +148,7 @@ class Assembler(Section):
 
 
 class Scheduling(Section):
-    """How often to look, and how much at a time."""
+    """Polling intervals and the number of workers."""
 
     interval: Number = Field(
         default=60,
@@ -157,20 +162,28 @@ class Scheduling(Section):
         description="Seconds between two polls of a host in which nothing happens, at most; a folder is not idle.",
     )
     max_workers: Whole = Field(default=4, ge=1, description="Tasks at a time.")
+    priorities: dict[Text, Priority] = Field(
+        default={},
+        description="Labels of issues and the priority that each gives to the task, as `{'priority: high': 10}`. "
+        "Higher goes first; without such a label it is 0, with several the highest counts. Upper and lower case are "
+        "the same.",
+    )
     min_free: Size | None = Field(
         default=256 << 20,
-        description="Free space on the disk of base_dir below which no task is started; empty: not looked at.",
+        description="Free space on the disk of base_dir below which no task is started, and of those that run the one "
+        "that grew most ends; empty: every task may start, and one ends when 16M are left.",
     )
     drain_seconds: Number = Field(
         default=240,
         gt=0,
-        description="Seconds that an answer of a model is waited for, which is under way when the daemon is told "
-        "to stop.",
+        description="Seconds that a daemon waits after a signal to stop for what is under way: an answer of a model, "
+        "or the publishing of finished work (commit, checks, push, pull request). What takes longer is given up, and "
+        "its task goes back to the queue.",
     )
 
 
 class AtOnce(Section):
-    """How many tasks run at the same time, on all hosts of one ledger together."""
+    """Maximum numbers of concurrent tasks, over all hosts of one ledger."""
 
     repository: Whole | None = Field(default=None, ge=1, description="Most tasks of one repository; empty: no limit.")
     person: Whole | None = Field(
@@ -182,7 +195,7 @@ class AtOnce(Section):
 
 
 class Limits(Section):
-    """When a task is ended, whatever the model thinks."""
+    """Limits that end a task, independent of the model."""
 
     turns: Whole | None = Field(
         default=200, ge=1, description="Most turns (answers of the model) of one task; empty: no limit."
@@ -197,7 +210,9 @@ class Limits(Section):
         default=None, gt=0, description="Most money of all requests of one task; needs a price; empty: no limit."
     )
     wall_seconds: Number | None = Field(
-        default=7200, gt=0, description="Longest time of one run in seconds; empty: no limit."
+        default=7200,
+        gt=0,
+        description="Longest time of one run in seconds, a command or an answer under way included; empty: no limit.",
     )
     fix_rounds: Whole = Field(
         default=2,
@@ -229,7 +244,7 @@ class Limits(Section):
 
 
 class Setup(Section):
-    """What is run on the base commit before the first turn, without any secret; its result is cached."""
+    """The command that runs on the base commit before the first turn, without secrets; its result is cached."""
 
     command: Text = Field(description="Shell command that installs the repository's dependencies.")
     network: Hosts = Field(
@@ -240,14 +255,14 @@ class Setup(Section):
     env: dict[Text, str] = Field(default={}, description="Environment variables of the command; never a secret.")
     cache_key_files: tuple[Text, ...] = Field(
         default=(),
-        description="Files that the command depends on, for work on the default branch; empty, and for any other: all "
-        "files of the base commit.",
+        description="Files that the command depends on, for work on the newest commit of the default branch; "
+        "empty, and for any other: the base commit.",
     )
     timeout: Number = Field(default=1800, gt=0, description="Seconds that the command may take.")
 
 
 class Workspace(Section):
-    """How a work tree is made ready."""
+    """How a work tree is prepared."""
 
     setup: Setup | None = Field(
         default=None, description="What installs the repository's dependencies; empty: nothing."
@@ -264,7 +279,7 @@ class Workspace(Section):
 
 
 class Verify(Section):
-    """What a machine can check before work is shown as ready."""
+    """The check that decides whether finished work is shown as ready."""
 
     command: Text | None = Field(
         default=None,
@@ -275,7 +290,7 @@ class Verify(Section):
 
 
 class SandboxLimits(Section):
-    """Limits of each command."""
+    """Resource limits of each command."""
 
     memory: Memory | None = Field(
         default="50%",
@@ -297,7 +312,7 @@ class SandboxLimits(Section):
 
 
 class Sandbox(Section):
-    """Where commands run."""
+    """The isolation of the commands that a model runs."""
 
     kind: Annotated[Text, OneOf(("auto", "bubblewrap", "none"), dotted=True)] = Field(
         default="auto",
@@ -323,16 +338,18 @@ BROKER_SCHEMES = (
     *("amqp", "amqps", "redis", "rediss"),
     *("sentinel", "sqs", "azureservicebus", "gcpubsub", "confluentkafka", "pgmq", "mongodb", "zookeeper"),
 )
-"""Of kombu's transports those that reach other hosts.  `amqp` and `redis` are tested; the second line needs a client
-library."""
+"""Transports of the library kombu that reach other hosts.
+
+`amqp` and `redis` are tested; the schemes in the second line need a client library.
+"""
 
 
 class TaskQueue(Section):
-    """Where tasks are kept, and how they reach other hosts."""
+    """Where tasks are stored, and how they reach other hosts."""
 
-    ledger: Annotated[Text, OneOf(("sqlite",), dotted=True, schemes=("postgresql",))] = Field(
-        default="sqlite", description="Where tasks are kept: tasks.db in base_dir, or a PostgreSQL database."
-    )
+    ledger: Annotated[
+        Text, OneOf(("sqlite",), dotted="package.module:function", schemes=("postgresql",), addressed=True)
+    ] = Field(default="sqlite", description="Where tasks are stored: tasks.db in base_dir, or a PostgreSQL database.")
     broker: Annotated[Text, OneOf((), dotted=True, schemes=BROKER_SCHEMES)] | None = Field(
         default=None, description="A message broker that wakes the workers of many hosts; empty: the ledger alone."
     )
@@ -345,7 +362,7 @@ class TaskQueue(Section):
 
 
 class ContextInheritance(Section):
-    """What a later task on the same issue takes over."""
+    """Whether and how a later task on the same issue inherits a summary."""
 
     expiry_days: Whole = Field(
         default=90, ge=0, description="A new task on the same issue takes over a summary not older than this."

@@ -1,7 +1,8 @@
-"""The validated configuration: one frozen value that every room gets, with where each key came from.
+"""The validated configuration: one frozen value for all rooms, with the origin of each key.
 
-Not a reader: `loading.py` builds it from config.yaml, the environment and the command line.  It pickles (workers
-get it) and carries the few variables of the environment that `window.py` asks for, but never the environment.
+This module reads nothing: `loading.py` builds the settings from config.yaml, the environment and the command line.  The
+settings can be pickled for workers.  They contain the few environment variables that `configured_window.py` uses, but
+never the whole environment.
 """
 
 from __future__ import annotations
@@ -15,27 +16,35 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, PrivateAttr, SecretStr, field_validator
 
-from agent.config import commits, hosts, models, sections, shape, window
+from agent.config import (
+    commits,
+    configured_window,
+    forge_sections,
+    key_tree,
+    llm_section,
+    long_term_memory,
+    path_policy,
+    sections,
+)
 from agent.config.base import SOURCES, Section, section_in
-from agent.config.kinds import Allowed, OneOf, Text, size_text
-from agent.config.passwords import MASK, without_passwords
+from agent.config.url_passwords import MASK, is_telling, without_assigned, without_passwords
+from agent.config.value_kinds import Allowed, OneOf, Text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _LOST_SLASH = re.compile(r"\b([a-z]{2,9}):/([^/].*)", re.DOTALL)
-_TELLING = re.compile(r"key|token|secret|passw|sig(?:nature)?$|^code$", re.IGNORECASE)
 SHORTEST_SECRET = 8
-"""Shorter values are not masked: they would hide ordinary words."""
+"""Shorter values are not masked: masks for them would hide ordinary text."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """One provider, ready to use.
+    """The configuration of one provider, ready to use.
 
-    `context_length` is the configured window in tokens (`window.configured_window`), never None.  `timeout` and
-    `idle_timeout` are seconds, `price` is per million tokens.  `base_url` is as written, "" for `replay`.
-    `dialect` is "" where none is configured.  `messages` is the recorded messages.jsonl of `replay`.
+    `context_length` is the configured window in tokens (`configured_window.configured_window`), never None.  `timeout`
+    and `idle_timeout` are seconds, `price` is per million tokens.  `base_url` is the configured address, "" for
+    `replay`.  `dialect` is "" if not configured.  `messages` is the path of the recorded messages.jsonl of `replay`.
     """
 
     name: str
@@ -51,35 +60,47 @@ class ProviderSettings:
     dialect: str = ""
     tool_calls: str = "auto"
     images: str = "auto"
-    price: models.Price | None = None
+    price: llm_section.Price | None = None
     messages: Path | None = None
 
     @property
     def wire(self) -> str:
-        """The wire that is spoken: LM Studio and a replay speak OpenAI's."""
+        """The wire protocol; LM Studio and a replay use that of OpenAI."""
         return {"lmstudio": "openai", "replay": "openai"}.get(self.name, self.name)
 
 
+class Loaded:
+    """The identity of one loaded configuration, which all copies of its settings share.
+
+    It is the key of per-process data, so that all copies of the settings use the same data (`security/redact.py`).
+    """
+
+
+def _working_folder() -> Path:
+    """`Path` is looked up at each call, since a replacement of the file system (pyfakefs) replaces it."""
+    return Path.cwd()
+
+
 class Settings(Section):
-    """Every key of config.yaml.  `Settings()` has the defaults, with the current folder as root."""
+    """All keys of config.yaml.  `Settings()` has the defaults, with the current folder as root."""
 
     task_sources: tuple[Annotated[Text, OneOf(SOURCES, dotted=True)], ...] = Field(
         default=("local",), min_length=1, description="Where tasks come from."
     )
     context_storage: sections.ContextStorage = Field(
-        default_factory=sections.ContextStorage, description="Where a task's mind is kept, and when it is compacted."
+        default_factory=sections.ContextStorage, description="Where a task's state is stored, and when it is compacted."
     )
     assembler: sections.Assembler = Field(
         default_factory=sections.Assembler, description="How a request is put together."
     )
-    llm: models.LLM = Field(default_factory=models.LLM, description="Which model works, and where.")
-    github: tuple[hosts.GitHub, ...] = Field(
-        default_factory=lambda: (hosts.GitHub(),), description="GitHub: one mapping, or a list of them."
+    llm: llm_section.LLM = Field(default_factory=llm_section.LLM, description="Which model works, and where.")
+    github: tuple[forge_sections.GitHub, ...] = Field(
+        default_factory=lambda: (forge_sections.GitHub(),), description="GitHub: one mapping, or a list of them."
     )
-    gitlab: tuple[hosts.GitLab, ...] = Field(
-        default_factory=lambda: (hosts.GitLab(),), description="GitLab: one mapping, or a list of them."
+    gitlab: tuple[forge_sections.GitLab, ...] = Field(
+        default_factory=lambda: (forge_sections.GitLab(),), description="GitLab: one mapping, or a list of them."
     )
-    local: hosts.Local = Field(default_factory=hosts.Local, description="The local tracker.")
+    local: forge_sections.Local = Field(default_factory=forge_sections.Local, description="The local tracker.")
     scheduling: sections.Scheduling = Field(
         default_factory=sections.Scheduling, description="How often to look, and how much at a time."
     )
@@ -91,20 +112,28 @@ class Settings(Section):
         default_factory=commits.Branch, description="What the branches of this program are called."
     )
     commit: commits.Commit = Field(default_factory=commits.Commit, description="How commits are written and signed.")
+    policy: path_policy.Policy = Field(
+        default_factory=path_policy.Policy, description="Which files of a change a person must change, or look at."
+    )
     verify: sections.Verify = Field(default_factory=sections.Verify, description="What a machine can check.")
     sandbox: sections.Sandbox = Field(default_factory=sections.Sandbox, description="Where commands run.")
     taskqueue: sections.TaskQueue = Field(default_factory=sections.TaskQueue, description="Ledger and broker.")
     context_inheritance: sections.ContextInheritance = Field(
         default_factory=sections.ContextInheritance, description="What a later task takes over."
     )
+    memory: long_term_memory.LongTermMemory = Field(
+        default_factory=long_term_memory.LongTermMemory,
+        description="Long-term memory: what a task knows of earlier ones.",
+    )
     mcp_servers: Annotated[tuple[Any, ...], Allowed("an empty list")] = Field(
         default=(), description="MCP servers; none are supported yet, so it must be empty."
     )
 
-    _root: Path = PrivateAttr(default_factory=Path.cwd)
+    _root: Path = PrivateAttr(default_factory=_working_folder)
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _variables: dict[str, str] = PrivateAttr(default_factory=dict)
     _hidden: tuple[str, ...] = PrivateAttr(default=())
+    _loaded: Loaded = PrivateAttr(default_factory=Loaded)
 
     @field_validator("task_sources")
     @classmethod
@@ -131,17 +160,18 @@ class Settings(Section):
         variables: Mapping[str, str],
         hidden: tuple[str, ...] = (),
     ) -> Settings:
-        """From merged, expanded data; pydantic's ValidationError when something is wrong (see `faults.py`)."""
+        """Build settings from merged and expanded data; raises pydantic's ValidationError for a fault (see
+        `validation_errors.py`)."""
         whole: dict[str, Any] = {
             name: {}
             for name, field in cls.model_fields.items()
-            if section_in(field.annotation) and not shape.is_many(field)
+            if section_in(field.annotation) and not key_tree.is_many(field)
         }
         settings = cls.model_validate(
             whole | {name: value for name, value in data.items() if value is not None or name not in whole},
             context={"root": root},
         )
-        settings._remember(root, origins, variables, hidden)  # noqa: SLF001 - of this class
+        settings._remember(root, origins, variables, hidden)  # noqa: SLF001 - a private method of this class
         return settings
 
     def _remember(
@@ -153,13 +183,18 @@ class Settings(Section):
         self._hidden = hidden
         self._origins = known | {key: origin for key, origin in origins.items() if key in known}
 
-    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+    __hash__ = None  # type: ignore[assignment]  # it contains mappings
 
     def __eq__(self, other: object) -> bool:
-        """Equal when every key is; where it came from does not matter."""
+        """Whether all keys are equal; origins are ignored."""
         return isinstance(other, Settings) and self.__dict__ == other.__dict__
 
-    # --- where things are ------------------------------------------------------------------------------------
+    # --- paths and origins -----------------------------------------------------------------------------------
+
+    @property
+    def loaded(self) -> Loaded:
+        """The identity that these settings share with all their copies."""
+        return self._loaded
 
     @property
     def root(self) -> Path:
@@ -168,31 +203,43 @@ class Settings(Section):
 
     @property
     def base_dir(self) -> Path:
-        """`context_storage.base_dir`, absolute."""
+        """The value of `context_storage.base_dir` as an absolute path."""
         return self._root / self.context_storage.base_dir
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Dotted key → `default`, name of the file, `environment NAME` or `command line`.  Entries of several
-        hosts are `github.0.token`, of a single one `github.token`."""
+        """Dotted key → `default`, the name of a file, `environment NAME` or `command line`.
+
+        The key of an entry is `github.0.token` with several hosts, `github.token` with one.
+        """
         return self._origins
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """The variables about window sizes, as they were when the configuration was loaded."""
+        """The environment variables for window sizes, as they were when the settings were loaded."""
         return self._variables
+
+    @property
+    def remembers(self) -> bool:
+        """Whether ended tasks are taken into long-term memory; their folders are needed for that."""
+        return self.memory.enabled and self.context_storage.enabled
+
+    def setup_hosts(self, section: sections.Setup) -> tuple[str, ...]:
+        """Entries of the hosts that a set-up command may reach: those of `section.network`, then those of
+        `sandbox.network`."""
+        return tuple(dict.fromkeys((*section.network, *self.sandbox.network)))
 
     # --- models ----------------------------------------------------------------------------------------------
 
     def provider(self) -> ProviderSettings:
-        """The provider in use."""
+        """The configured provider."""
         return self.provider_of(self.llm.provider)
 
     def provider_of(self, name: str) -> ProviderSettings:
-        """Another provider by name; a dotted path gets `llm.plugin`.  ConfigError for an unknown one."""
+        """Another provider by name; a dotted path means `llm.plugin`.  Raises ConfigError for an unknown name."""
         section = self.llm.of(name)
-        tokens, _ = window.configured_window(self, name)
-        if isinstance(section, models.Replay):
+        tokens, _ = configured_window.configured_window(self, name)
+        if isinstance(section, llm_section.Replay):
             return ProviderSettings(
                 name=name,
                 model=section.model,
@@ -218,22 +265,25 @@ class Settings(Section):
             price=section.price,
         )
 
-    # --- secrets and showing ---------------------------------------------------------------------------------
+    # --- secrets and display ---------------------------------------------------------------------------------
 
     def secrets(self) -> tuple[str, ...]:
-        """Every declared secret of at least 8 characters, longest first: secret keys, passwords in addresses, and
-        the tokens that the environment holds for this program even where a key overrides them."""
+        """Every declared secret of at least 8 characters, longest first.
+
+        These are secret keys, passwords in addresses, and this program's tokens in the environment, including those
+        that a key overrides.
+        """
         found = set(self._hidden)
-        for value in _held(self):
+        for _, value in _held(self):
             if isinstance(value, SecretStr):
                 found.add(value.get_secret_value())
-                # A PEM key may be printed line by line; its first and last line are no secret.
+                # A PEM key may be printed line by line; its first and last line are not secret.
                 found.update(line for line in value.get_secret_value().splitlines() if not line.startswith("-----"))
             elif isinstance(value, dict):
-                # A header's value is a word and a key (`Bearer …`); either may be repeated alone.
+                # The value of a header is a scheme and a key (`Bearer …`); either may appear alone.
                 texts = [one.get_secret_value() for one in value.values() if isinstance(one, SecretStr)]
                 found.update(texts, (word for text in texts for word in text.split()))
-                # An address in the place of a path (`local.repos`) lost a slash on its way.
+                # An address that was given in place of a path (`local.repos`) has lost a slash.
                 paths = [_LOST_SLASH.search(str(one)) for one in value.values() if isinstance(one, Path)]
                 found.update(one for path in paths if path for one in passwords_in(f"{path[1]}://{path[2]}"))
             elif isinstance(value, str):
@@ -241,7 +291,7 @@ class Settings(Section):
         return tuple(sorted((one for one in found if len(one) >= SHORTEST_SECRET), key=lambda one: (-len(one), one)))
 
     def show(self) -> list[tuple[str, str, str]]:
-        """(key, value as text with secrets masked, origin) for every key, in the order of the documentation."""
+        """(key, value as text with secrets masked, origin) of every key, in the order of the documentation."""
         secrets = self.secrets()
         rows = []
         for key, value, is_size in self.values():
@@ -249,22 +299,27 @@ class Settings(Section):
             for secret in secrets:
                 text = text.replace(secret, MASK)
             text = without_passwords(text)
+            if key.endswith(".command"):
+                text = without_assigned(text)
             rows.append((key, text, self._origins.get(key, "default")))
         return rows
 
     def paths(self) -> list[tuple[str, Path]]:
-        """(key, path) for every key that names a place of this machine, entries of mappings too."""
-        single = [(key, value) for key, value, _ in self.values() if isinstance(value, Path)]
+        """(key, path) for every key with a path on this machine, including entries of mappings."""
+        single = [(".".join(path), value) for path, value in _held(self) if isinstance(value, Path)]
         return [*single, *((f"local.repos.{name}", path) for name, path in self.local.repos.items())]
 
     def values(self) -> Iterator[tuple[str, Any, bool]]:
-        """(dotted key, value, whether it is a size) for every key that holds a value."""
+        """(dotted key, value, whether the value is a size) of every key with a value."""
         yield from _walk(self, ())
 
 
 def passwords_in(address: str) -> list[str]:
-    """The secrets of an address, as written and decoded: the password in amqp://user:password@host, and values of its
-    query with a telling name (`?key=`, `?access_token=`)."""
+    """The secrets in an address, as they are written and in decoded form.
+
+    They are the password in amqp://user:password@host, and query values with a secret's name (`?key=`,
+    `?access_token=`).
+    """
     if "://" not in address or ("@" not in address and "?" not in address):
         return []
     try:
@@ -273,18 +328,19 @@ def passwords_in(address: str) -> list[str]:
     except ValueError:
         return []
     pairs = [pair.partition("=") for pair in parts.query.split("&")]
-    found = [password, *(value for name, _, value in pairs if _TELLING.search(name))]
+    found = [password, *(value for name, _, value in pairs if is_telling(name))]
     return [form for secret in found if secret for form in (secret, unquote(secret))]
 
 
 def value_text(value: Any, *, is_size: bool = False) -> str:
-    """One value as one line of text; secrets as a mask, nothing as ""."""
+    """One value as one line of text; a secret as a mask, None as ""."""
     if value is None:
         return ""
     if isinstance(value, SecretStr):
         return MASK if value.get_secret_value() else ""
     if isinstance(value, dict):
         value = {key: value_text(one) if isinstance(one, SecretStr) else one for key, one in value.items()}
+        value = {key: MASK if isinstance(one, str) and one and is_telling(key) else one for key, one in value.items()}
     if isinstance(value, bool):
         return "true" if value else "false"
     if is_size:
@@ -296,28 +352,32 @@ def value_text(value: Any, *, is_size: bool = False) -> str:
     return str(value).replace("\n", "\\n")
 
 
-def _held(section: Section) -> Iterator[Any]:
-    """Every value below a section, without a look at what the keys are: each worker asks for the secrets, and what
-    describes the keys is large."""
-    for value in section.__dict__.values():
+def _held(section: Section, path: key_tree.Path = ()) -> Iterator[tuple[key_tree.Path, Any]]:
+    """(path, value) of all values below a section but lists of plain values.
+
+    They are found without the field definitions: each worker needs the secrets and the paths, and the definitions are
+    large.
+    """
+    for name, value in section.__dict__.items():
+        inner = (*path, name)
         if isinstance(value, Section):
-            yield from _held(value)
+            yield from _held(value, inner)
         elif isinstance(value, tuple):
-            for entry in value:
+            for number, entry in enumerate(value):
                 if isinstance(entry, Section):
-                    yield from _held(entry)
+                    yield from _held(entry, (*inner, str(number)) if len(value) > 1 else inner)
         else:
-            yield value
+            yield inner, value
 
 
-def _walk(section: Section, path: shape.Path) -> Iterator[tuple[str, Any, bool]]:
+def _walk(section: Section, path: key_tree.Path) -> Iterator[tuple[str, Any, bool]]:
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         inner = (*path, name)
         if isinstance(value, Section):
             yield from _walk(value, inner)
-        elif shape.is_many(field):
+        elif key_tree.is_many(field):
             for number, entry in enumerate(value):
                 yield from _walk(entry, (*inner, str(number)) if len(value) > 1 else inner)
         else:
-            yield ".".join(inner), value, shape.is_size(field)
+            yield ".".join(inner), value, key_tree.is_size(field)

@@ -1,7 +1,7 @@
-"""Reads config.yaml: the safe loader, and what it lets pass is refused here.
+"""Reads config.yaml with the safe loader, and refuses some faults that the loader accepts.
 
-Duplicate keys, keys that are no text, more than one document, a top level that is no mapping, aliases without end:
-each is a ConfigError with the line.  Knows nothing of which keys there are.
+Duplicate keys, keys that are not text, more than one document, a top level that is not a mapping, and excessive aliases
+raise a ConfigError with the line.  This module does not know which keys exist.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Steps = tuple[str, ...]
 
 MOST_NODES = 20_000
-"""A configuration has some hundreds; more comes only from aliases of aliases."""
+"""The maximum number of YAML nodes; a configuration has some hundreds, and only aliases of aliases produce more."""
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """(the mapping, line of each key).  ConfigError for anything that is not one readable mapping."""
+    """(the mapping in the file, the line of each key).  Raises ConfigError for anything but one readable mapping."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Steps, int]]:
 
 
 def parse(text: str, name: str) -> tuple[dict[str, Any], dict[Steps, int]]:
-    """As `read`, from text; `name` stands in errors."""
+    """As `read`, but from a text; `name` is used in errors."""
     lines: dict[Steps, int] = {}
     loader: yaml.SafeLoader | None = None
     try:
@@ -54,7 +54,7 @@ def parse(text: str, name: str) -> tuple[dict[str, Any], dict[Steps, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        # The whole text of the error repeats the line, which may hold a secret.
+        # The full text of PyYAML's error repeats the line, which may hold a secret.
         raise ConfigError(f"{name}{where}: not valid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{name}: character {error.position} is not allowed in YAML: {error.reason}") from None
@@ -77,7 +77,7 @@ def _kind(node: yaml.Node) -> str:
 
 
 class _Walk:
-    """One pass over the nodes, before anything is built of them."""
+    """One pass over the YAML nodes, before values are built from them."""
 
     def __init__(self, name: str, lines: dict[Steps, int]) -> None:
         self.name = name

@@ -1,10 +1,11 @@
-"""Comments of people in messages.jsonl: where each one is, and how the ones behind a cut are shown again.
+"""Comments of people in messages.jsonl: where they are, and how comments before a cut are shown again.
 
-`survey.py` keeps one `Comment` (five numbers) for each; a compaction names those that it carries by `seq`, so that
-compactions.jsonl has no copy of a text; `projection.py` shows them.  A comment that answers a question of the model
+`index.py` stores one `Comment` (five numbers) for each comment; a compaction refers to comments by `seq`, so
+compactions.jsonl has no copy of their text; `projection.py` shows them.  A comment that answers a question of the model
 (`ask_user`) is shown with the question.
 
-A reference is `{"seq": 12}`, for a comment that is shortened `{"seq": 12, "head": 900, "tail": 300}` (characters).
+A reference is `{"seq": 12}`; for a shortened comment it also has the characters at its beginning and end, `{"seq": 12,
+"head": 900, "tail": 300}`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from zlib import crc32
 
 import orjson
 
-from agent.store.text import fit
+from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 KINDS = (None, "comment")
-"""Kinds of a user message that a person wrote after the briefing; None is a message of the library interface."""
+"""Kinds of a user message that a person wrote after the briefing; None is a message from the library interface."""
 
 MOST_NAMED = 20
-"""Comments that are named, when there was no room for their text; more of them are counted."""
+"""The maximum number of comments that are listed by number when there is no room for their text; further comments are
+only counted."""
 
 FORM = 600
-"""Characters of a text that tell it from others."""
+"""The number of characters at the beginning of a text that its checksum covers."""
 
 _DIGITS = re.compile(r"\d+")
 _OPENING = re.compile(r"<<<UNTRUSTED [^\n]*>>>\n")
@@ -37,9 +39,11 @@ _CLOSING = re.compile(r"\n<<<END UNTRUSTED [^\n]*>>>")
 
 
 class Comment(NamedTuple):
-    """One comment: its number, the byte offset of its line, and its tokens (plain, without its pictures).
+    """One comment: its message number, the byte offset of its line, and its tokens (without pictures and learnt
+    ratios).
 
-    `question` is the number of the message whose question it answers and `asked_at` that one's offset, 0 for none.
+    `question` is the number of the message with the question that the comment answers, `asked_at` the offset of that
+    message; both are 0 if there is none.
     """
 
     seq: int
@@ -50,7 +54,7 @@ class Comment(NamedTuple):
 
 
 class Note(NamedTuple):
-    """An answer with text: its number, the byte offset of its line, and `form_of` its text."""
+    """An answer of the model with text: its message number, the byte offset of its line, and `form_of` of its text."""
 
     seq: int
     at: int
@@ -58,18 +62,21 @@ class Note(NamedTuple):
 
 
 def form_of(text: str) -> int:
-    """A check sum of the beginning of a text without its numbers: alike for `Step 3.` and `Step 41.`"""
+    """A checksum of the beginning of a text without its digits, so that `Step 3.` and `Step 41.` have the same
+    checksum."""
     return crc32(_DIGITS.sub("0", " ".join(text[:FORM].split())).encode("utf-8", "replace"))
 
 
 def is_comment(record: Json) -> bool:
-    """Whether a person said this to the running task."""
+    """Whether a person wrote this message to the running task."""
     return record["role"] == "user" and record.get("kind") in KINDS
 
 
 def question_of(record: Json) -> str:
-    """The question that an answer of the model puts to a person, "" for none.  Only the first can have been asked: a
-    question ends the run, and what stands behind it in one answer is refused."""
+    """The question to a person in an answer of the model, "" if there is none.
+
+    Only the first question counts: it ends the run, and later calls of the same answer are refused.
+    """
     for call in record.get("tool_calls") or ():
         function = call.get("function") or {}
         if function.get("name") != "ask_user":
@@ -84,12 +91,12 @@ def question_of(record: Json) -> str:
     return ""
 
 
-def show(
+def render_comments(
     references: Iterable[Any], comments: Iterable[Comment], end_seq: int, read: Callable[[int], Mapping[str, Any]]
 ) -> str:
     """The comments up to message `end_seq` that `references` name, oldest first, each under a line with its number.
 
-    Those that are not named are listed by number, the newest first.  `read(offset)` gives a record.
+    The other comments are listed by number, the newest first.  `read(offset)` returns a record.
     """
     wanted = {one["seq"]: one for one in references if isinstance(one, dict) and isinstance(one.get("seq"), int)}
     parts: list[_Part] = []
@@ -103,7 +110,7 @@ def show(
         if comment.seq not in wanted:
             missing.append(comment.seq)
             continue
-        text = shortened(str(read(comment.at).get("content") or ""), comment.seq, wanted[comment.seq])
+        text = shorten(str(read(comment.at).get("content") or ""), comment.seq, wanted[comment.seq])
         what = "the answer" if comment.question else "a comment"
         part = _part_of(text, f"[message {comment.seq}, {what}]\n")
         if parts and part.opening and (parts[-1].opening, parts[-1].closing) == (part.opening, part.closing):
@@ -114,7 +121,7 @@ def show(
 
 
 class _Part(NamedTuple):
-    """A text with the lines that fence it, "" for none."""
+    """A text between its fence lines; the lines are "" if there is no fence."""
 
     opening: str
     text: str
@@ -122,8 +129,11 @@ class _Part(NamedTuple):
 
 
 def _part_of(text: str, label: str) -> _Part:
-    """A comment with its label.  The label stands inside the fence, so that comments of one person that follow each
-    other can share one; the marker and the author are those that were recorded."""
+    """A comment with its label.
+
+    The label is inside the fence, so that consecutive comments of one person can share a fence.  The marker and the
+    author of the fence are those in the record.
+    """
     opening = _OPENING.match(text)
     closing = [found for found in _CLOSING.finditer(text) if found.end() == len(text)]
     if opening is None or not closing:
@@ -132,7 +142,8 @@ def _part_of(text: str, label: str) -> _Part:
 
 
 def _question(comment: Comment, record: Mapping[str, Any], *, seen: bool) -> str:
-    """The question, each line marked: a question may quote anything, and must not look like a comment."""
+    """The text of the question with a mark on each line: a question may quote anything, and must not look like a
+    comment."""
     quoted = "\n".join(f"> {line}" for line in question_of(dict(record)).splitlines())
     where = "; the answer follows below" if seen else ""
     return f"[message {comment.question}, your question{where}]\n{quoted}"
@@ -145,18 +156,21 @@ def _left_out(missing: list[int]) -> str:
     return f'[no room for messages {named}{more}; read_output("messages:{newest[0]}") shows one]'
 
 
-def shortened(text: str, seq: int, how: Mapping[str, Any]) -> str:
-    """`text`, or its head and tail with a pointer between them when `how` has `head` and `tail` (characters)."""
+def shorten(text: str, seq: int, how: Mapping[str, Any]) -> str:
+    """`text`, or its head and tail with a pointer between them if `how` has `head` and `tail` (characters)."""
     head, tail = how.get("head"), how.get("tail")
     if not isinstance(head, int) or not isinstance(tail, int) or head < 0 or tail < 0 or head + tail >= len(text):
-        return fit(text)
+        return replace_surrogates(text)
     note = f'[… {len(text) - head - tail} characters left out; read_output("messages:{seq}") shows them …]'
-    return fit(f"{text[:head]}\n{note}\n{text[len(text) - tail :]}")
+    return replace_surrogates(f"{text[:head]}\n{note}\n{text[len(text) - tail :]}")
 
 
 def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json | None:
-    """How to shorten the comment `seq` to `room` tokens: `{"seq", "head", "tail"}`, two thirds of it head.  The lines
-    that fence it and name its author stay whole; None when there is no room for more than those."""
+    """The reference that shortens comment `seq` to `room` tokens: `{"seq", "head", "tail"}`, with two thirds of the
+    text at the head.
+
+    The fence lines with the author stay whole; returns None when there is room for no more than those lines.
+    """
     opening, closing = _OPENING.match(text), None
     for found in _CLOSING.finditer(text):
         closing = found
@@ -169,7 +183,7 @@ def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json 
     low, high = 0, max(0, len(text) - first - last)
     while low < high:
         middle = (low + high + 1) // 2
-        if count(shortened(text, seq, way(middle))) <= room:
+        if count(shorten(text, seq, way(middle))) <= room:
             low = middle
         else:
             high = middle - 1
@@ -177,4 +191,4 @@ def cut_to(text: str, seq: int, room: int, count: Callable[[str], int]) -> Json 
 
 
 LEAST_SHOWN = 40
-"""Characters of a shortened comment; with fewer it says nothing."""
+"""The minimum number of characters of a shortened comment; fewer would be useless."""

@@ -1,40 +1,46 @@
-"""CompactionStore: compactions.jsonl, the one file that says what the view leaves out (design: section 4).
+"""CompactionStore: compactions.jsonl, the file that defines what the view omits (docs/files.md, "Rules").
 
-A line is the commit of a compaction: what it names (a summary) is durable before it, the view is derived after it.
-Through `MessageStore.compact` that order is kept and groups stay whole; `add` alone is for who keeps it himself.
+A line commits a compaction: the summary that it refers to is durable before the line is written, and the view is
+derived after it.  `MessageStore.compact` ensures that order and whole groups; callers of `add` alone must ensure both
+themselves.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.context.survey import Cut
-from agent.store.jsonl import JsonlFile, last_record
+from agent.context.base import Store
+from agent.context.index import Cut
+from agent.context.secret_masking import masked, unmasked
+from agent.errors import RecordRefused
+from agent.store.jsonl import last_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from agent.values import Json
+    from agent.values import Json, Redact
 
 STRATEGIES = ("mask", "summary", "window", "reset", "trim", "brief")
-"""mask: tool results up to end_seq become pointers.  summary: messages up to end_seq are left out, a summary stands
-for them.  window, reset: they are left out (with the summary that `summary_id` names, if any).  trim: tool results
-and user messages from start_seq to end_seq are shown with at most `largest` bytes.  brief: the newest briefing
-(end_seq) counts from now on."""
+"""mask: tool results up to end_seq become pointers.  summary: messages up to end_seq are omitted, and a summary
+replaces them.  window, reset: messages up to end_seq are omitted (with the summary of `summary_id`, if any).  trim:
+tool results and user messages from start_seq to end_seq are shown with at most `largest` bytes.  brief: the newest
+briefing (end_seq) is valid from now on."""
 
 
-class CompactionStore:
-    """The compactions of one task.  `committed`, when set, is called after each line is durable."""
+class CompactionStore(Store):
+    """The compactions of one task.  `committed`, if set, is called after each line is durable."""
 
-    def __init__(self, context_dir: Path, *, durability: str = "turn") -> None:
-        self.context_dir = Path(context_dir)
-        self.path = self.context_dir / "compactions.jsonl"
-        self.file = JsonlFile(self.path, durability=durability, id_key="id")
+    NAME = "compactions.jsonl"
+    ID = "id"
+    NAMES_MESSAGES = True
+
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
+        super().__init__(context_dir, durability=durability, redact=redact)
         self.committed: Callable[[], None] | None = None
         self._cut = Cut()
-        self._read = 0  # bytes of the file that are in it
+        self._read = 0  # the number of bytes of the file that `_cut` covers
 
     def add(
         self,
@@ -52,18 +58,22 @@ class CompactionStore:
     ) -> int:
         """Commit a compaction of messages `start_seq` to `end_seq`; returns its id, from 1.
 
-        `carried` is said to the model again behind the summary: text, or a mapping whose keys are its headings
-        (`plan`, `read`, `changed`, `question`, …).  Tokens are those of the view; `tools` is how many
-        calls tools.jsonl had, from which what is carried goes on the next time; `requests` the number of the newest
-        line of requests.jsonl, which says which summaries were asked for before it.  `largest` belongs to a trim: the
-        bytes (UTF-8) that one message may have.
+        `carried` is the state that is shown to the model again after the summary: a text, or a mapping with headings as
+        keys (`plan`, `read`, `changed`, `question`, …).  `tokens_before` and `tokens_after` are the tokens of the view.
+        `tools` is the number of calls in tools.jsonl, where the carried state of the next compaction continues.
+        `requests` is the number of the newest line of requests.jsonl, which separates the summary requests before it
+        from later ones.  `largest` is for a trim: the maximum size of one message in bytes (UTF-8).
+
+        Raises RecordRefused, with nothing written, for arguments that do not fit together.
         """
         if strategy not in STRATEGIES:
-            raise ValueError(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
+            raise RecordRefused(f"strategy is {strategy!r}; allowed are {', '.join(STRATEGIES)}")
         if strategy == "summary" and summary_id is None:
-            raise ValueError("a compaction by summary names its summary_id")
+            raise RecordRefused("a compaction by summary names its summary_id; record the summary first")
         if (strategy == "trim") != (largest is not None):
-            raise ValueError("a trim, and only that, names the largest size of a message")
+            raise RecordRefused(
+                f"strategy is {strategy!r}, largest is {largest}; only a trim, and every trim, has the largest size"
+            )
         self.file.refresh()
         newest = last_record(self.context_dir / "messages.jsonl")
         record: Json = {
@@ -73,7 +83,7 @@ class CompactionStore:
             "end_seq": end_seq,
             "at_seq": int(newest["seq"]) if newest else 0,
             "summary_id": summary_id,
-            "carried": carried,
+            "carried": masked(carried, self.redact),
             "tokens_before": tokens_before,
             "tokens_after": tokens_after,
             "timestamp": clock.stamp(),
@@ -91,7 +101,7 @@ class CompactionStore:
         return int(record["id"])
 
     def all(self) -> Iterator[Json]:
-        """Every compaction, in order."""
+        """All compactions, in order."""
         for _, record in self.file.records():
             yield record
 
@@ -100,12 +110,12 @@ class CompactionStore:
         return self.file.last()
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of compactions."""
         self.file.refresh()
         return self.file.count
 
     def cut(self) -> Cut:
-        """What they come to; only new lines are read."""
+        """The combined effect of all compactions; only new lines are read."""
         if self._read > self.file.size:
             self._cut, self._read = Cut(), 0
         for _, record in self.file.records(self._read):
@@ -114,9 +124,5 @@ class CompactionStore:
         return self._cut
 
     def newest(self) -> Iterator[Json]:
-        """Every compaction, the newest first."""
+        """All compactions, the newest first."""
         return self.file.backwards()
-
-    def sync(self, *, force: bool = False) -> None:
-        """Make them durable."""
-        self.file.sync(force=force)

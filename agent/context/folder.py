@@ -1,6 +1,7 @@
-"""A task's folder: where it is, metadata.json, what a dead process left in it, and its last move.
+"""A task's folder: its place, metadata.json, files left by a dead process, and the final move.
 
-`contexts/running/{uuid}/` and `contexts/completed/{uuid}/` (seed 002, section 2.1 and 3.1; design: section 4).
+The folder is `contexts/running/{uuid}/`, at the end `contexts/completed/{uuid}/` (docs/design/context.md, 2.1 and 3.1;
+docs/files.md).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk, filetree
+from agent import clock, durable_files, filetree
 from agent.errors import ContextError
-from agent.store.text import fit_json
+from agent.store.storable_text import fit_json
 from agent.values import CLOSED_STATUSES, Status
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ PASSING = (
     "formatted_messages.txt",
     "summary_request.txt",
 )
-"""Files that exist while a request, a run or a compaction is under way; at an opening none is."""
+"""Files that exist only during a request, a run or a compaction; they are removed when a task's folder is opened."""
 
 PASSING_PATTERNS = (".*.tmp", "request-*.json", "request-*.jsonl")
 
@@ -43,20 +44,23 @@ _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def sweep(folder: Path) -> list[str]:
-    """Remove what a task's folder needs only while a request, a run or a compaction is under way, from the folder of
-    one that nobody works on; the names."""
+    """Remove the files that exist only during a request, a run or a compaction, from the folder of an idle task.
+
+    Returns their names.
+    """
     leftovers = [folder / name for name in PASSING]
     leftovers += [path for pattern in PASSING_PATTERNS for path in folder.glob(pattern)]
     gone = []
     for leftover in leftovers:
         with suppress(FileNotFoundError):
-            filetree.remove(leftover)  # a folder too: nobody of ours made it, and no file could be written there
+            # the path may be a folder that somebody else made; while it is there, the file cannot be written
+            filetree.remove(leftover)
             gone.append(leftover.name)
     return gone
 
 
 def checked_uuid(uuid: Any) -> str:
-    """`uuid` as a folder's name; ContextError when it cannot be one."""
+    """`uuid` if it is valid as a folder's name; raises ContextError for another value."""
     text = str(uuid)
     if not _UUID.fullmatch(text):
         raise ContextError(f"uuid {text[:80]!r} cannot name a folder; allowed are letters, digits, '-', '_' and '.'")
@@ -64,37 +68,45 @@ def checked_uuid(uuid: Any) -> str:
 
 
 class TaskFolder:
-    """The folder of one task.  `path` moves with it; `is_kept` is False for `context_storage.enabled: false`."""
+    """The folder of one task.
+
+    `path` is updated when the folder is moved; `is_kept` is False for `context_storage.enabled: false`.
+    """
 
     def __init__(self, settings: Settings, uuid: str) -> None:
         self.base_dir = settings.base_dir
         self.uuid = uuid
         self.is_kept = settings.context_storage.enabled
-        mode = disk.passable()
-        disk.make_dir(self.base_dir, mode)
+        mode = durable_files.passable()
+        durable_files.make_dir(self.base_dir, mode)
         done = self.base_dir / "completed" / uuid
         if done.exists():
             raise ContextError(f"task {uuid} has ended: its folder is {done}; start a new task with a new uuid")
         if self.is_kept:
-            disk.make_dir(self.base_dir / "running", mode)
+            durable_files.make_dir(self.base_dir / "running", mode)
             self.path = self.base_dir / "running" / uuid
             self.is_new = not self.path.exists()
-            disk.make_dir(self.path)
+            durable_files.make_dir(self.path)
         else:
-            with disk.writing(tempfile.gettempdir()):
+            with durable_files.writing(tempfile.gettempdir()):
                 self.path = Path(tempfile.mkdtemp(prefix=f"makimono-{uuid[:8]}-"))
             self.is_new = True
 
     def sweep(self) -> list[str]:
-        """Remove what was left of a request, a compaction or a replacement: by a process that died, found at the next
-        start, or by this one, at the end of the task.  Returns the names."""
+        """Remove files that a request, a compaction or a replacement left behind; returns their names.
+
+        Called at the start, to remove the files of a dead process, and at the end of the task.
+        """
         return sweep(self.path)
 
     def metadata(self, key: TaskKey, settings: Settings, *, user: str | None, title: str | None) -> tuple[Json, bool]:
-        """metadata.json: written once, read ever after; and whether it was there before.
+        """(content of metadata.json, whether the file existed before).
 
-        Besides the seed's fields it has `fence`, the run's random marker (24 hex digits), which one that lacks it gets.
-        One that cannot be read, or is of another task, is kept as `metadata.json.broken` and written anew.
+        The file is written once; later it is only read.
+
+        In addition to the fields of docs/design/context.md, 3.1 it has `fence`, the random marker of the run (24 hex
+        digits), which is added to a file that lacks it.  A file that cannot be read, or that belongs to another task,
+        is renamed to `metadata.json.broken` and replaced.
         """
         path = self.path / "metadata.json"
         try:
@@ -102,7 +114,7 @@ class TaskFolder:
             if isinstance(found, dict) and found.get("uuid") == self.uuid:
                 if not isinstance(found.get("fence"), str):
                     found["fence"] = secrets.token_hex(12)
-                    disk.write_file(path, orjson.dumps(found, option=_PRETTY))
+                    durable_files.write_file(path, orjson.dumps(found, option=_PRETTY))
                 return found, True
             path.rename(path.with_name("metadata.json.broken"))
         except FileNotFoundError:
@@ -120,11 +132,12 @@ class TaskFolder:
         return write_metadata(self.path, self.uuid, key, config, user=user, title=title, sync=sync), False
 
     def record_end(self, status: str, *, sync: bool, **columns: Any) -> None:
-        """Write `end.json`, before the row: how the task ended, should the row be lost or late."""
+        """Write `end.json` before the row is changed; it has the end of the task, in case the row is lost or not
+        written yet."""
         write_end(self.path, status, sync=sync, **columns)
 
     def forget(self) -> None:
-        """Remove the folder if this opening made it and nothing is in it."""
+        """Remove the folder if this object created it and it is empty."""
         if self.is_new:
             if self.is_kept:
                 self.path.rmdir()
@@ -132,7 +145,7 @@ class TaskFolder:
                 filetree.remove(self.path)
 
     def close(self) -> None:
-        """To completed/, or away when it was a temporary one.  Doing it again does nothing."""
+        """Move the folder to completed/, or remove it if it is temporary.  A second call does nothing."""
         if not self.is_kept:
             with suppress(OSError):
                 filetree.remove(self.path)
@@ -140,8 +153,8 @@ class TaskFolder:
         target = self.base_dir / "completed" / self.uuid
         if self.path == target:
             return
-        disk.make_dir(target.parent)
-        disk.move_dir(self.path, target)
+        durable_files.make_dir(target.parent)
+        durable_files.move_dir(self.path, target)
         self.path = target
 
 
@@ -155,7 +168,7 @@ def write_metadata(
     title: str | None,
     sync: bool = True,
 ) -> Json:
-    """Write metadata.json with a fence of its own; what was written.  DiskError."""
+    """Write metadata.json with a new fence; returns its content.  Raises DiskError."""
     data: Json = {
         "uuid": uuid,
         "task_key": key.to_dict(),
@@ -169,20 +182,22 @@ def write_metadata(
     if title is not None:
         data["title"] = title
     data = fit_json(data)
-    disk.write_file(folder / "metadata.json", orjson.dumps(data, option=_PRETTY), sync=sync)
+    durable_files.write_file(folder / "metadata.json", orjson.dumps(data, option=_PRETTY), sync=sync)
     return data
 
 
 def write_end(folder: Path, status: str, *, sync: bool = True, **columns: Any) -> None:
-    """Write `end.json`: status, time, and what the row is about to say of the end.  DiskError."""
+    """Write `end.json`: the status, the time, and the columns that the row is about to get.  Raises DiskError."""
     said = {name: value for name, value in columns.items() if value is not None}
     data = fit_json({"status": str(status), "completed_at": clock.stamp(), **said})
-    disk.write_file(folder / "end.json", orjson.dumps(data, option=_PRETTY), sync=sync)
+    durable_files.write_file(folder / "end.json", orjson.dumps(data, option=_PRETTY), sync=sync)
 
 
 def read_end(folder: Path) -> Json:
-    """How the task of a folder in `completed/` ended, from `end.json`.  One that is missing or cannot be read is an end
-    that is not known: failed, with the code `unrecorded`."""
+    """The end of a task with a folder in `completed/`, from `end.json`.
+
+    A missing or unreadable file counts as an unknown end: failed, with the code `unrecorded`.
+    """
     with suppress(OSError, ValueError):
         found = orjson.loads((folder / "end.json").read_bytes())
         if isinstance(found, dict) and found.get("status") in CLOSED_STATUSES:

@@ -1,28 +1,31 @@
-"""TaskContextManager: everything that is kept of one task, opened, repaired, closed (seed 002, 4.1).
+"""TaskContextManager opens, repairs and closes everything that is stored of one task (docs/design/context.md, 4.1).
 
-Holds the folder, the row and the stores together and keeps the order of their last writes.  It takes no lock: who
-works on the task holds `running/{uuid}/lock` before he builds one (`run/worker.py`).  It decides nothing about
-messages, compactions or the queue.
+The manager holds the folder, the row and the stores, and ensures the order of their last writes.  The manager takes no
+lock: the worker holds `running/{uuid}/lock` before it creates a manager (`worker/attempt.py`).  The manager decides
+nothing about messages, compactions or the queue.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agent import clock
+from agent.context import stores
+from agent.context.base import Store
 from agent.context.compactions import CompactionStore
-from agent.context.effects import EffectStore
+from agent.context.cost_totals import Totals, cost_of
 from agent.context.folder import TaskFolder, checked_uuid
 from agent.context.messages import MessageStore
+from agent.context.outside_effects import ROW, EffectStore
+from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
-from agent.context.row import TaskRow
 from agent.context.summaries import SummaryStore
+from agent.context.task_row import TaskRow
 from agent.context.tools import ToolStore
-from agent.context.totals import Totals, cost_of
-from agent.security.redact import Redactor
-from agent.store.db import open_tasks
-from agent.store.ratios import RatioTable
+from agent.security.redact import masker_of
+from agent.store.ledgers import LedgerKind
+from agent.store.token_ratios import RatioTable
 from agent.tokens import LearntRatios
 from agent.values import Outcome, Status, TaskKey
 
@@ -33,23 +36,31 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.store.base import Database
-    from agent.store.jsonl import JsonlFile
     from agent.values import Counter, Json
 
+AnyStore = TypeVar("AnyStore", bound=Store)
+
 LEASE_SECONDS = 180.0
+
+OF_MESSAGES = (SummaryStore, CompactionStore, ToolStore, RequestStore)
+"""The stores that `MessageStore` syncs in its own order."""
+
+KEPT = ("attempt", "priority", "parent_uuid", "started_by", "comment_cursor", "branch", "url")
+"""Columns of the row that no other file of the folder has; the manager repeats them in `effects.jsonl`."""
 
 
 class TaskContextManager:
     """The context of the task `uuid`.
 
-    `task_key` is the seed's mapping or a TaskKey, `config` the seeds' mapping or Settings.  `attempt` is the claim
-    that the ledger gave; without it the row is inserted, or an open one taken over.  `database` may be a connection
-    that is open already; it is not closed here then.
+    `task_key` is a TaskKey or a mapping (docs/design/context.md, 3.1), `config` Settings or a mapping (9.1 there).
+    `attempt` is the number that the ledger gave to the claim; without it the row is inserted, or an open row is taken
+    over.  `database` may be an open connection, which the manager does not close.
 
-    `resumed` tells whether the folder was there before.  `elsewhere` is what the row counts and the files here do not:
-    counters and limits are the task's, whichever host works on it.  `repairs` lists, as sentences, what the opening
-    mended; `noticed`, when set, is told what another program did to a file since, and how that was mended.
-    Errors: ContextError for a task that has ended, LedgerError for a second open task of the key, Fenced, DiskError.
+    `resumed`: the folder existed before this opening.  `elsewhere`: the part of the row's counters that the files of
+    this folder do not have, since counters and limits belong to the task, on any host.  `repairs`: sentences about the
+    repairs at this opening.  `noticed`, if set, is called with a sentence about each later change of a file by another
+    program, and about its repair.  Raises ContextError for a task that has ended, LedgerError for a second open task of
+    the same key, Fenced, and DiskError.
     """
 
     def __init__(
@@ -73,11 +84,12 @@ class TaskContextManager:
         self._provider = provider = settings.provider()
         self._folder = TaskFolder(settings, self.uuid)
         self._owns_database = database is None
+        self._remembers = settings.remembers
         self._ended = False
         self._beaten = False
-        self._others = (0, 0)  # as the row has them
+        self._others = (0, 0)  # (other calls, estimated tokens) as the row has them
         self._synced = settings.context_storage.durability != "none"
-        self.database = open_tasks(settings.base_dir, settings.taskqueue.ledger) if database is None else database
+        self.database: Database = LedgerKind.of(settings).open().db if database is None else database
         try:
             self._row = TaskRow(self.database, self.uuid)
             self._row.open(
@@ -98,110 +110,126 @@ class TaskContextManager:
         gone = self._folder.sweep()
         self.ratios = LearntRatios(RatioTable(self.database))
         folder, durability = self._folder.path, settings.context_storage.durability
-        self._redact = Redactor(settings.secrets())
-        self._tools = ToolStore(folder, durability=durability, redact=self._redact)
-        self._effects = EffectStore(folder)
+        self._redact = masker_of(settings)
+        self._stores = {kind: kind(folder, durability=durability, redact=self._redact) for kind in stores.STORES}
+        self._tools, self._effects = self.store(ToolStore), self.store(EffectStore)
         self._messages = MessageStore(
             folder,
             settings,
             counter=counter,
             ratios=self.ratios,
-            summaries=SummaryStore(folder, durability=durability),
-            compactions=CompactionStore(folder, durability=durability),
+            summaries=self.store(SummaryStore),
+            compactions=self.store(CompactionStore),
             tools=self._tools,
-            requests=RequestStore(folder, durability=durability, redact=self._redact),
+            requests=self.store(RequestStore),
+            others=[one for kind, one in self._stores.items() if kind not in OF_MESSAGES],
         )
         self._inherited = Totals.inherited(folder)
         self.elsewhere = self._not_here()
         self.repairs = [f"{name}: left by a process that died; removed" for name in gone] + self._messages.repairs
         self.noticed: Callable[[str], None] | None = None
         self._messages.noticed = self._notice
-        for file in self._files:
-            file.make()
-            self.repairs += file.damaged
-            file.noticed = self._notice
-
-    @property
-    def _files(self) -> tuple[JsonlFile, ...]:
-        """The files of facts beside messages.jsonl."""
-        summaries, compactions = self._messages.summaries, self._messages.compactions
-        return self._tools.file, self._effects.file, summaries.file, compactions.file
+        for store in self._stores.values():
+            store.file.make()
+            self.repairs += store.repairs + store.file.damaged
+            store.file.noticed = self._notice
+        row = self.row
+        self._repeat({name: row.get(name) for name in KEPT})
 
     def _notice(self, what: str) -> None:
         if self.noticed is not None:
             self.noticed(what)
 
-    # --- what it is ------------------------------------------------------------------------------------------
+    # --- properties and stores -------------------------------------------------------------------------------
 
     @property
     def context_dir(self) -> Path:
-        """The folder; below completed/ after the end."""
+        """The folder of the task; it is below completed/ after the end."""
         return self._folder.path
 
     @property
     def attempt(self) -> int:
-        """The claim that this process holds."""
+        """The number of the attempt that this process holds."""
         return self._row.attempt
 
     @property
     def fence(self) -> str:
-        """The random marker by which the prompts of this task tell data from words (24 hex digits)."""
+        """The random marker that separates data from instructions in the prompts of this task (24 hex digits)."""
         return str(self.metadata["fence"])
 
     @property
     def row(self) -> Json:
-        """The row as it is now; {} when it was removed."""
+        """The present row of the task; {} when it was removed."""
         return self._row.get() or {}
 
+    def store(self, kind: type[AnyStore]) -> AnyStore:
+        """The store of this class; raises KeyError for a class that is not in `stores.STORES`."""
+        found = self._stores[kind]
+        assert isinstance(found, kind), "it is kept by its class"
+        return found
+
     def get_message_store(self) -> MessageStore:
-        """messages.jsonl and current.jsonl."""
+        """The store of messages.jsonl and current.jsonl."""
         return self._messages
 
     def get_summary_store(self) -> SummaryStore:
-        """summaries.jsonl."""
-        return self._messages.summaries
+        """The store of summaries.jsonl."""
+        return self.store(SummaryStore)
 
     def get_tool_store(self) -> ToolStore:
-        """tools.jsonl."""
+        """The store of tools.jsonl."""
         return self._tools
 
     def get_request_store(self) -> RequestStore:
-        """requests.jsonl."""
-        return self._messages.requests
+        """The store of requests.jsonl."""
+        return self.store(RequestStore)
+
+    def get_recalled_store(self) -> RecalledStore:
+        """The store of recalled.jsonl."""
+        return self.store(RecalledStore)
 
     def get_effect_store(self) -> EffectStore:
-        """effects.jsonl."""
+        """The store of effects.jsonl."""
         return self._effects
 
-    # --- while it runs ---------------------------------------------------------------------------------------
+    # --- during the run --------------------------------------------------------------------------------------
 
     def update_status(self, status: str, error_message: str | None = None, error_code: str | None = None) -> None:
-        """Set the status in the row, and nothing else; `complete`, `fail`, `stopped` and `paused` do the rest too."""
+        """Set only the status in the row; `complete`, `fail`, `stopped` and `paused` also do the other steps of an end
+        or a pause."""
         self._row.status(status, error_message, error_code)
 
     def update_statistics(
         self, llm_calls: int = 0, tool_calls: int = 0, tokens: int = 0, compressions: int = 0
     ) -> None:
-        """Add to the row's counters (the seed's way).  `beat` writes absolute ones over them."""
+        """Add to the counters of the row (docs/design/context.md, 4.1).
+
+        `heartbeat` overwrites these counters with totals.
+        """
         self._row.add(llm_calls=llm_calls, tool_calls=tool_calls, tokens=tokens, compressions=compressions)
 
-    def beat(self, lease_seconds: float = LEASE_SECONDS) -> str | None:
-        """Heartbeat, lease and absolute counters in one UPDATE; returns what was requested: "pause", "stop" or None.
+    def heartbeat(self, lease_seconds: float = LEASE_SECONDS) -> str | None:
+        """Update heartbeat, lease and absolute counters in one UPDATE; returns what a person requested: "pause", "stop"
+        or None.
 
-        Fenced when the attempt is not ours any more: stop at once, without another outside effect.
+        Raises Fenced when another process holds the task: this process must stop at once, without another outside
+        effect.
         """
         totals = self.totals()
         self._count_others(totals)
-        requested = self._row.beat(self._counters(totals), lease_seconds)
+        requested = self._row.heartbeat(self._counters(totals), lease_seconds)
         self._beaten = True
         return requested
 
     def check_held(self) -> None:
-        """Fenced unless the row runs in the attempt of this process.  For the moment before an outside effect."""
+        """Raise Fenced unless the row is running in the attempt of this process.
+
+        Callers use this method just before each outside effect.
+        """
         self._row.check()
 
     def counters(self) -> Json:
-        """The row's counters as the stores have them."""
+        """The values of the row's counters, computed from the stores."""
         return self._counters(self.totals())
 
     def _counters(self, totals: Totals) -> Json:
@@ -218,14 +246,15 @@ class TaskContextManager:
         }
 
     def _count_others(self, totals: Totals) -> None:
-        """Write what beside the counters changes rarely, if it has."""
+        """Write the counters that change rarely, if they have changed."""
         others = (totals.llm_calls - totals.turns, totals.estimated)
         if others != self._others:
             self._row.count_others(*others)
             self._others = others
 
     def totals(self) -> Totals:
-        """Requests, tokens and cost of this task so far, on any host; not what a copied beginning had cost another."""
+        """Requests, tokens and cost of this task so far, on any host, without the cost of a conversation copied from
+        another task."""
         return self._totals_here().plus(self.elsewhere)
 
     def _totals_here(self) -> Totals:
@@ -234,7 +263,7 @@ class TaskContextManager:
         return counted.without(replace(inherited, cost=cost_of(inherited.usage, self._provider.price)))
 
     def _not_here(self) -> Totals:
-        """What the row has of attempts whose files are not in this folder."""
+        """The part of the row's totals that comes from attempts with files in another place."""
         row = self.row
 
         def count(name: str) -> int:
@@ -252,58 +281,89 @@ class TaskContextManager:
             llm_calls - count("other_call_count"),
             count("estimated_tokens"),
         )
-        return counted.beyond(self._totals_here())
+        return counted.exceeding(self._totals_here())
 
     def column(self, name: str) -> Any:
-        """One column of the row as it is now; None when it is NULL, or the row was removed."""
+        """One column of the present row; None when it is NULL, or the row was removed."""
         return self.row.get(name)
 
     def set_columns(self, **columns: Any) -> None:
-        """Set columns of the row (`row.SETTABLE`: title, branch, url, outcome, …); None keeps what is there."""
+        """Set columns of the row (`task_row.SETTABLE`: title, branch, url, outcome, …); None leaves a column unchanged.
+
+        Raises DiskError where one of KEPT cannot be repeated in the folder.
+        """
         self._row.set(**columns)
+        if told := {name: value for name, value in columns.items() if name in KEPT and value is not None}:
+            self._repeat({**(self._effects.receipt(ROW) or {}), **told})
+
+    def _repeat(self, columns: Json) -> None:
+        """Repeat these values of the row in the folder, if they differ from the recorded ones."""
+        said = {name: value for name, value in columns.items() if value is not None}
+        if said != self._effects.receipt(ROW):
+            self._effects.done(ROW, said)
 
     def learn_window(self, model: str, tokens: int) -> None:
-        """Keep the true window of `model` that an error has taught, for the rest of this task."""
+        """Store the true window of `model`, learnt from an error, for the rest of this task."""
         self._row.set(learnt_window=tokens, learnt_model=model)
 
     def learnt_window(self, model: str) -> int | None:
-        """What an earlier process of this task was taught about the window of `model`; None for nothing."""
+        """The window of `model` that an earlier process of this task learnt; None if none did."""
         row = self.row
         return row.get("learnt_window") if row.get("learnt_model") == model else None
 
-    # --- how it ends -----------------------------------------------------------------------------------------
+    # --- the end ---------------------------------------------------------------------------------------------
 
-    def complete(self, outcome: Outcome | str | None = None, *, untold: bool = False) -> None:
-        """The task is done: status completed, the folder to completed/.  `untold`: nobody could be told, so the daemon
-        does it when that is possible again."""
-        title = self._redact(outcome.title) or None if isinstance(outcome, Outcome) else None
+    def complete(self, outcome: Outcome | str | None = None, *, unnotified: bool = False) -> None:
+        """End a task that is done: set the status completed and move the folder to completed/.
+
+        `unnotified`: the end could not be reported to people, so the daemon reports it later.  The row keeps the title
+        of the issue; the title of the outcome is that of the pull request.
+        """
         code = (outcome.code or outcome.end.value) if isinstance(outcome, Outcome) else outcome
-        self._end(Status.COMPLETED, outcome=code, title=title, untold=untold)
+        self._end(Status.COMPLETED, outcome=code, untold=unnotified)
 
-    def fail(self, error_message: str, code: str = "error", *, untold: bool = False) -> None:
-        """The task failed: status failed with the reason, the folder to completed/.  `untold` as above."""
-        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code, untold=untold)
+    def fail(self, error_message: str, code: str = "error", *, unnotified: bool = False) -> None:
+        """End a task that failed: set the status failed with the reason, and move the folder to completed/.
 
-    def stopped(self, message: str = "", code: str | None = None, *, untold: bool = False) -> None:
-        """Somebody stopped the task: status stopped, the folder to completed/.  `code`: why, when it was no person.
-        `untold` as above."""
-        self._end(Status.STOPPED, error_message=message or None, error_code=code, outcome="stopped", untold=untold)
+        `unnotified`: the end could not be reported to people, so the daemon reports it later.
+        """
+        self._end(Status.FAILED, error_message=self._redact(error_message), error_code=code, untold=unnotified)
 
-    def paused(self, reason: str, message: str = "", *, tell_at: datetime | None = None) -> Status:
-        """The task waits: status paused, `outcome` is the reason, with a `message` also the error; the folder stays in
-        running/.  The next claim takes the error away.  A person who asked for a pause is the reason then, and one who
-        asked for a stop has it: the row, whose status is returned, is closed, and the daemon does the rest.
+    def stopped(self, message: str = "", code: str | None = None, *, unnotified: bool = False) -> None:
+        """End a task that was stopped: set the status stopped and move the folder to completed/.
 
-        `tell_at`: when the daemon shows it on the issue, unless it was told before (`Ledger.told`)."""
+        `code`: the reason of the stop, if no person requested it.  `unnotified`: the end could not be reported to
+        people, so the daemon reports it later.
+        """
+        self._end(
+            Status.STOPPED,
+            error_message=self._redact(message) or None,
+            error_code=code,
+            outcome="stopped",
+            untold=unnotified,
+        )
+
+    def paused(self, reason: str, message: str = "", *, notify_at: datetime | None = None) -> Status:
+        """Pause the task: set the status paused with `outcome` as the reason; the folder stays in running/.
+
+        With a `message` the row also gets an error, which the next claim removes.  If a person requested a pause, that
+        request becomes the reason.  If a person requested a stop, the row is closed as stopped, and the daemon does the
+        other steps of the end.  Returns the status of the row.
+
+        `notify_at`: the time when the daemon reports the pause on the issue, unless it was reported before
+        (`Ledger.mark_notified`).
+        """
         if message:
             self._row.set(error_code=reason, error_message=self._redact(message))
         else:
             self._messages.sync(force=True)
-        until = clock.stamp(tell_at) if tell_at is not None else None
-        return self._row.pause(reason, self._final_counters(), until)
+            waits_for = "paused" if self.column("requested") == "pause" else reason
+            self._repeat({**(self._effects.receipt(ROW) or {}), "paused": waits_for})
+        until = clock.stamp(notify_at) if notify_at is not None else None
+        return self._row.pause(reason, self._final_counters(), until, unremembered=self._remembers)
 
     def close(self) -> None:
-        """Give descriptors and the connection back, without ending the task.  Doing it again does nothing."""
+        """Close file descriptors and the connection without ending the task.  A second call does nothing."""
         self._close_files()
         self._close_database()
 
@@ -314,21 +374,28 @@ class TaskContextManager:
         self.close()
 
     def _end(self, status: Status, *, untold: bool = False, **columns: Any) -> None:
-        """Last line and `end.json` durable → row committed → folder moved, both parents synced.  A crash between the
-        last two leaves a closed row with its folder in running/, which the next start moves.  The first end stands."""
+        """Sync the last line and `end.json`, then commit the row, then move the folder and sync both parents.
+
+        A crash between the commit and the move leaves a closed row with its folder in running/, which the next start
+        moves.  Only the first end counts.
+        """
         if not self._ended:
             self._messages.sync(force=True, view=True)
             self._folder.record_end(status.value, sync=self._synced, **columns)
-            self._row.close(status, self._final_counters(), untold=untold, **columns)
+            counters = self._final_counters()
+            self._row.close(status, counters, untold=untold, unremembered=self._remembers, **columns)
             self._ended = True
         self._close_files()
         self._folder.sweep()
         self._folder.close()
-        self._messages.moved(self._folder.path)
+        for store in self._stores.values():
+            store.move_to(self._folder.path)
+        self._messages.move_to(self._folder.path)
         self._close_database()
 
     def _final_counters(self) -> Json:
-        """The stores' counters; where only increments were used, never less than those."""
+        """The final values of the counters, from the stores; never less than the increments that `update_statistics`
+        wrote."""
         totals = self.totals()
         self._count_others(totals)
         counters = self._counters(totals)
@@ -339,8 +406,8 @@ class TaskContextManager:
 
     def _close_files(self) -> None:
         self._messages.close()
-        for file in self._files:
-            file.close()
+        for store in self._stores.values():
+            store.close()
 
     def _close_database(self) -> None:
         if self._owns_database:

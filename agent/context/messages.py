@@ -1,8 +1,8 @@
-"""MessageStore: messages.jsonl and its view current.jsonl (seed 002, 3.2, 3.3 and 4.2; design: section 4).
+"""MessageStore has messages.jsonl and its view current.jsonl (docs/design/context.md, 3.2, 3.3 and 4.2).
 
-An append writes one line to each file and costs the same for the 200,000th message as for the first: numbers, counts
-and tokens are counters, contents stay on disk.  What may stand where is checked at entry, so that the view is a legal
-request at any time.  Compactions are committed here (`compact`), because a view follows from them.
+An append writes one line to each file, at the same cost for the 200,000th message as for the first: numbers and tokens
+are counters, and contents stay on disk.  The order of messages is checked at entry, so that the view is a legal request
+at any time.  `compact` commits compactions here, because the view depends on them.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.context import folding, pictures, plain_form, projection, trims
+from agent.context import compaction, pictures, plain_messages_conversion, projection, shortened_message
 from agent.context.compactions import CompactionStore
-from agent.context.places import call_for, change_of, check_between, kind_of
+from agent.context.cost_totals import Totals, cost_of
+from agent.context.index import MessageIndex
+from agent.context.message_records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, is_seen, wire
+from agent.context.message_rules import call_for, change_of, check_between, kind_of
 from agent.context.provider_fields import Origin, to_keep, tokens_of
-from agent.context.records import INTERRUPTED, NO_OUTPUT, calls_of, content_of, is_legible, is_seen, wire
 from agent.context.requests import RequestStore
+from agent.context.secret_masking import masked, masked_text
 from agent.context.summaries import SummaryStore
-from agent.context.survey import Survey
-from agent.context.totals import Totals, cost_of
-from agent.context.view import View
-from agent.errors import DiskError
-from agent.security.redact import Redactor
+from agent.context.view_file import ViewFile
+from agent.errors import DiskError, RecordRefused
+from agent.security.redact import masker_of
 from agent.store.jsonl import JsonlFile, find
-from agent.store.text import fit, fit_json, line
+from agent.store.storable_text import fit_json, line, replace_surrogates
 from agent.tokens import count_fields, counter_for, plain
 from agent.values import Usage
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from agent.config import Settings
+    from agent.context.base import Store
     from agent.context.tools import ToolStore
     from agent.values import Counter, Json, Ratios
 
@@ -40,14 +42,15 @@ if TYPE_CHECKING:
 class MessageStore:
     """The messages of one task.
 
-    `config` is the seeds' mapping or the validated object.  `counter` defaults to the model's.  The other stores are
-    given by `TaskContextManager`, so that each file has one writer; alone the store makes its own.
+    `config` is Settings or a mapping (docs/design/context.md, 9.1).  `counter` defaults to the token counter of the
+    model.  `TaskContextManager` passes the other stores, so that each file has one writer; without a manager the store
+    creates its own.  `others` are stores that are synced with messages.jsonl, and before it.
 
-    Opening repairs: a torn tail, calls that a dead process left without a result (they get an "interrupted, outcome
-    unknown" result), a view that is missing, shorter or different.  `repairs` tells what was done.
+    Opening the store repairs a torn tail, calls that a dead process left without a result (they get the result
+    "interrupted, outcome unknown"), and a view that is missing, shorter or different.  `repairs` describes the repairs.
 
-    People look at these files with editors: before each append and each plan it is looked whether another program has
-    changed or removed one.  Then the facts are read again and the view is derived again; `noticed`, when set, is told.
+    People open these files in editors, so each append and each plan first checks whether another program has changed or
+    removed a file.  If so, the facts are read again and the view is derived again; `noticed`, if set, is called.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class MessageStore:
         compactions: CompactionStore | None = None,
         tools: ToolStore | None = None,
         requests: RequestStore | None = None,
+        others: Sequence[Store] = (),
     ) -> None:
         from agent.config import settings_of
 
@@ -70,32 +74,35 @@ class MessageStore:
         self.context_length = provider.context_length
         self.origin = Origin(provider.wire, provider.model)
         self.counter = counter or counter_for(provider.model, ratios)
-        self.redact = Redactor(settings.secrets())  # whoever said it: a model repeats what it was shown
-        self.plain = plain(self.counter)  # `tokens` of a record never change their meaning, whatever is learnt
+        self.redact = masker_of(settings)  # masks texts of every role: a model repeats secrets that it has read
+        # the field `tokens` of a record has a fixed meaning, independent of learnt ratios
+        self.plain = plain(self.counter)
         durability = settings.context_storage.durability
-        self.summaries = summaries or SummaryStore(self.context_dir, durability=durability)
-        self.compactions = compactions or CompactionStore(self.context_dir, durability=durability)
+        self.summaries = summaries or SummaryStore(self.context_dir, durability=durability, redact=self.redact)
+        self.compactions = compactions or CompactionStore(self.context_dir, durability=durability, redact=self.redact)
         self.requests = requests or RequestStore(self.context_dir, durability=durability, redact=self.redact)
         self.tools = tools
+        self._others = tuple(others)
         self._price = provider.price
         self.messages_path = self.context_dir / "messages.jsonl"
         self.current_path = self.context_dir / "current.jsonl"
         self.repairs: list[str] = []
         self._count = self.plain.count
-        if plain_form.is_plain(self.messages_path):
-            self.repairs.append(plain_form.convert(self.messages_path))
+        if plain_messages_conversion.is_plain(self.messages_path):
+            self.repairs.append(plain_messages_conversion.convert_file(self.messages_path))
         self._file = JsonlFile(self.messages_path, durability=durability)
         self._file.make()
-        self._view = View(self.current_path, sync=durability != "none")
+        self._view = ViewFile(self.current_path, sync=durability != "none")
         self._stale = False
-        self._lost: set[str] = set()  # calls that were open, and that another program took out of the file
+        self._lost: set[str] = set()  # open calls that another program removed from the file
         self._load()
         answered = self._answer_interrupted()
         existed = self.current_path.exists()
-        if not self._view.settle(self._lines) and (existed or self._file.count) and not answered:
+        if not self._view.ensure(self._lines) and (existed or self._file.count) and not answered:
             self.repairs.append("current.jsonl: derived again, it was missing or not what the facts say")
         self.repairs += self._file.damaged
-        self.repairs += self.requests.repairs + self.requests.file.damaged
+        if requests is None:
+            self.repairs += self.requests.repairs + self.requests.file.damaged
         self.compactions.committed = self._recut
         self.noticed: Callable[[str], None] | None = None
         self._file.noticed = self._notice
@@ -123,19 +130,21 @@ class MessageStore:
     ) -> int:
         """Append a message; returns its `seq`.
 
-        A tool message without an id answers the oldest open call of `tool_name`, else the oldest open call.  The first
-        system message is `kind: system`, the first plain user message `kind: task`.  `output` (a file below the task's
-        folder) and `tool_seq` (its line in tools.jsonl, by itself the newest one of that tool) say where a masked
-        result can be read again.  `request` is the line of requests.jsonl that counts what an answer has cost; where it
-        is not named, `usage` counts.  `images` (`pictures.py`) belong to a user's message.  An empty tool result reads
-        "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is recorded and stays
-        out of the view.  `provider_fields` are what came with an answer for its server alone
-        (`provider_fields.to_keep`).  `form` says of calls that they came as text (`llm/text_mode.py`).  `memory` says
-        what long-term memory gave for a briefing (`window/assembler.py`).
+        A tool message without an id answers the oldest open call of `tool_name`, or the oldest open call if there is
+        none of that tool.  A system message gets `kind: system`, the first plain user message `kind: task`.  `output`
+        (a file below the task's folder) and `tool_seq` (the line in tools.jsonl, by default the newest one of that
+        tool) show where the whole text of a masked result is.  `request` is the line of requests.jsonl that counts the
+        cost of an answer; without it `usage` counts.  `images` (`pictures.py`) belong to a user's message.  An empty
+        tool result becomes "(no output)", an empty message "(empty message)"; an answer with neither text nor calls is
+        recorded but is not part of the view.  `provider_fields` are fields of an answer that only its own server
+        understands (`provider_fields.to_keep`).  `form` marks calls that the model wrote as text
+        (`llm/tool_calls_as_text.py`).  `memory` is the data from long-term memory for a briefing
+        (`window/assembler.py`).
 
-        ValueError, with nothing written, for what would make the view illegal: an unknown role or kind, content that
-        is no text, a result without an open call, anything else while calls are open.  DiskError when a write fails;
-        then neither file has the message.  The result of a call that another program took out of the file is left out.
+        Raises RecordRefused, with nothing written, for input that would make the view illegal: an unknown role or kind,
+        content that is not text, a result without an open call, any other message while calls are open.  Raises
+        DiskError when a write fails; then neither file has the message.  A tool result is ignored if another program
+        removed its call from the file.
         """
         self._look()
         survey = self._survey
@@ -150,7 +159,7 @@ class MessageStore:
             return self._file.last_id
         if role == "tool":
             call = call_for(survey, tool_name, tool_call_id)
-            record["tool_name"] = fit(tool_name) if tool_name else call["name"]
+            record["tool_name"] = replace_surrogates(tool_name) if tool_name else call["name"]
             record["tool_call_id"] = call["id"]
         elif survey.calls:
             check_between(survey, role, kind)
@@ -161,13 +170,13 @@ class MessageStore:
             record["kind"] = kind
         if tool_calls:
             if role != "assistant":
-                raise ValueError(f"a {role} message has no tool calls; only an assistant message has")
+                raise RecordRefused(f"a {role} message has no tool calls; only an assistant message has")
             record["tool_calls"] = calls_of(tool_calls, survey.ids.__contains__, seq)
             if form is not None:
                 record["form"] = form
             for entry in record["tool_calls"]:
                 function = entry["function"]
-                function["arguments"] = self.redact(function["arguments"])
+                function["arguments"] = masked_text(function["arguments"], self.redact)
                 if "invalid" in entry:
                     entry["invalid"] = self.redact(entry["invalid"])
                 tokens += self._count(function["name"]) + self._count(function["arguments"])
@@ -181,10 +190,10 @@ class MessageStore:
         if usage is not None:
             record["usage"] = usage.to_dict() if isinstance(usage, Usage) else Usage.of(usage).to_dict()
         if finish_reason is not None:
-            record["finish_reason"] = fit(finish_reason)
+            record["finish_reason"] = replace_surrogates(finish_reason)
         if images:
             if role != "user":
-                raise ValueError(f"a {role} message has no pictures; only a user's has")
+                raise RecordRefused(f"a {role} message has no pictures; only a user's has")
             record[pictures.NAME] = pictures.of_message(images)
             record["tokens"] = tokens = tokens + pictures.tokens_of(record)
         if request is not None:
@@ -210,38 +219,47 @@ class MessageStore:
     ) -> int:
         """Commit a compaction of everything up to `end_seq` and derive the view; returns the compaction's id.
 
-        `strategy` is mask, summary, window or reset.  `end_seq` is moved back where it would cut a group or an open
-        call.  With `summary`, its text is recorded first, and copied to messages.jsonl (`usage`: what writing it cost;
-        `request`: the newest line of requests.jsonl that counts it).
-        `keep_summary` lets the summary in force stand on after a window or reset.  Order: summary, copy, sync,
-        compactions.jsonl, sync; that line is the commit.  See `folding.py`; `forecast` tells the effect beforehand.
+        `strategy` is mask, summary, window or reset.  `end_seq` is moved back if it would split a group or an open
+        call.  A `summary` is recorded first, and copied to messages.jsonl (`usage`: the cost of writing it; `request`:
+        the newest line of requests.jsonl that counts it).  `keep_summary`: the current summary stays in the view after
+        a window or reset.  The order of the writes is: summary, copy, sync, compactions.jsonl, sync; the line in
+        compactions.jsonl is the commit.  See `compaction.py`; `forecast` computes the effect of a compaction without
+        committing it.
         """
         self._catch_up()
-        return folding.compact(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage, request)
+        summary = masked(summary, self.redact)
+        return compaction.compact(
+            self, strategy, end_seq, summary, summary_tokens, carried, keep_summary, usage, request
+        )
 
     def trim(self, *, start_seq: int, end_seq: int, largest: int) -> int:
-        """Commit a compaction that shows tool results and user messages from `start_seq` to `end_seq` with at most
-        `largest` bytes (UTF-8), and derive the view; returns the compaction's id (`trims.py`)."""
+        """Commit a trim and derive the view; returns the id of the compaction (`shortened_message.py`).
+
+        Tool results and user messages from `start_seq` to `end_seq` are shown with at most `largest` bytes (UTF-8).
+        """
         self._catch_up()
-        return folding.trim(self, start_seq, end_seq, largest)
+        return compaction.trim(self, start_seq, end_seq, largest)
 
     def forecast_trim(self, start_seq: int, end_seq: int, largest: int) -> int:
-        """The tokens of the view after such a trim; nothing is written."""
+        """The tokens of the view after a trim with these arguments; the method writes nothing."""
         self._catch_up()
-        return folding.tokens_after(self, folding.trimmed(self, start_seq, end_seq, largest))
+        return compaction.tokens_after(self, compaction.trimmed(self, start_seq, end_seq, largest))
 
     def briefing(self) -> Json | None:
-        """The record of the briefing that the view shows, None before there is one."""
+        """The record of the briefing in the view; None if there is no briefing yet."""
         self._catch_up()
         return self.at(self._survey.task) if self._survey.task is not None else None
 
     def brief_again(self, text: str) -> int:
-        """Append another briefing and show it in the place of the old one, with the pictures that are still shown;
-        returns the compaction's id.  Not while calls are open: nothing is between a call and its result."""
+        """Append a new briefing that replaces the old one in the view, with the pictures that are still shown.
+
+        Returns the id of the compaction.  Not allowed while calls are open, since no message may come between a call
+        and its result.
+        """
         record, cut = self.briefing() or {}, self._survey.cut
         shown = record.get("seq", 0) > max(cut.end_seq, cut.mask_end)
         images = record.get(pictures.NAME, ()) if shown else ()
-        return folding.brief(
+        return compaction.brief(
             self, self.add_message("user", text, kind="task", images=images, memory=record.get("memory"))
         )
 
@@ -254,13 +272,13 @@ class MessageStore:
         carried: Any = None,
         usage: Usage | None = None,
     ) -> None:
-        """Put a summary in the place of everything but the newest messages, which are the lines of the file given.
+        """Replace all messages by a summary, except the newest ones, which are the lines of the given file.
 
-        ValueError, with nothing written, when the lines are not the newest messages of the conversation, or the
-        summary is empty.  A summary that `SummaryStore.add_summary` just recorded is used, not recorded twice.
+        Raises RecordRefused, with nothing written, when the lines are not the newest messages of the conversation, or
+        the summary is empty.  A summary that `SummaryStore.add_summary` has just recorded is reused.
         """
         self._catch_up()
-        end_seq = folding.end_before(self, Path(unsummarized_file_path))
+        end_seq = compaction.end_before(self, Path(unsummarized_file_path))
         self.compact(
             strategy="summary",
             end_seq=end_seq,
@@ -280,16 +298,16 @@ class MessageStore:
         carried: Any = None,
         keep_summary: bool = False,
     ) -> int:
-        """The tokens of the view after such a compaction; nothing is written."""
+        """The tokens of the view after a compaction with these arguments; the method writes nothing."""
         self._catch_up()
-        plan = folding.plan(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
-        return folding.tokens_after(self, plan)
+        plan = compaction.plan(self, strategy, end_seq, summary, summary_tokens, carried, keep_summary)
+        return compaction.tokens_after(self, plan)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest message, 0 before the first."""
+        """The number of the newest message, 0 if there is none."""
         return self._file.last_id
 
     @property
@@ -298,7 +316,7 @@ class MessageStore:
         return self._file.damaged
 
     def count_messages(self) -> int:
-        """How many messages were ever recorded; a counter, nothing is read."""
+        """The number of all recorded messages, from a counter; the method reads no file."""
         return self._file.count
 
     def last(self) -> Json | None:
@@ -306,7 +324,7 @@ class MessageStore:
         return self._file.last()
 
     def records(self, start_seq: int = 1) -> Iterator[Json]:
-        """The records from `start_seq` on, one in memory at a time."""
+        """The records from number `start_seq` on, one in memory at a time."""
         start, survey = 0, self._survey
         if start_seq > survey.cut.end_seq:
             start = self._file.size if survey.first is None else survey.first
@@ -315,7 +333,7 @@ class MessageStore:
                 yield record
 
     def at(self, offset: int) -> Json:
-        """The record whose line begins at byte `offset`, a place that `survey` knows; {} when it is gone."""
+        """The record at byte `offset`, one of the offsets of `index`; {} when the record is gone."""
         return self._file.at(offset) or {}
 
     def backwards(self) -> Iterator[Json]:
@@ -323,38 +341,60 @@ class MessageStore:
         return self._file.backwards()
 
     def text_of(self, seq: int) -> str | None:
-        """The whole text of message `seq`, a tool result or a user's; None for any other."""
+        """The whole text of message `seq` if it is a tool result or a user message; else None."""
         record = find(self.messages_path, seq)
-        shown = record is not None and is_legible(record) and is_seen(record) and record["role"] in trims.ROLES
+        shown = (
+            record is not None and is_legible(record) and is_seen(record) and record["role"] in shortened_message.ROLES
+        )
         return str(record["content"]) if record is not None and shown else None
 
     def open_calls(self) -> list[Json]:
-        """`{"id", "name"}` of the calls that have no result yet, oldest first."""
+        """`{"id", "name"}` of the calls without a result, oldest first."""
         return [{"id": call["id"], "name": call["name"]} for call in self._survey.calls.values()]
 
     def get_current_context_file(self, unsummarized_file_path: Path | str | None = None) -> Path:
-        """current.jsonl; with a path, `context.jsonl`: current.jsonl and behind it the lines of that file (a missing
-        one reads as empty), copied inside the kernel.  Who sends the request removes it."""
+        """The path of current.jsonl; with an argument, the path of `context.jsonl`: current.jsonl followed by the lines
+        of that file.
+
+        The files are copied inside the kernel; a missing file counts as empty.  The sender of the request removes
+        `context.jsonl`.
+        """
         self._catch_up()
         if unsummarized_file_path is None:
             return self.current_path
-        return folding.joined(self.current_path, Path(unsummarized_file_path), self.context_dir / "context.jsonl")
+        return compaction.concatenate(
+            self.current_path, Path(unsummarized_file_path), self.context_dir / "context.jsonl"
+        )
+
+    def bridge_lines(self) -> tuple[int, int]:
+        """The numbers of lines of current.jsonl after the briefing that are (the summary, the carried state of the
+        newest compaction).
+
+        If the carried state is part of a person's message, that message counts.
+        """
+        return projection.bridge_lines(self.context_dir, self._survey.cut, self._survey)
 
     def get_current_token_count(self) -> int:
-        """The tokens of current.jsonl by the model's counter: the sum of `tokens` of its messages, and of the lines
-        that are derived.  A counter; nothing is read."""
+        """The tokens of current.jsonl according to the model's counter: the sum over its messages and its derived
+        lines.
+
+        The sum is kept up to date as a counter; the method reads no file.
+        """
         self._catch_up()
         return self._view.tokens
 
     def tokens_in_use(self) -> int:
-        """What the next request will have: the prompt that the provider reported last, what was stored of its answer,
-        and the estimate of what came since; before the first report, and after a compaction, the estimate of all."""
+        """The estimated tokens of the next request.
+
+        They are the last reported prompt, the stored part of its answer, and an estimate for later messages.  Before
+        the first report, and after a compaction, the number is an estimate of everything.
+        """
         self._catch_up()
         survey = self._survey
         return survey.reported + survey.since if survey.reported else self._view.tokens
 
     def totals(self) -> Totals:
-        """What all requests have cost: those of requests.jsonl, and answers that came without one (an older folder)."""
+        """The cost of all requests: those in requests.jsonl, and in older folders the answers without a line there."""
         survey, sums = self._survey, self.requests.sums()
         rest = Usage(survey.prompt, survey.completion, survey.cached)
         return Totals(
@@ -369,8 +409,13 @@ class MessageStore:
         )
 
     def sync(self, *, force: bool = False, view: bool = False) -> None:
-        """Make what was appended durable, as `context_storage.durability` says: the tool calls first, since a result
-        names its call.  With `view` current.jsonl too: at the end, after which nobody derives it again."""
+        """Sync the appended lines, as often as `context_storage.durability` demands: tool calls first, since results
+        refer to them.
+
+        With `view` current.jsonl is synced too: at the end of the task, after which it is not derived again.
+        """
+        for store in self._others:
+            store.sync(force=force)
         self.requests.sync(force=force)
         if self.tools is not None:
             self.tools.sync(force=force)
@@ -381,32 +426,32 @@ class MessageStore:
             self._view.sync()
 
     def close(self) -> None:
-        """Give the descriptors back; nothing can be added any more."""
+        """Close the file descriptors; after that nothing can be added."""
         self._file.close()
         self._view.close()
         self.requests.close()
 
-    def moved(self, context_dir: Path) -> None:
-        """The folder has another place now; the files are closed."""
+    def move_to(self, context_dir: Path) -> None:
+        """Set the paths after the task's folder was moved; the files are closed then."""
         self.context_dir = context_dir
         self.messages_path = self._file.path = context_dir / "messages.jsonl"
         self.current_path = self._view.path = context_dir / "current.jsonl"
-        self.requests.moved(context_dir)
+        self.requests.move_to(context_dir)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
     @property
-    def survey(self) -> Survey:
-        """The account of the history; for `folding`."""
+    def index(self) -> MessageIndex:
+        """The index of messages.jsonl, for `compaction`."""
         return self._survey
 
     def append_copy(self, record: Json) -> None:
-        """Append a record that is not in the view: the copy of a summary; for `folding`."""
+        """Append a record that is not in the view, the copy of a summary, for `compaction`."""
         offset = self._file.append(record)
         self._survey.feed(record, offset)
 
-    def _load(self, known: Survey | None = None) -> None:
-        self._survey = Survey.of(
+    def _load(self, known: MessageIndex | None = None) -> None:
+        self._survey = MessageIndex.read(
             self.messages_path, self.compactions.cut(), self._file.damage, known, origin=self.origin
         )
 
@@ -416,30 +461,33 @@ class MessageStore:
         )
 
     def _recut(self) -> None:
-        """A compaction was committed: take it in and derive the view again."""
+        """Read a compaction that was just committed, and derive the view again."""
         self._stale = True
         self._load(self._survey)
         self._derive()
 
     def _derive(self) -> None:
-        """Replace the view.  Should that fail, the next use tries again before anything is added to an old one."""
+        """Replace current.jsonl by a newly derived view.
+
+        If that fails, the next use tries it again before it appends to an old view.
+        """
         self._stale = True
         self._view.replace(self._lines())
         self._stale = False
 
     def _catch_up(self) -> None:
-        """Take in a compaction that another instance committed."""
+        """Read a compaction that another instance committed."""
         if self.compactions.file.refresh():
             self._recut()
         else:
             self._look()
 
     def _look(self) -> None:
-        """Take in what another program did to messages.jsonl, and undo what it did to current.jsonl."""
+        """Read changes that another program made in messages.jsonl, and undo those in current.jsonl."""
         if self._file.refresh():
             before = self._survey.calls
             self._stale = True
-            self._load()  # all of it: what is known of places in the file may be of another file
+            self._load()  # read the whole file: the known offsets may belong to another file
             self._derive()
             self._close_gaps(before)
         elif self._stale:
@@ -449,8 +497,12 @@ class MessageStore:
             self._derive()
 
     def _close_gaps(self, before: Mapping[str, Json]) -> None:
-        """An editor that saves into the file itself loses what came since it was opened.  A call whose result is lost
-        gets one, as after a kill; the result of a call that is lost itself is not added (`add_message`)."""
+        """Repair the gaps after an editor overwrote the file without the lines that were appended while it was open in
+        the editor.
+
+        A call without its result gets one, as after a crash.  A result is not added if its call was lost
+        (`add_message`).
+        """
         now = self._survey.calls
         self._lost.update(before.keys() - now.keys())
         if reopened := now.keys() - before.keys():
@@ -462,8 +514,11 @@ class MessageStore:
             self.noticed(what)
 
     def _answer_interrupted(self, only: AbstractSet[str] | None = None) -> bool:
-        """Append a result for each call (of `only`) that a dead process left open, before the view is derived; whether
-        there was one.  The first may have its result in tools.jsonl already, which is written first."""
+        """Append a result for each call (of `only`) that a dead process left without one, before the view is derived.
+
+        Returns whether there was such a call.  The first such call may have its result in tools.jsonl, which is written
+        before messages.jsonl.
+        """
         waiting = bool(self._survey.calls)
         for call in [call for name, call in self._survey.calls.items() if only is None or name in only]:
             known = self._recorded(call["name"])
@@ -490,13 +545,13 @@ class MessageStore:
         return waiting
 
     def _recorded(self, name: str) -> Json | None:
-        """The newest record of tools.jsonl when it is of this tool and no message has its result."""
+        """The newest record of tools.jsonl, if it is of this tool and no message has its result yet."""
         if self.tools is None or self.tools.newest_of(name) <= self._survey.tool_seq:
             return None
         return self.tools.last()
 
     def _place(self, record: Json, output: str | None, tool_seq: int | None) -> None:
-        """Note where the whole result is, for the pointer that may stand for it one day."""
+        """Add to the record where the whole result is, for the pointer that may replace it later."""
         if tool_seq is None and self.tools is not None:
             newest = self.tools.newest_of(record["tool_name"])
             tool_seq = newest if newest > self._survey.tool_seq else None
@@ -506,14 +561,17 @@ class MessageStore:
             record["tool_seq"] = tool_seq
 
     def _write(self, record: Json, tokens: int) -> None:
-        """Both lines or none; then the counters.  Every text in the record is fit for JSON by now."""
+        """Write the line of messages.jsonl and the line of the view, or neither, then update the counters.
+
+        All texts in the record must be valid for JSON here.
+        """
         change = change_of(self._survey, record)
         before = self._file.size
         offset = self._file.append_line(line(record))
         try:
             if change == "line":
                 self._view.append(line(wire(record, self.origin)), tokens)
-            self._survey.take(record, offset)
+            self._survey.add(record, offset)
             if change == "all":
                 self._derive()
         except DiskError:

@@ -1,42 +1,46 @@
-"""current.jsonl = f(messages.jsonl, summaries.jsonl, compactions.jsonl; wire and model): the one pure function.
+"""current.jsonl is a pure function of messages.jsonl, summaries.jsonl and compactions.jsonl, and of the wire and the
+model.
 
-A start, a compaction and a resume all come here (design: section 4).  The view is, in this order:
+A start, a compaction and a resume all use this function (docs/files.md, "Rules").  The view contains, in this order:
 
-1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Both at or before the newest
-   compaction that left messages out, or the first ones; later ones wait, unseen, for the next such compaction, so that
-   bytes sent once stay the same bytes.  A briefing that a `brief` line names counts from that line on.
-3. After a compaction with a summary: the summary as an assistant message, then one user message with what is carried
-   and the word to go on, unless what follows starts with a user message.  Then what is carried is put in front of that
-   message's text.  Without a summary the same stands only if something is carried, behind a note that messages were
+1. the newest `kind: system` record and 2. the newest `kind: task` record, the briefing.  Of each kind the view has the
+   newest record at or before the newest compaction that omitted messages, or else the first record; later records stay
+   out of the view until the next such compaction, so that bytes that were sent once do not change.  A briefing in a
+   `brief` line is valid from that line on.
+3. After a compaction with a summary: the summary as an assistant message, then one user message with the carried state
+   and the instruction to continue.  If the next message is a user's, the carried state is put in front of its text
+   instead.  Without a summary this user message follows only if something is carried, after a note that messages were
    left out.  Comments of people are carried by reference (`comments.py`).  A compaction without references, of an
-   earlier version or of the library interface, carries the newest words of a person instead: always after a reset, and
-   never where what follows starts with a user message.
-4. Every message behind the cut.  Copies of summaries and answers with neither text nor calls are left out.  A damaged
-   file may lack one half of a group: a result without its call is left out, a call without its result is answered.
-5. Tool results up to the newest mask become pointers, where a pointer is shorter, and pictures a line of text; the
-   pictures of the head go with the first compaction of any kind that reaches it (`pictures.py`).  Results that are no
-   pointers, and user messages, have at most the bytes of the smallest trim that reaches them (`trims.py`).
-6. What only a server understands (`provider_fields.py`) stands in the answers of the wire and model in force, and in no
-   others: with another model in the configuration the next start derives another view.
+   earlier version or of the library interface, carries the newest message of a person instead: always after a reset,
+   and never if the next message is a user's.
+4. Every message after the cut, without copies of summaries and answers with neither text nor calls.  A damaged file may
+   lack one half of a group: a result without its call is left out, a call without its result is answered.
+5. Tool results up to the newest mask become pointers, where a pointer is shorter (a command's pointer has its exit
+   state), and pictures become a line of text.  The pictures of the head are removed by the first compaction of any kind
+   that reaches it (`pictures.py`).  Other results, and user messages, have at most the bytes of the smallest trim that
+   reaches them (`shortened_message.py`).
+6. Provider-specific fields (`provider_fields.py`) appear only in answers of the current wire and model: after a change
+   of the model in the configuration the next start derives another view.
 
-Memory: one line, and the ids of the calls that are open.  Readers of other processes may call `derive` at any time;
-nothing is repaired here.
+Memory use: one line, and the ids of the open calls.  Readers in other processes may call `derive` at any time; it
+repairs nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import disk
-from agent.context import carried as carrying
-from agent.context import comments, pictures, trims
+from agent import durable_files
+from agent.context import carry_over as carrying
+from agent.context import comments, pictures, shortened_message
+from agent.context.index import Cut, MessageIndex
+from agent.context.message_records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
 from agent.context.provider_fields import tokens_of
-from agent.context.records import LOST, is_legible, is_seen, open_calls_of, result_line, wire
-from agent.context.survey import Cut, Survey
 from agent.store.jsonl import backwards, records
-from agent.store.text import line
+from agent.store.storable_text import line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -44,38 +48,46 @@ if TYPE_CHECKING:
     from agent.context.provider_fields import Origin
     from agent.values import Json
 
+_ENDED = re.compile(r"\[(exit code -?\d+|ended after \S+ s)")
+"""The exit state of a command, which is at the beginning of its result (`tools/run_command.py`)."""
+
 Line = tuple[bytes, int]
-"""One line of the view with its newline, and its tokens."""
+"""One line of the view (with its newline), and its tokens."""
 
 
 def derive(context_dir: Path, out: int | Path, origin: Origin | None = None) -> int:
-    """Write the view of the task in `context_dir` to a descriptor, or to a new file; returns its size in bytes."""
+    """Write the view of the task in `context_dir` to a descriptor or to a new file; returns its size in bytes."""
     if isinstance(out, int):
         return write(out, (data for data, _ in lines(Path(context_dir), origin=origin)))
-    with disk.replacing(out) as descriptor:
+    with durable_files.replacing(out) as descriptor:
         return write(descriptor, (data for data, _ in lines(Path(context_dir), origin=origin)))
 
 
 def write(descriptor: int, chunks: Iterable[bytes]) -> int:
-    """Write `chunks` in blocks; returns how many bytes they were."""
+    """Write `chunks` in blocks; returns the number of bytes written."""
     size = 0
     block = bytearray()
     for chunk in chunks:
         block += chunk
-        if len(block) >= disk.BLOCK:
-            disk.write_all(descriptor, bytes(block))
+        if len(block) >= durable_files.BLOCK:
+            durable_files.write_all(descriptor, bytes(block))
             size += len(block)
             block.clear()
-    disk.write_all(descriptor, bytes(block))
+    durable_files.write_all(descriptor, bytes(block))
     return size + len(block)
 
 
 def pointer(record: Json) -> str | None:
-    """What stands for a masked tool result: where `read_output` finds it; None when it is nowhere else."""
+    """The text that replaces a masked tool result: the exit state of a command, and the name for the tool
+    `read_output`.
+
+    Returns None when the result is stored nowhere else.
+    """
     name = record.get("output") or (f"tools:{record['tool_seq']}" if record.get("tool_seq") else None)
     if name is None:
         return None
-    return f'[left out; read_output("{name}") shows it]'
+    ended = _ENDED.match(record["content"]) if record.get("tool_name") == "run_command" else None
+    return f'[{f"{ended[1]}; " if ended else ""}left out; read_output("{name}") shows it]'
 
 
 def lines(
@@ -83,19 +95,20 @@ def lines(
     *,
     count: Callable[[str], int] | None = None,
     cut: Cut | None = None,
-    survey: Survey | None = None,
+    survey: MessageIndex | None = None,
     summary: Json | None = None,
     origin: Origin | None = None,
 ) -> Iterator[Line]:
     """The lines of the view in order, for the wire and model of `origin`.
 
-    `count` counts the text of lines that are no record (else they count 0).  `cut` and `survey` save passes where the
-    caller has them; `summary` stands for the record that `cut.summary_id` names, to see what a compaction would do.
+    `count` counts the tokens of lines that are not records; by default these lines count 0.  `cut` and `survey` save
+    passes over the files if the caller has them.  `summary` replaces the record of `cut.summary_id`, for a preview of a
+    compaction.
     """
     messages = context_dir / "messages.jsonl"
     count = count or (lambda _text: 0)
-    cut = Cut.of(context_dir / "compactions.jsonl") if cut is None else cut
-    survey = Survey.of(messages, cut, origin=origin) if survey is None else survey
+    cut = Cut.read(context_dir / "compactions.jsonl") if cut is None else cut
+    survey = MessageIndex.read(messages, cut, origin=origin) if survey is None else survey
     for offset in (survey.system, survey.task):
         if offset is not None:
             record = _at(messages, offset)
@@ -114,10 +127,12 @@ def lines(
 
 
 def _bridge(
-    context_dir: Path, cut: Cut, survey: Survey, summary: Json | None
+    context_dir: Path, cut: Cut, survey: MessageIndex, summary: Json | None
 ) -> Iterator[tuple[Json, int | None] | str]:
-    """Rule 3: the messages between the head and what follows, each with its tokens if they are known; or, as text,
-    what is to be put in front of the first message that follows."""
+    """Rule 3: the messages between the head and the next message, each with its tokens if they are known.
+
+    If the generator yields a text instead of a message, the text is put in front of the first message that follows.
+    """
     if summary is None and cut.summary_id is not None:
         summary = _summary(context_dir, cut.summary_id, survey.copy)
     if summary is None and not cut.carried and cut.strategy != "reset":
@@ -134,8 +149,17 @@ def _bridge(
         yield {"role": "user", "content": f"{text}\n\n{carrying.GO_ON}" if text else carrying.GO_ON}, None
 
 
-def _carried(messages: Path, cut: Cut, survey: Survey, *, speaks: bool) -> str:
-    """What is carried, as text; "" for nothing."""
+def bridge_lines(context_dir: Path, cut: Cut, survey: MessageIndex) -> tuple[int, int]:
+    """The numbers of lines of the view after the briefing: (those that are the summary, those that have the carried
+    state)."""
+    places = [place for place in _bridge(context_dir, cut, survey, None) if place]
+    first = places[0] if places and cut.summary_id is not None else ""
+    summary = not isinstance(first, str) and first[0]["content"] != carrying.LEFT_OUT
+    return int(summary), len(places) - summary
+
+
+def _carried(messages: Path, cut: Cut, survey: MessageIndex, *, speaks: bool) -> str:
+    """The carried state as text; "" if there is none."""
     if carrying.has_references(cut.carried):
         return carried_over(messages, cut.carried, survey, cut.end_seq)
     words = None
@@ -144,9 +168,11 @@ def _carried(messages: Path, cut: Cut, survey: Survey, *, speaks: bool) -> str:
     return carrying.carried_text(cut.carried, words)
 
 
-def carried_over(messages: Path, carried: Json, survey: Survey, end_seq: int) -> str:
-    """The text of what a compaction up to `end_seq` carries, with the comments that it refers to; "" for nothing."""
-    said = comments.show(carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: _at(messages, offset))
+def carried_over(messages: Path, carried: Json, survey: MessageIndex, end_seq: int) -> str:
+    """The carried state of a compaction up to `end_seq`, with the comments that it refers to; "" if there is none."""
+    said = comments.render_comments(
+        carried[carrying.COMMENTS], survey.comments, end_seq, lambda offset: _at(messages, offset)
+    )
     notes = carrying.notes_until(carried.get("notes"), end_seq)
     return carrying.carried_text({**carried, carrying.COMMENTS: said, "notes": notes})
 
@@ -154,7 +180,7 @@ def carried_over(messages: Path, carried: Json, survey: Survey, end_seq: int) ->
 def _conversation(
     messages: Path, start: int, cut: Cut, prefix: str, count: Callable[[str], int], origin: Origin | None
 ) -> Iterator[Line]:
-    """Rules 4 and 5, from byte `start` on; `prefix` goes in front of the first message's text."""
+    """The lines of rules 4 and 5, from byte `start` on; `prefix` is put in front of the text of the first message."""
     calls: dict[str, Json] = {}
     for _, record in records(messages, start):
         if record["seq"] <= cut.end_seq or not is_legible(record) or not is_seen(record):
@@ -163,38 +189,38 @@ def _conversation(
         if record["role"] == "tool":
             if calls.pop(record["tool_call_id"], None) is None:
                 continue
-            if record["seq"] <= cut.mask_end and (text := shorter(record)) is not None:
-                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the same, masked
+            if record["seq"] <= cut.mask_end and (text := shorter_pointer(record)) is not None:
+                record, tokens = {**record, "content": text}, count(text)  # noqa: PLW2901 - the record, masked
             else:
-                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the same, shorter
+                record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the record, shortened
         else:
-            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the same, shorter
+            record, tokens = _trimmed(record, tokens, cut, count)  # noqa: PLW2901 - the record, shortened
             if record.get(pictures.NAME) and record["seq"] <= cut.mask_end:
-                record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - the same, masked
+                record, tokens = _without_pictures(record, tokens, count)  # noqa: PLW2901 - without pictures
             for identifier in calls:
                 yield line(result_line(identifier, LOST)), count(LOST)
             calls = {call["id"]: call for call in open_calls_of(record)}
         if prefix:
-            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - the same, with more
+            record = {**record, "content": f"{prefix}\n\n{record['content']}"}  # noqa: PLW2901 - with `prefix` in front
             tokens += count(prefix)
             prefix = ""
         yield line(wire(record, origin)), tokens
 
 
 def _trimmed(record: Json, tokens: int, cut: Cut, count: Callable[[str], int]) -> tuple[Json, int]:
-    text = trims.trimmed(record, cut.largest_of(record["seq"])) if cut.trims else None
+    text = shortened_message.shorten(record, cut.largest_of(record["seq"])) if cut.trims else None
     if text is None:
         return record, tokens
     return {**record, "content": text}, count(text) + pictures.tokens_of(record)
 
 
 def _without_pictures(record: Json, tokens: int, count: Callable[[str], int]) -> tuple[Json, int]:
-    rest = pictures.without(record)
+    rest = pictures.without_pictures(record)
     return rest, tokens - pictures.tokens_of(record) + count(rest["content"][len(record["content"]) :])
 
 
-def shorter(record: Json) -> str | None:
-    """The pointer for a tool result, None where it would not be shorter than the result."""
+def shorter_pointer(record: Json) -> str | None:
+    """The pointer for a tool result; None if it is not shorter than the result."""
     text = pointer(record)
     return text if text is not None and len(text) < len(record["content"]) else None
 
@@ -204,7 +230,7 @@ def _at(path: Path, offset: int) -> Json:
 
 
 def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | None:
-    """The summary of that id; should its line be damaged, its copy in messages.jsonl."""
+    """The summary with that id; if its line is damaged, its copy in messages.jsonl."""
     for _, record in backwards(context_dir / "summaries.jsonl", id_key="id"):
         if record["id"] < identifier:
             break
@@ -216,14 +242,14 @@ def _summary(context_dir: Path, identifier: int, copy: int | None) -> Json | Non
     return {"summary": record["content"], "summary_tokens": record.get("tokens")}
 
 
-def same(path: Path, wanted: Iterable[Line]) -> int | None:
-    """The tokens of the view when the file holds exactly `wanted`, else None."""
+def tokens_if_same(path: Path, wanted: Iterable[Line]) -> int | None:
+    """The tokens of the view if the file holds exactly `wanted`, else None."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     total = 0
-    with os.fdopen(descriptor, "rb", buffering=disk.BLOCK) as file:
+    with os.fdopen(descriptor, "rb", buffering=durable_files.BLOCK) as file:
         for data, tokens in wanted:
             if file.read(len(data)) != data:
                 return None

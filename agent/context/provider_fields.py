@@ -1,9 +1,9 @@
-"""What only the server of a model understands, kept beside the answer it came with: reasoning, signatures, the like.
+"""Provider-specific fields of an answer, stored beside it: reasoning, signatures and the like.
 
 `record["provider_fields"]` is `{"wire", "model", "server", "message": {…}, "calls": {id: {…}}, "tokens", "kept"}`.  The
-view has the fields of `message` and `calls` for the wire and the model that gave them, and for no other; `kept` is for
-people who look and is never sent.  `tokens` are part of the record's.  Summaries, comments and pull requests have none
-of it.  Pure functions.
+view has the fields of `message` and `calls` only for the wire and model that produced them; the fields in `kept` are
+for people who read the file and are never sent.  The record's `tokens` include the tokens of these fields.  Summaries,
+comments and pull requests contain none of these fields.  All functions are pure.
 """
 
 from __future__ import annotations
@@ -12,28 +12,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent.store.text import fit, fit_json
+from agent.context.secret_masking import masked
+from agent.message_list_check import CALL, MESSAGE
+from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Collection, Sequence
 
-    from agent.values import Json
+    from agent.values import Json, Redact
 
 NAME = "provider_fields"
-OURS = frozenset(("role", "content", "tool_calls", "tool_call_id", "name"))
-"""Fields of a message that no server's own field may stand for."""
+OURS = MESSAGE
+"""Keys that a provider field of a message must not have: those of its wire form and of its record.
+
+A message with a key of its record is refused before it is sent (`message_list_check.py`).
+"""
+OURS_IN_CALLS = CALL - {"function"}
+"""Keys that a provider field of a call must not have; further fields of its `function` are merged into it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The wire and the model that are in force: whose fields the view has."""
+    """The current wire and model; the view has provider fields of this origin only."""
 
     wire: str
     model: str
 
 
 def of_record(record: Json, origin: Origin | None) -> Json | None:
-    """The fields of a record for this wire and model, None when it has none for them."""
+    """The provider fields of a record for the wire and model of `origin`; None if there are none."""
     fields = record.get(NAME)
     if origin is None or not isinstance(fields, dict):
         return None
@@ -41,7 +48,7 @@ def of_record(record: Json, origin: Origin | None) -> Json | None:
 
 
 def tokens_of(record: Json, origin: Origin | None) -> int:
-    """The tokens of a record in the view: without those of fields that are another's."""
+    """The tokens of a record in the view, without the provider fields of another origin."""
     tokens = record.get("tokens")
     whole = tokens if isinstance(tokens, int) else 0
     fields = record.get(NAME)
@@ -51,52 +58,49 @@ def tokens_of(record: Json, origin: Origin | None) -> int:
     return max(0, whole - own) if isinstance(own, int) else whole
 
 
-def to_keep(given: Mapping[str, Any], calls: Sequence[Json], redact: Callable[[str], str]) -> Json:
-    """The fields as they are recorded; `calls` are those of the record, `given["calls"]` has one entry for each.
+def to_keep(given: Mapping[str, Any], calls: Sequence[Json], redact: Redact) -> Json:
+    """The provider fields for a new record; `calls` are the calls of the record, `given["calls"]` has one entry for
+    each.
 
-    Declared secrets are masked in a text.  A structure in which one stands is left out: a signature is of the whole,
-    and no server takes a changed one.
+    Declared secrets are masked in a text.  A structure that contains a secret is left out: its signature covers the
+    whole structure, and no server accepts a changed structure.
     """
     message = _clean(given.get("message"), redact)
     more = given.get("calls") or ()
-    by_call = {call["id"]: _clean(one, redact) for call, one in zip(calls, more, strict=False)}
+    by_call = {call["id"]: _without(_clean(one, redact), OURS_IN_CALLS) for call, one in zip(calls, more, strict=False)}
     kept = _clean(given.get("kept"), redact)
-    record: Json = {name: fit(str(given.get(name) or "")) for name in ("wire", "model", "server")}
-    record["message"] = {key: value for key, value in message.items() if key not in OURS}
+    record: Json = {name: replace_surrogates(str(given.get(name) or "")) for name in ("wire", "model", "server")}
+    record["message"] = _without(message, OURS)
     record["calls"] = {call_id: fields for call_id, fields in by_call.items() if fields}
     return record | {"kept": kept} if kept else record
 
 
 def of_message(fields: Json) -> Json:
-    """The fields that stand beside content and calls in the view."""
+    """The provider fields that stand beside content and calls in a message of the view."""
     message = fields.get("message")
-    return {key: value for key, value in message.items() if key not in OURS} if isinstance(message, dict) else {}
+    return _without(message, OURS) if isinstance(message, dict) else {}
 
 
 def of_call(fields: Json, call: Json) -> Json:
-    """A call of the view with its own fields."""
+    """A call of the view, with its own provider fields."""
     calls = fields.get("calls")
     own = calls.get(call["id"]) if isinstance(calls, dict) else None
     if not isinstance(own, dict):
         return call
     inner = own.get("function")
     function = {**inner, **call["function"]} if isinstance(inner, dict) else call["function"]
-    return {**own, **call, "function": function}
+    return {**_without(own, OURS_IN_CALLS), **call, "function": function}
 
 
-def _clean(fields: Any, redact: Callable[[str], str]) -> Json:
+def _without(fields: Json, ours: Collection[str]) -> Json:
+    return {key: value for key, value in fields.items() if key not in ours}
+
+
+def _clean(fields: Any, redact: Redact) -> Json:
     found: Json = {}
     for key, value in fit_json(fields).items() if isinstance(fields, Mapping) else ():
         if isinstance(value, str):
             found[key] = redact(value)
-        elif _masked(value, redact) == value:
+        elif masked(value, redact) == value:
             found[key] = value
     return found
-
-
-def _masked(value: Any, redact: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {redact(key): _masked(inner, redact) for key, inner in value.items()}
-    return [_masked(inner, redact) for inner in value] if isinstance(value, list) else value

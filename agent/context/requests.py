@@ -1,12 +1,12 @@
-"""RequestStore: requests.jsonl, one line for every request that was sent to a model, whatever became of it.
+"""RequestStore has requests.jsonl: one line for each request that was sent to a model, with any result.
 
-A line is written when the request is over: answered, refused, cut, stalled or cancelled.  While it is under way its
-beginning stands in `.requests.begun`, written before the first byte is sent; a process that dies leaves it there, and
-the next opening closes it as `interrupted`, with the estimate.  So a kill loses no request that may have to be paid,
-and a turn costs one `fdatasync` more at most: what was begun is not synced, what failed is synced at once, an answer
-with the message that it becomes.
+A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  Until then the file
+`.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the beginning
+is still there, and the next opening closes it as `interrupted`, with the estimate.  So a kill loses no request that may
+be billed, and a turn costs at most one additional `fdatasync`: beginnings are not synced, a failure is synced at once,
+an answer together with its message.
 
-Totals are sums over the lines.  They are made once, when the file is opened, and kept up after that.
+Totals are sums over the lines.  The totals are computed once, when the file is opened, and updated after that.
 """
 
 from __future__ import annotations
@@ -16,40 +16,42 @@ import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import clock, disk
+from agent import clock, durable_files
+from agent.context.base import Store
+from agent.context.secret_masking import unmasked
 from agent.errors import ContextOverflow
-from agent.security.redact import Redactor
-from agent.store.jsonl import JsonlFile, parse
-from agent.store.text import fit
-from agent.store.text import line as to_line
+from agent.store.jsonl import parse
+from agent.store.storable_text import line as to_line
+from agent.store.storable_text import replace_surrogates
 from agent.values import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from agent.values import Json
+    from agent.values import Json, Redact
 
 NAME = "requests.jsonl"
 BEGUN = ".requests.begun"
 INTERRUPTED = "interrupted"
 ANSWERED = "ok"
 TOO_LONG = ContextOverflow.code
-LONGEST_ERROR = 500  # characters of an error's text that are recorded
+LONGEST_ERROR = 500  # maximum characters of an error's text in a record
 
 _under_way: dict[str, Path] = {}
-"""The requests of this process, by id, with their file: another store of the same folder must not take them for a dead
-process's."""
+"""The requests that this process is sending, by id, with the path of their file.
+
+Another store of the same folder must not treat these requests as those of a dead process."""
 
 
 @dataclass(slots=True)
 class Sums:
-    """What all requests come to.  `estimated` is how many of the tokens no server has reported.
+    """The sums over all requests.  `estimated` is the number of tokens that no server reported.
 
-    `taken` is the longest prompt, in tokens as reported, that the server of a model has answered since it last refused
-    one for its length; by name of the model.
+    `taken` has for each model the longest prompt, in reported tokens, that its server has answered since it last
+    refused one for its length.
     """
 
     count: int = 0
@@ -61,7 +63,7 @@ class Sums:
     taken: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: Json) -> None:
-        """Take in one line."""
+        """Add one line of requests.jsonl."""
         usage = Usage.of(record.get("usage") or {})
         self.count += 1
         self.prompt += usage.prompt
@@ -72,37 +74,39 @@ class Sums:
         self._take(str(record.get("model") or ""), record, usage)
 
     def _take(self, model: str, record: Json, usage: Usage) -> None:
-        """Keep what the server has shown that it takes."""
+        """Update the longest prompt that the server of `model` accepted."""
         if str(record.get("error") or "").startswith(TOO_LONG):
             self.taken.pop(model, None)
         elif record.get("status") == ANSWERED and record.get("estimated_tokens") in (None, 0, usage.completion):
             self.taken[model] = max(usage.prompt, self.taken.get(model, 0))
 
 
-class RequestStore:
-    """The requests of one task.  It may be used from several threads."""
+class RequestStore(Store):
+    """The requests of one task.  Thread-safe."""
 
-    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redactor | None = None) -> None:
-        self.redact = redact or Redactor(())
-        self.path = Path(context_dir) / NAME
-        self.begun_path = Path(context_dir) / BEGUN
-        self.file = JsonlFile(self.path, durability=durability)
-        self.repairs: list[str] = []
-        self.failed: Callable[[Json], None] | None = None  # hears of each request that came to no answer
+    NAME = NAME
+
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
+        super().__init__(context_dir, durability=durability, redact=redact)
+        self.begun_path = self.context_dir / BEGUN
+        self.failed: Callable[[Json], None] | None = None  # called with each request that got no answer
         self._lock = threading.Lock()
         self._descriptor = -1
         self._read()
         self._close_interrupted()
 
     def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
-        """A request is about to be sent.  `tokens` is the estimate of its prompt, `cost` what those cost: they count
-        should this process die before `end`.  DiskError when it cannot be written; then it must not be sent."""
+        """Record that a request is about to be sent.
+
+        `tokens` is the estimate of its prompt, `cost` the cost of those tokens: they count if this process dies before
+        `end`.  Raises DiskError when the record cannot be written; then the request must not be sent.
+        """
         record: Json = {
             "seq": 0,
             "id": secrets.token_hex(6),
             "purpose": purpose,
             "provider": provider,
-            "model": fit(model),
+            "model": replace_surrogates(model),
             "started_at": clock.stamp(),
             "tokens": tokens,
             "cost": cost,
@@ -110,7 +114,7 @@ class RequestStore:
         with self._lock:
             _under_way[record["id"]] = self.begun_path
             try:
-                disk.append(self._begun(), to_line(record), self.begun_path)
+                durable_files.append(self._begun(), to_line(record), self.begun_path)
             except BaseException:
                 self._over(record["id"])
                 raise
@@ -129,10 +133,10 @@ class RequestStore:
         finish_reason: str | None = None,
         error: str | None = None,
     ) -> int:
-        """The request is over: its line is written; returns its number, from 1.
+        """Write the line of a request that is over; returns its number, from 1.
 
-        `usage` is what counts, part by part what the server reported or, where it did not, an estimate;
-        `estimated_tokens` is how much of it is estimated.
+        `usage` is the usage to count, each part as reported by the server or estimated; `estimated_tokens` is the
+        number of estimated tokens in it.
         """
         record: Json = {
             "seq": 0,
@@ -140,12 +144,12 @@ class RequestStore:
             "first_token_ms": first_token_ms,
             "duration_ms": duration_ms,
             "status": status,
-            "finish_reason": fit(finish_reason) if finish_reason else None,
+            "finish_reason": replace_surrogates(finish_reason) if finish_reason else None,
             "usage": usage.to_dict(),
             "estimated": estimated_tokens > 0,
             "estimated_tokens": estimated_tokens,
             "cost": cost,
-            "error": self.redact(fit(error))[:LONGEST_ERROR] if error else None,
+            "error": self.redact(replace_surrogates(error))[:LONGEST_ERROR] if error else None,
             "timestamp": clock.stamp(),
         }
         with self._lock:
@@ -162,32 +166,34 @@ class RequestStore:
         return int(record["seq"])
 
     def drop(self, begun: Json) -> None:
-        """It was not sent after all: nobody was reached."""
+        """Remove the beginning of a request that was not sent after all."""
         with self._lock:
             if self._over(begun["id"]):
-                disk.append(self._begun(), to_line({"seq": 0, "id": begun["id"], "dropped": True}), self.begun_path)
+                durable_files.append(
+                    self._begun(), to_line({"seq": 0, "id": begun["id"], "dropped": True}), self.begun_path
+                )
 
     def sums(self) -> Sums:
-        """What all requests come to; counters, nothing is read."""
+        """The sums over all requests, from counters; the method reads no file."""
         with self._lock:
             if self.file.refresh():
                 self._read()
             return self._sums
 
     def newest(self) -> int:
-        """The number of the newest line, 0 before the first."""
+        """The number of the newest line, 0 if there is none."""
         with self._lock:
             if self.file.refresh():
                 self._read()
             return self.file.next_id() - 1
 
     def sync(self, *, force: bool = False) -> None:
-        """Make them durable."""
+        """Sync the lines of requests.jsonl."""
         with self._lock:
             self.file.sync(force=force)
 
     def close(self) -> None:
-        """Give the descriptors back; `.requests.begun` goes unless something is under way."""
+        """Close the file descriptors; `.requests.begun` is removed if it is empty."""
         with self._lock:
             self.file.close()
             if self._descriptor >= 0:
@@ -197,13 +203,13 @@ class RequestStore:
                 if self.begun_path.stat().st_size == 0:
                     self.begun_path.unlink()
 
-    def moved(self, context_dir: Path) -> None:
-        """The folder has another place now; the files are closed."""
-        self.path = self.file.path = context_dir / NAME
+    def move_to(self, context_dir: Path) -> None:
+        """Set the paths after the task's folder was moved; the files are closed then."""
+        super().move_to(context_dir)
         self.begun_path = context_dir / BEGUN
 
     def _read(self) -> None:
-        """Sum up the file."""
+        """Compute the sums from the file."""
         self._sums = Sums()
         for _, record in self.file.records():
             self._sums.add(record)
@@ -211,25 +217,27 @@ class RequestStore:
     def _begun(self) -> int:
         if self._descriptor < 0:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            with disk.writing(self.begun_path):
+            with durable_files.writing(self.begun_path):
                 self._descriptor = os.open(self.begun_path, flags, 0o600)
         return self._descriptor
 
     def _over(self, identifier: str) -> bool:
-        """One request less is under way; after the last of them the file of the begun ones is emptied.  Whether there
-        are others."""
+        """Remove a request from those under way; after the last one, empty the file of beginnings.
+
+        Returns whether other requests are under way.
+        """
         _under_way.pop(identifier, None)
         if self.begun_path in _under_way.values():
             return True
         if self._descriptor >= 0:
-            with suppress(OSError):  # a line that stays is known by its id
+            with suppress(OSError):  # a line that remains is recognised by the id of its request
                 os.ftruncate(self._descriptor, 0)
         return False
 
     def _close_interrupted(self) -> None:
-        """A line for each request that a dead process had under way."""
+        """Write a line for each unfinished request of a dead process."""
         try:
-            lines = self.begun_path.read_bytes().split(b"\n")[:-1]  # a torn one was not sent
+            lines = self.begun_path.read_bytes().split(b"\n")[:-1]  # a torn line belongs to a request that was not sent
         except FileNotFoundError:
             return
         found = [record for one in lines if not isinstance(record := parse(one, "seq"), str)]

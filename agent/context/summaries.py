@@ -1,38 +1,39 @@
-"""SummaryStore: summaries.jsonl, every summary that was ever committed to (seed 002, 3.5 and 4.3).
+"""SummaryStore has summaries.jsonl, every summary of a compaction (docs/design/context.md, 3.5 and 4.3).
 
-A line here alone changes nothing: a compaction that names it makes it part of the view (`compactions.py`).
+A line in this file alone changes nothing: the summary becomes part of the view when a compaction refers to it
+(`compactions.py`).
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.store.jsonl import JsonlFile
-from agent.store.text import fit
+from agent.context.base import Store
+from agent.errors import RecordRefused
+from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
     from agent.values import Json
 
 
-class SummaryStore:
+class SummaryStore(Store):
     """The summaries of one task."""
 
-    def __init__(self, context_dir: Path, *, durability: str = "turn") -> None:
-        self.path = Path(context_dir) / "summaries.jsonl"
-        self.file = JsonlFile(self.path, durability=durability, id_key="id")
+    NAME = "summaries.jsonl"
+    ID = "id"
 
     def add_summary(
         self, start_seq: int, end_seq: int, summary_text: str, original_tokens: int, summary_tokens: int
     ) -> int:
         """Record a summary of messages `start_seq` to `end_seq`; returns its id, from 1.
 
-        `ratio` is summary_tokens / original_tokens.  An empty text is a ValueError: it would erase what it stands for.
+        The record has the field `ratio`, summary_tokens / original_tokens.  An empty text raises RecordRefused: it
+        would erase the messages.
         """
-        text = fit(summary_text)
+        text = self.redact(replace_surrogates(summary_text))
         if not text.strip():
-            raise ValueError("the summary is empty; an empty summary is never recorded")
+            raise RecordRefused("the summary is empty; an empty summary is never recorded")
         self.file.refresh()
         identifier = self.file.next_id()
         self.file.append(
@@ -50,14 +51,10 @@ class SummaryStore:
         return identifier
 
     def get_latest_summary(self) -> Json | None:
-        """The newest summary, None when there is none; read from the end of the file."""
+        """The newest summary, None when there is none; it is read from the end of the file."""
         return self.file.last()
 
     def count_summaries(self) -> int:
-        """How many there are."""
+        """The number of summaries."""
         self.file.refresh()
         return self.file.count
-
-    def sync(self, *, force: bool = False) -> None:
-        """Make them durable."""
-        self.file.sync(force=force)

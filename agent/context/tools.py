@@ -1,32 +1,34 @@
-"""ToolStore: tools.jsonl, every tool call: arguments, result as the model got it, duration (seed 002, 3.6 and 4.4)."""
+"""ToolStore has tools.jsonl: every tool call with its arguments, the result that the model got, and its duration.
+
+See docs/design/context.md, 3.6 and 4.4.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from agent import clock
-from agent.security.redact import Redactor
-from agent.store.jsonl import JsonlFile, find
-from agent.store.text import dumps
+from agent.context.base import Store
+from agent.context.secret_masking import masked, unmasked
+from agent.errors import RecordRefused
+from agent.store.jsonl import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from agent.values import Json
+    from agent.values import Json, Redact
 
 STATUSES = ("success", "error")
 
 
-class ToolStore:
+class ToolStore(Store):
     """The tool calls of one task."""
 
-    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redactor | None = None) -> None:
-        self.redact = redact or Redactor(())
-        self.path = Path(context_dir) / "tools.jsonl"
-        self.file = JsonlFile(self.path, durability=durability)
+    NAME = "tools.jsonl"
+
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
+        super().__init__(context_dir, durability=durability, redact=redact)
         last = self.file.last()
         self._last_name = str(last.get("tool")) if last else ""
 
@@ -41,19 +43,20 @@ class ToolStore:
         *,
         output: str | None = None,
     ) -> int:
-        """Record one call; returns its number, from 1, by which `read_output("tools:N")` finds it.
+        """Record one call; returns its number, from 1, with which the tool `read_output` finds it (`tools:N`).
 
-        `status` is "success" or "error"; `error` is recorded with the second; `output` names the file below the
-        task's folder that holds the whole text when `result` was cut.
+        `status` is "success" or "error"; `error` is the message of an error; `output` names the file below the task's
+        folder with the whole text, if `result` was cut.  Raises RecordRefused, with nothing written, for another
+        `status`.
         """
         if status not in STATUSES:
-            raise ValueError(f"status is {status!r}; allowed are success and error")
+            raise RecordRefused(f"status is {status!r}; allowed are success and error")
         self.file.refresh()
         record: Json = {
             "seq": self.file.next_id(),
             "tool": tool_name,
-            "args": self._masked(args),
-            "result": self._masked(result),
+            "args": masked(args, self.redact),
+            "result": masked(result, self.redact),
             "status": status,
             "duration_ms": round(duration_ms),
             "timestamp": clock.stamp(),
@@ -66,20 +69,13 @@ class ToolStore:
         self._last_name = tool_name
         return int(record["seq"])
 
-    def _masked(self, value: Any) -> Any:
-        """`value` as it was unless a declared secret is in it."""
-        if isinstance(value, str):
-            return self.redact(value)
-        text = dumps(value).decode()
-        return value if (masked := self.redact(text)) == text else orjson.loads(masked)
-
     def count_tool_calls(self) -> int:
-        """How many there are."""
+        """The number of calls."""
         self.file.refresh()
         return self.file.count
 
     def newest_of(self, tool_name: str | None) -> int:
-        """The number of the newest call when it was of this tool, else 0."""
+        """The number of the newest call if that call was of this tool, else 0."""
         return self.file.count if tool_name and self._last_name == tool_name else 0
 
     def result(self, seq: int) -> str | None:
@@ -89,12 +85,12 @@ class ToolStore:
         return found if isinstance(found, str) or found is None else str(found)
 
     def records(self) -> Iterator[Json]:
-        """Every call, in order, one in memory at a time."""
+        """All calls, in order, one in memory at a time."""
         for _, record in self.file.records():
             yield record
 
     def recent(self, limit: int = 50) -> list[Json]:
-        """The newest `limit` calls, oldest first; read from the end of the file."""
+        """The newest `limit` calls, oldest first; they are read from the end of the file."""
         found: list[Json] = []
         for record in self.file.backwards():
             if len(found) == limit:
@@ -105,7 +101,3 @@ class ToolStore:
     def last(self) -> Json | None:
         """The newest call, None when there is none."""
         return self.file.last()
-
-    def sync(self, *, force: bool = False) -> None:
-        """Make them durable."""
-        self.file.sync(force=force)

@@ -1,19 +1,20 @@
-"""Trees that a foreign command may have written: walked, measured, given away and removed.
+"""Walks, measures, removes and changes the owner of trees that a foreign command may have written.
 
-Everything in such a tree is hostile.  A folder may have become a symlink, also between two of our calls; a mode may
-lock us out; a tree may be thousands of folders deep, so that its paths are longer than the kernel accepts; a folder may
-hold millions of names.  Therefore every folder is opened by its name in the descriptor of the folder above it and never
-through a link, no function calls itself, no path is joined, and names are not held all at once.
+Everything in such a tree is treated as hostile.  A folder may become a symlink, even between two system calls.  The
+mode of a folder may deny access.  A tree may be thousands of folders deep, so that its paths exceed the kernel's limit.
+A folder may contain millions of names.  Therefore each folder is opened by name relative to the descriptor of its
+parent, and never through a link.  No function is recursive, no paths are joined, and the names of a folder are not all
+loaded at once.
 
-Whatever reads or changes a tree after a command ran uses this package, or `treecopy`, which is built on it; git looks
-at one through `git_guard`.  `scripts/check` holds that (`scripts/tree_rules.py`).
+All code that reads or changes a tree after a command ran uses this package, or `treecopy`, which is built on it.  Git
+reads such a tree through `git_guard`.  `scripts/check` enforces this (`scripts/tree_rules.py`).
 
-| module | what |
+| module | what it does |
 |---|---|
-| `descent` | the way down and up again, and the walk over every entry |
-| `removal` | remove |
-| `usage` | bytes and files |
-| `owners` | give to another user |
+| `descent` | moves down and up in a tree, and walks over every entry |
+| `removal` | removes a tree |
+| `usage` | counts the bytes and files of a tree |
+| `owners` | changes the owner of a tree |
 """
 
 from agent.filetree.descent import (

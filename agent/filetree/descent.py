@@ -1,6 +1,6 @@
-"""The way through a tree: folders by their descriptors, down and up again, and every entry on it.
+"""Traverses a tree by the descriptors of its folders, and yields every entry.
 
-No function calls itself and no path is joined; `agent/filetree/__init__.py` says why.
+No function is recursive and no paths are joined; `agent/filetree/__init__.py` gives the reasons.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
     OnError = Callable[["Entry", OSError], None]
 
 Identity = tuple[int, int]
-"""Device and inode: what tells a file from another one of the same name."""
+"""Device and inode: they distinguish two files that had the same name at different times."""
 
 HELD = 64
-"""Descriptors that a walk holds at once, whatever the depth."""
+"""A walk has at most this many descriptors open at once, at any depth."""
 
 LISTED = 10_000
-"""Names of one folder that a walk holds at once.  The listing of a larger one stays open, with a descriptor of its own;
-so do those of LARGE folders that lie in each other, below which names are held whole."""
+"""A walk loads at most this many names of one folder at once.
+
+The listing of a larger folder stays open, with its own descriptor.  At most LARGE nested folders are read lazily in
+this way; below them all names of a folder are loaded.
+"""
 LARGE = 64
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 PINNED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWAPPED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""An entry is gone, or is no folder any more: somebody changes the tree during the walk."""
+"""Errors of an entry that is gone or no longer a folder, because a process changes the tree during the walk."""
 
 
 class Entry:
     """One entry of a tree.
 
-    `folder` is the descriptor of the folder that holds it, valid until the walk goes on; `status` is its own, no
-    link's target.  `left` is True when a folder comes again after everything in it.  Set `enter` to False, and the walk
-    does not go into the folder; nor does it come again.
+    `folder` is the descriptor of the parent folder, valid until the walk continues.  `status` is that of the entry
+    itself, not of a link's target.  `left` is True if a folder is yielded again after its content.  If the caller sets
+    `enter` to False, the walk does not enter the folder and does not yield it again.
     """
 
     __slots__ = ("_parents", "enter", "folder", "left", "name", "status")
@@ -56,12 +59,15 @@ class Entry:
 
     @property
     def depth(self) -> int:
-        """Number of folders between the top and this entry; valid until the walk goes on."""
+        """Number of folders between the top and this entry; valid until the walk continues."""
         return len(self._parents)
 
     @property
     def path(self) -> str:
-        """The path below the top; valid until the walk goes on.  To show or to compare, never to open."""
+        """The path below the top, valid until the walk continues.
+
+        The path is for display and comparison only, not for opening the file.
+        """
         return "/".join((*self._parents, self.name))
 
     @property
@@ -78,10 +84,10 @@ class Entry:
 
 
 class Descent:
-    """A way down into a tree: the descriptor of the current folder, and the way back up.
+    """A position in a tree: the descriptor of the current folder and the path back to the top.
 
-    Only the nearest HELD folders stay open.  One further up is opened again as `..`, and must be the folder that it was
-    (device and inode), else OSError ESTALE: somebody moved a part of the tree.
+    Only the nearest HELD folders stay open.  A folder further up is opened again as `..` and must have the same device
+    and inode as before; otherwise a process has moved a part of the tree, and OSError ESTALE is raised.
     """
 
     def __init__(self, top: int) -> None:
@@ -95,7 +101,7 @@ class Descent:
         return self._open[-1]
 
     def enter(self, name: str, *, repair: bool = False) -> None:
-        """Go into the folder `name`.  OSError, and nothing has changed, when it is none."""
+        """Enter the folder `name`.  Raises OSError if it is not a folder; the position is then unchanged."""
         self._push(open_folder(name, self.here, repair=repair), name)
 
     def _push(self, descriptor: int, name: str) -> None:
@@ -126,8 +132,8 @@ class Descent:
         return found
 
     def find_back(self) -> None:
-        """After OSError of `leave`: go on from the lowest folder on the way up that still lies where it was, at the
-        latest from the top."""
+        """Continue, after an OSError of `leave`, at the deepest folder of the path that is still in place, at the
+        latest at the top."""
         here = self._open[0]
         for depth, name in enumerate(self.names, 1):
             try:
@@ -152,7 +158,7 @@ class Descent:
         del self._open[depth:], self._known[depth:], self.names[depth - 1 :]
 
     def close(self) -> None:
-        """Close every descriptor, that of the top too."""
+        """Close every descriptor, including that of the top."""
         for descriptor in self._open:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -160,7 +166,7 @@ class Descent:
 
 
 def kind_of(mode: int) -> str:
-    """What a file mode says, for people."""
+    """The file type of a mode, as a word for people."""
     kinds = (
         (stat.S_ISREG, "file"),
         (stat.S_ISDIR, "folder"),
@@ -172,7 +178,7 @@ def kind_of(mode: int) -> str:
 
 
 def printable(path: str) -> str:
-    """A path as it can be printed: control signs and what is not UTF-8 escaped."""
+    """The path with control characters and invalid UTF-8 escaped."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
@@ -184,39 +190,52 @@ def identity_of(descriptor: int) -> Identity:
 
 
 def open_folder(name: str | os.PathLike[str], within: int | None = None, *, repair: bool = False) -> int:
-    """A descriptor of a folder, which is not reached by a link in the last place; OSError for anything else.
+    """A descriptor of the folder.  Raises OSError if it is not a folder, or if the last part of the path is a link.
 
-    `repair` gives its owner all rights to it, where its mode took them away.
+    `repair` gives the owner all permissions that the mode lacks.
     """
     if not repair:
         return os.open(name, FOLDER, dir_fd=within)
     try:
         descriptor = os.open(name, FOLDER, dir_fd=within)
     except PermissionError:
-        grant(name, within, 0o700)
+        grant(name, within, 0o700, folder=True)
         return os.open(name, FOLDER, dir_fd=within)
     mode = os.fstat(descriptor).st_mode
     if mode & 0o700 != 0o700:
-        with suppress(OSError):  # what needs it says so itself
+        with suppress(OSError):  # the operation that needs the missing permission reports its own error
             os.fchmod(descriptor, stat.S_IMODE(mode) | 0o700)
     return descriptor
 
 
-def grant(name: str | os.PathLike[str], within: int | None, bits: int, *, only: bool = False) -> None:
-    """Add `bits` to the mode of an entry, or with `only` make them its mode; never that of what a link names.
-    OSError."""
-    pinned = os.open(name, PINNED, dir_fd=within)
+def grant(
+    name: str | os.PathLike[str],
+    within: int | None,
+    bits: int,
+    *,
+    only: bool = False,
+    folder: bool = False,
+    seen: os.stat_result | None = None,
+) -> None:
+    """Add `bits` to the mode of an entry, or with `only` replace the mode; links are never followed.
+
+    `folder`: the entry must be a folder.  `seen`: the entry must be the file that had this status, since a process that
+    writes to the tree may have replaced the entry by a hard link to a file of the host.  Raises OSError if the mode
+    cannot be changed."""
+    pinned = os.open(name, PINNED | (os.O_DIRECTORY if folder else 0), dir_fd=within)
     try:
-        mode = os.fstat(pinned).st_mode
-        if not stat.S_ISLNK(mode):
-            kept = 0 if only else stat.S_IMODE(mode)
-            os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - that very inode
+        status = os.fstat(pinned)
+        if seen is not None and not os.path.samestat(status, seen):
+            return
+        if not stat.S_ISLNK(status.st_mode):
+            kept = 0 if only else stat.S_IMODE(status.st_mode)
+            os.chmod(f"/proc/self/fd/{pinned}", kept | bits)  # noqa: PTH101 - this path names the checked inode
     finally:
         os.close(pinned)
 
 
 def pass_over(_entry: Entry, _error: OSError) -> None:
-    """For `on_error`: a folder that cannot be opened is taken as if nothing were in it."""
+    """For `on_error`: treat a folder that cannot be opened as empty."""
 
 
 def walk(
@@ -228,16 +247,15 @@ def walk(
     only: frozenset[str] | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[Entry]:
-    """Every entry below `top`, each folder before what is in it and again after (`Entry.left`).
+    """Yield every entry below `top`; each folder before its content and again after it (`Entry.left`).
 
-    `within` is the descriptor of the folder that holds `top`.  `order(names, depth)` sorts the names of one folder.
-    With `only` the entries are folders and what has one of these names; the others are not looked at, which is many
-    times faster.
-    A folder that cannot be opened goes to `on_error` and comes again as any other; so does one whose tree was moved
-    while the walk was in it, and the walk goes on above.  Without `on_error` OSError is raised.  What disappears
-    during the walk is passed over.  OSError when `top` is no folder.
+    `within` is the descriptor of the parent of `top`.  `order(names, depth)` sorts the names of one folder.  With
+    `only` the walk yields folders and entries with one of these names; it does not stat the others, which is many times
+    faster.  A folder that cannot be opened is passed to `on_error` and yielded a second time like any other.  A folder
+    that was moved during the walk is treated in the same way; the walk then continues above it.  Without `on_error` the
+    walk raises OSError.  Entries that disappear during the walk are skipped.  Raises OSError if `top` is not a folder.
 
-    Memory is bounded by LISTED names for each level, whatever the folders hold, down to the LARGE-th large one.
+    A walk holds at most LISTED names per level in memory, down to the LARGE-th large folder.
     """
     way = Descent(open_folder(top, within, repair=repair))
     listings: list[Iterator[str]] = []
@@ -303,7 +321,8 @@ def _close(listings: list[Iterator[str]]) -> None:
 
 
 def _listing(way: Descent, order: Order | None, only: frozenset[str] | None, *, lazily: bool) -> Iterator[str]:
-    """The names in the current folder; of a very large one as they are asked for, the first LISTED in order."""
+    """The names in the current folder; those of a very large folder are read lazily, and only the first LISTED names
+    are sorted."""
     found = os.scandir(way.here)
     names = [
         one.name

@@ -1,4 +1,4 @@
-"""Give a tree to another user."""
+"""Changes the owner of a tree."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | None = None) -> None:
-    """Give everything below `top`, and `top` itself, to `uid` and `gid`; of a link the link.
+    """Change the owner of `top` and everything below it to `uid` and `gid`, without following links.
 
-    With `only_from` only files and folders below it that belong to that uid.  A file with several names is left as it
-    is unless it is `uid`'s already: another of its names may lie outside the tree.  OSError.
+    With `only_from` only the files and folders of that uid change.  A file with several hard links is left alone unless
+    it belongs to `uid` already, since another name of it may be outside the tree.  Raises OSError if an owner cannot be
+    changed.
     """
     descriptor = open_folder(top)
     try:
@@ -37,8 +38,9 @@ def give(top: str | os.PathLike[str], uid: int, gid: int, *, only_from: int | No
 
 
 def _give_one(entry: Entry, uid: int, gid: int) -> None:
-    """The very entry that was looked at, whatever has its name by now; of a link the link: the way by /proc ends there
-    (proc_pid_fd(5))."""
+    """Change the owner of the inode that was checked, even if its name belongs to another file by now.
+
+    The path through /proc/self/fd does not follow a link (proc_pid_fd(5))."""
     pinned = os.open(entry.name, PINNED, dir_fd=entry.folder)
     try:
         now = os.fstat(pinned)

@@ -1,4 +1,4 @@
-"""Remove a tree, whatever is in it."""
+"""Removes a tree with any content."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agent.filetree.descent import walk
 
 
 def remove(path: str | os.PathLike[str], *, within: int | None = None) -> None:
-    """Remove whatever `path` is, with all that is in it; of a link the link.
+    """Remove the file or tree at `path`, without following links.
 
-    Folders that were made read-only are made writable first.  OSError: FileNotFoundError when nothing is there, and
-    what stands in the way of the first entry that cannot be removed.
+    Read-only folders are made writable first.  Raises FileNotFoundError if `path` does not exist, otherwise the OSError
+    of the first entry that cannot be removed.
     """
     if within is not None:
         _remove(os.fspath(path), within)
         return
-    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - no link is resolved
+    folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - the absolute path without resolving links
     parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _remove(name, parent)
@@ -33,7 +33,7 @@ def _remove(name: str, within: int) -> None:
     for entry in walk(name, within=within, repair=True):
         if entry.is_folder and not entry.left:
             continue
-        with suppress(FileNotFoundError):  # somebody else removes it too
+        with suppress(FileNotFoundError):  # another process removes it too
             if entry.left:
                 os.rmdir(entry.name, dir_fd=entry.folder)
             else:

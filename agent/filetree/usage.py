@@ -1,4 +1,4 @@
-"""How much a tree holds."""
+"""Measures the size of a tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def size(top: str | os.PathLike[str]) -> int:
-    """Bytes of the regular files below `top`; what cannot be looked at counts as nothing."""
+    """Bytes of the regular files below `top`; unreadable entries count as 0."""
     total = 0
     with suppress(OSError):
         for entry in walk(top, on_error=pass_over):
@@ -25,8 +25,8 @@ def size(top: str | os.PathLike[str]) -> int:
 
 @dataclass(slots=True)
 class Use:
-    """What lies below a folder: bytes on disk, and files and folders; a file of several names counts once.  `whole`:
-    all of it was looked at."""
+    """Usage of a tree: bytes on disk, files and folders; a file with several hard links counts once.  `whole`: the
+    measurement is complete."""
 
     size: int = 0
     files: int = 0
@@ -37,8 +37,10 @@ STEP = 256
 
 
 def measuring(top: str | os.PathLike[str]) -> Generator[Use]:
-    """What lies below `top`, as far as it was looked at: the same object every STEP entries, at the end with `whole`.
-    Whoever asks decides when he goes on, so that a tree of any size takes no time at a stretch."""
+    """Yield the usage of `top` measured so far: the same object after every STEP entries, and at the end with `whole`
+    set.
+
+    The caller decides when to continue, so a large tree does not block it."""
     use = Use()
     names_of: set[tuple[int, int]] = set()
     with suppress(OSError):

@@ -1,14 +1,14 @@
-"""Where tasks come from: GitHub, GitLab, a folder of Markdown files.
+"""Forges, the sources of tasks: GitHub, GitLab, and a folder of Markdown files.
 
-The contract is in `base.py`; one adapter a file.  Called by `run` (producer, worker, handler), which builds the
-adapters in `run/wiring.py`.  Not here: what a task does (`loop.py`), what is pushed (`work/publish.py`), what is kept
-(`context`).
+The contract is in `base.py`; each adapter is a room of its own.  `wiring/wiring.py` builds the adapters; `issue`,
+`worker`, `intake`, `daemon` and `commands` call them.  This room does not work on a task (`loop.py`), push its result
+(`work/publish.py`) or store its files (`context`).
 """
 
 from __future__ import annotations
 
-from agent.forge.base import FORGES, Comment, Forge, IssueText, Labels, PullRef, Repository
-from agent.forge.task import Task, TaskFactory, TaskGetter
+from agent.forge.base import FORGES, Comment, Forge, IssueText, Labels, PullRef, Repository, Task, TaskGetter
+from agent.forge.task_factory import TaskFactory
 from agent.values import TaskKey
 
 __all__ = [

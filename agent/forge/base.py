@@ -1,15 +1,18 @@
-"""The contract of a forge: the place where tasks come from and where results are shown.
+"""The contract of a forge: a place that holds the issues to work on, and where results are shown.
 
-One adapter per file, one line in `FORGES`, and `tests/contract/test_contract_forge.py` passes.  Called by `run` only.
-An adapter translates: it decides nothing about a task, keeps no state of its own between calls (what it must remember
-is a cursor that the caller keeps), and turns every foreign error into `ForgeError`, or `IssueUnreadable` where only
-this one issue is concerned.  A forge that is a folder raises `DiskError` too, where it cannot write.
+Each adapter is a room with one line in `FORGES`, and must pass `tests/contract/test_contract_forge.py`.  `issue` and
+the rooms above it call the adapters.  An adapter only translates: it makes no decision about a task and has no state
+between calls (its position in a list is a cursor that the caller stores).  It turns every foreign error into
+`ForgeError`, or into `IssueUnreadable` when the error concerns only one issue.  A forge that is a folder also raises
+`DiskError`, when it cannot write.
 
-Words.  **Own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six of `Labels`; an
-adapter never adds or removes another.  **Marker**: see `marks.py`.
+Terms: **own account**: the account that the adapter writes as (`bot_name`).  **Our labels**: the six labels of
+`Labels`; an adapter never adds or removes another label.  **Marker**: a text that identifies a comment, see
+`markers.py`.
 
-Once.  The caller looks an effect up before it makes it (`find_comment`, `find_pull`), so these two must see what a
-call that was killed in the middle had already done: they read the forge, never a cache.
+Effects happen once.  The caller searches for an effect before it makes it (`find_comment`, `find_pull`).  So these two
+methods must find the effect of an earlier call even if its process was killed during the call: they read from the
+forge, never from a cache.
 """
 
 from __future__ import annotations
@@ -17,39 +20,43 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
 
+from agent.errors import ForgeError
 from agent.registry import Registry
+from agent.values import TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agent.forge.task import Task, TaskGetter
-    from agent.values import Public, TaskKey
+    from agent.errors import IssueUnreadable
+    from agent.values import Public
 
 FORGES = Registry(
     "task source",
     {
-        "github": "agent.forge.github:GitHubForge",
-        "gitlab": "agent.forge.gitlab:GitLabForge",
-        "local": "agent.forge.local:LocalForge",
+        "github": "agent.forge.github.forge:GitHubForge",
+        "gitlab": "agent.forge.gitlab.forge:GitLabForge",
+        "local": "agent.forge.local.forge:LocalForge",
     },
 )
 """Name in `task_sources` → adapter class."""
 
 LabelState = Literal["queued", "processing", "done", "paused", "stopped", "failed"]
-"""What an issue's label says about its task.  `queued` is the label by which a person asks for work."""
+"""States of a task that an issue's labels show.  A person sets the label of the state `queued` to ask for work."""
 
 LABEL_STATES: tuple[LabelState, ...] = get_args(LabelState)
 
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One comment.  `id` is the forge's, as text.  Times are ISO 8601, "" where the forge has none.
+    """One comment on an issue or pull request.
 
-    `is_bot`: written by an account that the forge marks as a machine's.  Own comments never appear in what an adapter
-    returns, so this is about other machines.  `is_edit`: it stood there at the cursor and says something else now.
-    `place`: where it was said, when that is not the issue itself ("On src/a.py:12, review thread 5"); `body` is what
-    was written, and nothing else.
+    `id` is the forge's id, as text.  Times are ISO 8601, "" if the forge has none.
+
+    `is_bot`: the forge marks the author's account as a machine.  An adapter never returns comments of the own account,
+    so `is_bot` concerns other machine accounts.  `is_edit`: the comment existed at the cursor and its text has changed
+    since.  `place`: where the comment is, when that is not the issue itself ("On src/a.py:12, review thread 5"); `body`
+    is the text of the author and nothing else.
     """
 
     id: str
@@ -63,8 +70,11 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """A comment of the own account that carries markers (`marks.py`).  `updated_at` as in `Comment`."""
+class MarkedComment:
+    """A comment of the own account that contains markers (`markers.py`).
+
+    `updated_at` has the same meaning as in `Comment`.
+    """
 
     id: str
     markers: tuple[str, ...]
@@ -75,11 +85,11 @@ class Marked:
 class IssueText:
     """One issue as people wrote it, unsanitised.
 
-    `base` is the branch that the issue asks to start from, None where it names none (then the repository's default
-    branch is meant); of a pull request the one it goes onto, and `pull` is that pull request.
-    `comments`: those of others than the own account, oldest first.  `cursor` belongs to `comments`:
-    `comments_since(key, issue.cursor)` is what came after, nothing twice and nothing lost.  `problems` are sentences
-    about parts that could not be read and were left out.
+    `base` is the branch to start from, if the issue names one; None means the repository's default branch.  For a pull
+    request `base` is its target branch, and `pull` is the pull request.  `comments`: the comments of all accounts
+    except the own account, oldest first.  `cursor` belongs to `comments`: `comments_since(key, issue.cursor)` returns
+    the comments after these, none twice and none left out.  `problems` are sentences about parts of the issue that
+    could not be read and were left out.  `confidential`: fewer people may read it than the repository.
     """
 
     key: TaskKey
@@ -96,12 +106,16 @@ class IssueText:
     cursor: str = ""
     problems: tuple[str, ...] = ()
     pull: PullRef | None = None
+    confidential: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PullRef:
-    """One pull (merge) request.  `head` and `base` are branch names of the same repository; with `fork`, the name of
-    another one, `head` is a branch there."""
+    """One pull request (at GitLab: merge request).
+
+    `head` and `base` are branch names.  Both branches are in the same repository, unless `fork` names another
+    repository: then `head` is a branch there.
+    """
 
     id: str
     url: str
@@ -115,11 +129,13 @@ class PullRef:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Where the code is.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may hold `/`).
+    """The location of the code.  `host`, `owner`, `repo` name the mirror's folder (plain path parts, `owner` may
+    contain `/`).
 
-    `url` is what git is given: an absolute path or an address, never with a credential in it.  `default_branch` None:
-    the forge does not say, git's own HEAD is meant.  `ca_file`: whom git has to trust for `url`, all of them.
-    `head_ref`: where the commits of a pull request are that is the task itself (`refs/pull/7/head`), a fork's too.
+    `url` is the location for git: an absolute path or an address, never with a credential in it.  `default_branch` is
+    None if the forge does not report it; then git's own HEAD is used.  `ca_file`: a file with all certificates that git
+    has to trust for `url`.  `head_ref`: the ref with the commits of a pull request, if the task is a pull request
+    (`refs/pull/7/head`); it exists for a pull request from a fork too.
     """
 
     host: str
@@ -133,7 +149,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Our six labels, by state.  An empty name means that the state shows no label."""
+    """The six labels of this program, by state.  An empty name means that no label shows this state."""
 
     queued: str
     processing: str
@@ -143,44 +159,52 @@ class Labels:
     failed: str
 
     @classmethod
-    def of(cls, section: Any) -> Self:
-        """From a forge's section of the settings (`bot_label`, `processing_label`, …)."""
+    def from_section(cls, section: Any) -> Self:
+        """Read the names from a forge's section of the settings (`bot_label`, `processing_label`, …)."""
         names = {field.name: f"{field.name}_label" for field in fields(cls)} | {"queued": "bot_label"}
         return cls(**{name: getattr(section, key) or "" for name, key in names.items()})
 
     def name(self, state: LabelState) -> str:
-        """The label of `state`."""
+        """The name of the label for `state`."""
         return str(getattr(self, state))
 
-    def all(self) -> frozenset[str]:
-        """Every label of ours."""
+    def names(self) -> frozenset[str]:
+        """The names of all six labels, without empty names."""
         return frozenset(name for state in LABEL_STATES if (name := self.name(state)))
 
     def change(self, present: Iterable[str], to: LabelState) -> tuple[tuple[str, ...], str | None]:
-        """(labels to remove, label to add or None) so that of ours exactly that of `to` is left; idempotent."""
+        """The change after which the label of `to` is the only one of the six: (labels to remove, label to add or
+        None).
+
+        If the labels are already right, the result is `((), None)`.
+        """
         here = tuple(dict.fromkeys(present))
         target = self.name(to)
-        remove = tuple(label for label in here if label in self.all() and label != target)
+        remove = tuple(label for label in here if label in self.names() and label != target)
         return remove, target if target and target not in here else None
 
-    def left(self) -> tuple[str, ...]:
-        """The labels of an issue that somebody has: it is worked on, or waits for a person."""
+    def in_use(self) -> tuple[str, ...]:
+        """The labels of an issue that has a task: the processing label and the paused label."""
         return tuple(label for label in (self.processing, self.paused) if label)
 
     def can_start(self, present: Iterable[str]) -> bool:
-        """Whether a comment may start a task on an issue with these labels: nobody works on it; the bot label may be
-        there too, then both ask for the same."""
+        """Whether a comment may start a task on an issue with these labels: it may unless the processing or paused
+        label is present.  The bot label may be present; then the label and the comment ask for the same task."""
         return ({self.processing, self.paused} - {""}).isdisjoint(present)
 
     def is_left_behind(self, present: Iterable[str], *, by_comment: bool) -> bool:
-        """Whether a run that begins has to move the label itself: the task was paused, or a comment started it and the
-        label of the end before is the only one of ours, since whoever queued it died before it moved."""
-        here = self.all() & set(present)
+        """Whether a starting run has to set the label itself.
+
+        True when the task was paused.  It is also true when a comment started the task and the only label of the six is
+        that of the previous end, because the process that queued the task died before it set the label.
+        """
+        here = self.names() & set(present)
         ended = {self.done, self.stopped, self.failed} - {""}
         return self.paused in here or (by_comment and bool(here) and here <= ended)
 
-    def wish(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
-        """What people say to a running task by `state` and labels; the rule of `Forge.control`."""
+    def requested(self, present: Iterable[str], state: str) -> Literal["stop"] | None:
+        """The request of people to a running task, from the issue's `state` and labels; the rule is at
+        `Forge.requested`."""
         here = set(present)
         if state != "open" or (self.stopped and self.stopped in here):
             return "stop"
@@ -188,15 +212,106 @@ class Labels:
         return None if active & here else "stop"
 
 
-class Forge(Protocol):
-    """One place with issues.  All calls are synchronous and may be made from one thread at a time.
+class Task:
+    """One issue with a request for work, on its way from a forge to the queue and to the worker.
 
-    Attributes: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path, which
-    with `source` names this adapter in every `TaskKey`; `labels`, our six; `max_comment`, the most characters of one
-    comment; `max_file`, the most bytes of a file that a push may have, None for any; `news_interval`, the seconds
-    between two looks at the comments of a running task that are polite here;
-    `settle`, the seconds after which a comment that was posted stands in everybody's list, None where `take` itself
-    lets one of several daemons have an issue, since all of them take one lock.
+    It holds the key, the person who asked, the labels, and the adapter.  It does not hold the text of the issue: the
+    worker reads the issue itself.  `uuid` is None until the queue assigns one (docs/design/context.md, 4.6).  `asker`
+    looks up the person who asked, if the list of issues does not contain that person.
+    """
+
+    def __init__(
+        self,
+        key: TaskKey | Mapping[str, Any],
+        forge: Forge | None = None,
+        *,
+        uuid: str | None = None,
+        user: str | None = None,
+        title: str | None = None,
+        labels: Iterable[str] = (),
+        asker: Callable[[], str] | None = None,
+    ) -> None:
+        self.asker = asker
+        self.key = TaskKey.of(key)
+        self.forge = forge
+        self.uuid = uuid
+        self.user = user
+        self.title = title
+        self.labels = tuple(labels)
+
+    def get_task_key(self) -> TaskKey:
+        """The key of the issue or pull request."""
+        return self.key
+
+    def get_user(self) -> str | None:
+        """The person who asked for the work; before `confirm` it may be the author of the issue instead."""
+        return self.user
+
+    def confirm(self) -> None:
+        """Check who asked for the work, before the task is taken.
+
+        Raises IssueUnreadable when that person has no permission, or when the text of the issue was changed after the
+        request; ForgeError when the forge does not answer.
+        """
+        if self.asker is not None:
+            self.user, self.asker = self.asker(), None
+
+    def get_uuid(self) -> str | None:
+        """The uuid that the queue assigned, None if it has not assigned one."""
+        return self.uuid
+
+    def prepare(self) -> bool:
+        """Show on the forge that the task is taken: the processing label replaces the bot label.
+
+        Called after the row is in the ledger; a repeated call changes nothing.  Returns False if the issue does not
+        wait any more, since another daemon or a person changed its label.  Raises ForgeError if the task has no forge.
+        """
+        if self.forge is None:
+            raise ForgeError(f"task {self.key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
+        return self.forge.mark_taken(self.key)
+
+    def __repr__(self) -> str:
+        return f"Task({self.key}, uuid={self.uuid})"
+
+
+class TaskGetter(Protocol):
+    """Lists the waiting tasks of one forge.
+
+    `problems` are the issues of the last list that could not be read.  These issues are left out of the list, the
+    others are listed, and the caller has to report the problems.
+    """
+
+    problems: tuple[IssueUnreadable, ...]
+
+    def get_task_list(self) -> list[Task]:
+        """The open issues with the bot label, oldest number first, that somebody with permission requested, as far as
+        the list shows this (`Task.confirm` checks it).
+
+        Raises ForgeError when the forge as a whole cannot be read.  Text of the own account never starts a task.
+        """
+        ...
+
+    def get_left_list(self) -> list[Task]:
+        """Open issues with the processing or the paused label, of any daemon, oldest number first.
+
+        The caller compares these issues with the ledger to find rows that were lost.  In all other respects the method
+        works like `get_task_list`.
+        """
+        ...
+
+
+class Forge(Protocol):
+    """One place that has issues: a host with some projects, or a folder.
+
+    All calls are synchronous; at most one thread may call at a time.  Optional methods are in `ForgeReports`.
+
+    The attributes are: `source`, the registry's name ("local"); `instance`, the host or the tracker's absolute path,
+    which with `source` names this adapter in every `TaskKey`; `labels`, the six labels; `max_comment`, the maximum
+    characters of one comment; `max_file`, the maximum bytes of a file in a push, None for no maximum; `news_interval`,
+    the shortest polite time in seconds between two requests for the comments of a running task.
+
+    `settle` is the number of seconds after which every reader sees a new comment in the list.  `settle` is None if
+    `mark_taken` itself elects one of several daemons, because all of them use the same lock.
     """
 
     source: str
@@ -205,134 +320,166 @@ class Forge(Protocol):
     max_comment: int
     max_file: int | None
     news_interval: float
-    settle: float | None
+    propagation_delay: float | None
 
     @property
-    def pause(self) -> float:
-        """Seconds that the forge last asked to be left alone between two looks (`X-Poll-Interval`), 0 for none."""
+    def poll_pause(self) -> float:
+        """Seconds that the forge last asked to wait between two polls (`X-Poll-Interval`), 0 if it did not ask."""
         ...
 
     @classmethod
-    def all(cls, settings: Any) -> tuple[Self, ...]:
-        """One adapter per configured instance of this source.  ConfigError when its section is not usable."""
+    def from_settings(cls, settings: Any) -> tuple[Self, ...]:
+        """One adapter for each configured instance of this source.
+
+        Raises ConfigError when its section is not usable.
+        """
         ...
 
     def covers(self, key: TaskKey) -> bool:
-        """Whether the key is of this adapter.  Two adapters of one instance (two tokens) share the projects out."""
+        """Whether this adapter serves the key.  Two adapters of one instance (two tokens) share the projects between
+        them."""
         ...
 
-    def getter(self) -> TaskGetter:
-        """What lists the tasks that wait here."""
+    def task_getter(self) -> TaskGetter:
+        """A new object that lists the waiting tasks of this forge."""
         ...
 
     def task_at(self, address: str) -> Task | None:
-        """The task of the issue, pull or merge request that a browser shows at `address`, whether it waits or not; its
-        user is the author.
+        """The task of the issue, pull or merge request that a browser shows at `address`, whether it waits or not; the
+        user of the task is the author.
 
-        None when the address is of another host or of a project that this adapter does not cover.  IssueUnreadable when
-        nothing is there, or it is closed.  Nothing is changed, and nobody is asked who may ask: this is for the person
-        at this machine (`solve`).
+        None when the address belongs to another host, or to a project that this adapter does not cover.  Raises
+        IssueUnreadable when there is no issue at the address, or it is closed.  The call changes nothing and checks
+        nobody's permission: it is for the person at this machine (`solve`).
         """
         ...
 
-    def read(self, key: TaskKey) -> IssueText:
-        """The issue with all its comments.  IssueUnreadable when it is gone or cannot be read."""
+    def read_issue(self, key: TaskKey) -> IssueText:
+        """Read the issue with all its comments.  Raises IssueUnreadable when the issue is gone or cannot be read."""
+        ...
+
+    def altered(self, key: TaskKey, since: str = "") -> str:
+        """The reason why the title or text of the issue is no longer the requested one: an account without permission
+        has edited it after the request.  The time of the request is that of the label, or of the assignment, or `since`
+        (ISO 8601, the time of a comment with the request).
+
+        Returns "" when there was no such edit or no such request, and for forges on which every account that can write
+        has permission.
+        """
         ...
 
     def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
-        """(new *and edited* comments of others than the own account, oldest first; the cursor for the next call).
+        """(new *and edited* comments of other accounts than the own one, oldest first; the cursor for the next call).
 
-        `cursor` is opaque text that the caller keeps; None means from the beginning.  A cursor that cannot be read
-        counts as None: a comment twice is better than a comment lost.  With nothing new the result is `((), cursor)`
-        and costs the forge as little as it allows.  An edit that leaves a comment as it was is not news.  A comment
-        that cannot be read is left out and logged.  An edit of the issue's own title or text since `read` is told as
-        one more edited comment, where whoever may have done it may speak.
+        `cursor` is opaque text that the caller stores; None means from the beginning.  An unreadable cursor counts as
+        None: it is better to return a comment twice than to lose one.  If there is nothing new, the result is `((),
+        cursor)` and costs as few requests to the forge as possible.  An edit that leaves the text of a comment
+        unchanged is not returned.  A comment that cannot be read is left out and logged.  An edit of the issue's title
+        or text after `read` is returned as one more edited comment, if every account that may have made it has
+        permission.
         """
         ...
 
-    def stirred(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
-        """(the keys about which something changed, with the time of the change; the cursor for the next call).
+    def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        """(the keys of issues that have changed, with the time of the change; the cursor for the next call).
 
-        `watched`: the keys that are asked about, all of this adapter, with the `url` of the pull request that was
-        opened for them, which belongs to the key too.  `cursor`: what the last call returned, or a time (`clock.stamp`)
-        to begin at.  Told is any change: a comment, a label, a state, an assignment, also our own (an edit need not
-        be); a change may be told twice and is never lost.  Costs one list per repository, not one per key; with nothing
-        new as little as the forge allows.
+        `watched` has the keys to check, all of this adapter, each with the `url` of the pull request that was opened
+        for it; changes of that pull request count too.  `cursor` is the cursor from the last call, or a time
+        (`clock.stamp`) to begin at.  Every change is reported: a comment, a label, a state, an assignment, and changes
+        of the own account too; the report of an edit is optional.  A change may be reported twice and is never lost.  A
+        call costs one list per repository, not one per key; if there is nothing new, it costs as few requests as the
+        forge allows.
         """
         ...
 
     def fetch_picture(self, key: TaskKey, address: str) -> bytes:
-        """The file of a picture that an issue or a comment shows at `address`, as it is written there, at most 10 MB.
+        """Download a picture that an issue or a comment shows, at most 10 MB; `address` is the address in the text of
+        the issue, unchanged.
 
-        Only from the forge's own hosts, or the tracker's folder: an address is a stranger's words.  The token goes to
-        the forge alone.  PictureRefused says why there is none; ForgeUnreachable.
+        The method downloads only from the forge's own hosts, or reads the tracker's folder, because a stranger may have
+        written the address.  Only the forge itself receives the token.  Raises PictureRefused with the reason when
+        there is no picture, or ForgeUnreachable.
         """
         ...
 
-    def names(self) -> tuple[str, ...]:
-        """What people call the own account in a mention, without the `@`."""
+    def own_names(self) -> tuple[str, ...]:
+        """The names by which people mention the own account, without `@`."""
         ...
 
     def move_label(self, key: TaskKey, to: LabelState) -> None:
-        """Make the label of `to` the only one of ours on the issue; all other labels stay.
+        """Make the label of `to` the only one of the six labels on the issue; all other labels stay.
 
-        Single removes and adds, never a write of the whole list: a label that a person puts on at the same instant
-        survives.  Idempotent; the new label is added before the old ones go, so that a crash between leaves at least
-        one.  A bot label that a person puts on while the task runs is taken as answered by that run.
+        The adapter adds and removes labels one by one and never writes the whole list, so that a label that a person
+        adds at the same time survives.  A second call changes nothing more.  The new label is added before the old ones
+        are removed, so a crash between the two leaves at least one.  A bot label that a person adds while the task runs
+        counts as answered by that run.
         """
         ...
 
-    def take(self, key: TaskKey, *, again: bool = False) -> bool:
-        """`move_label(key, "processing")` for who found the task waiting.  False: it does not wait any more (another
-        daemon that looks at the same project took it, or a person changed the mind), so nobody here works on it.
-        `again`: a comment asks for more work on what has ended, so an issue waits that is open and is neither queued
-        nor worked on by anybody.
+    def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
+        """Call `move_label(key, "processing")` for a daemon that found the task waiting.
 
-        Among daemons that know nothing of each other this is safe only where `settle` is None; elsewhere the labels as
-        they are decide, and the caller has claimed the issue before (`run/claims.py`).
+        Returns False if the issue does not wait any more (another daemon on the same project took it, or a person
+        changed the label); this daemon must not work on it then.
+
+        `again`: a comment asks for more work on a task that has ended.  Then an issue counts as waiting when it is open
+        and has neither the processing nor the paused label.
+
+        For daemons without a shared ledger this is safe only where `settle` is None.  If `settle` is not None, the
+        labels decide, and the caller has claimed the issue before (`issue/claims.py`).
         """
         ...
 
-    def control(self, key: TaskKey) -> Literal["stop"] | None:
-        """Whether people ended a running task.  "stop": the issue is closed or gone, our label was taken away, or the
-        stopped label put on.  None: go on.  ForgeError when it cannot be told; then the task goes on."""
+    def requested(self, key: TaskKey) -> Literal["stop"] | None:
+        """Whether people ended a running task.  "stop" means that the issue is closed or gone, that the program's label
+        was removed, or that the stopped label was added.  None means that the task continues.  Raises ForgeError when
+        the forge does not answer; the task continues then."""
         ...
 
     def find_comment(self, key: TaskKey, marker: str) -> str | None:
-        """Id of the oldest comment *of the own account* that carries `marker`; None when there is none."""
+        """The id of the oldest comment *of the own account* that contains `marker`; None if there is none."""
         ...
 
     def post_comment(self, key: TaskKey, body: Public) -> str:
-        """Write a comment as the own account; returns its id.  The marker is in `body` (`marks.marked`).
+        """Write a comment as the own account; returns its id.  `body` contains the marker (`markers.with_markers`).
 
-        After the return it is durable and found by `find_comment`.  ForgeError when `body` is longer than
-        `max_comment`.
+        After the call returns, the comment is durable and `find_comment` finds it.  Raises ForgeError when `body` is
+        longer than `max_comment`.
         """
         ...
 
-    def marked_comments(self, key: TaskKey) -> tuple[Marked, ...]:
-        """Every comment *of the own account* that carries a marker, in the order in which the forge numbered them,
-        which is the same for whoever asks.  Read from the forge, as by `find_comment`."""
+    def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
+        """Every comment *of the own account* that contains a marker, in the forge's own order, which is the same for
+        every reader.  The comments are read from the forge and not from a cache, as in `find_comment`."""
         ...
 
     def remove_comment(self, key: TaskKey, comment_id: str) -> None:
-        """Remove an own comment; one that is gone is none.  ForgeError when it is somebody else's."""
+        """Remove a comment of the own account; a comment that is gone is ignored.
+
+        Raises ForgeError for a comment of another account.
+        """
         ...
 
     def edit_comment(self, key: TaskKey, comment_id: str, body: Public) -> None:
-        """Replace the body of an own comment.  ForgeError when it is gone or somebody else's."""
+        """Replace the body of a comment of the own account.
+
+        Raises ForgeError when the comment is gone or belongs to another account.
+        """
         ...
 
     def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
-        """The open pull request whose branch is `head`, else the newest closed or merged one, else None.
+        """The open pull request of the branch `head`, else the newest closed or merged one, else None.
 
-        ForgeError when it cannot be told, so that nobody opens a second one on a guess.
+        Raises ForgeError when the forge does not answer, so that no caller opens a second pull request.
         """
         ...
 
     def open_pull(self, key: TaskKey, *, title: Public, body: Public, head: str, base: str, draft: bool) -> PullRef:
-        """Open a pull request for a branch that is pushed already.  With an open one for `head` that one is returned,
-        unchanged: two callers, or one that was killed, never make two."""
+        """Open a pull request for a branch that is already pushed.
+
+        If a pull request for `head` is open, it is returned unchanged: two callers, or a call after a killed one, never
+        open two.
+        """
         ...
 
     def update_pull(
@@ -345,25 +492,94 @@ class Forge(Protocol):
         draft: bool | None = None,
         state: Literal["open", "closed"] | None = None,
     ) -> PullRef:
-        """Change what is not None, leave the rest, also what people changed since; returns it as it is now.
-        A merged one keeps its state."""
+        """Change the fields that are not None and leave the others, including changes by people; returns the pull
+        request after the change.  A merged pull request stays merged."""
         ...
 
     def repository(self, key: TaskKey, issue: IssueText) -> Repository:
-        """The repository to work on.  IssueUnreadable when it is not known here."""
+        """The repository in which the task works.
+
+        Raises IssueUnreadable when this adapter does not know the repository.
+        """
         ...
 
     def git_login(self, key: TaskKey) -> tuple[str, str] | None:
-        """(user, token) for git over HTTPS, asked for at each git call; None: git needs none, or has its own."""
+        """(user, token) for git over HTTPS, requested at each git call; None if git needs no login, or has its own."""
         ...
 
     def renew_login(self, key: TaskKey) -> None:
-        """What `git_login` gave was refused: have another made where one can be had (an app's token)."""
+        """Make a new login if that is possible (an app's token), because the host refused the last login that
+        `git_login` returned."""
         ...
 
     def close(self) -> None:
-        """Give connections back; may be called twice.  Has nothing to do with issues: an adapter never closes one.
+        """Close connections; a second call does nothing.  An adapter never closes an issue.
 
-        A task that is done moves the label; the issue is closed by the merge or by a person.
+        When a task is done the label changes; a merge or a person closes the issue.
         """
         ...
+
+
+class ForgeReports:
+    """Optional reports of an adapter, for `doctor`, the start of a daemon and long-term memory.
+
+    An adapter gives a report by a method that has the name and the arguments of the method here.  If the adapter lacks
+    the method, the default of this class is used.
+    """
+
+    def __init__(self, forge: Forge) -> None:
+        self.forge = forge
+
+    def _ask(self, name: str, default: Any, *arguments: object) -> Any:
+        method = getattr(self.forge, name, None)
+        return default if method is None else method(*arguments)
+
+    def idle(self, interval: float) -> str:
+        """A sentence about the number of requests to the host in one hour without changes, with a poll every `interval`
+        seconds; "" when polls cost nothing."""
+        return str(self._ask("idle", "", interval))
+
+    def rights(self) -> Iterable[str]:
+        """Sentences about problems of the token and the account that exist or will come soon.
+
+        The method may send requests to the forge.
+        """
+        found: Iterable[str] = self._ask("rights", ())
+        return found
+
+    def label_problems(self) -> Iterable[str]:
+        """Sentences about labels of the configuration that no project has, or that projects have in another spelling.
+
+        The method may send requests to the forge.  Raises ForgeError.
+        """
+        found: Iterable[str] = self._ask("label_problems", ())
+        return found
+
+    def addresses(self) -> Mapping[str, str]:
+        """Name → path or address of the repositories in the configuration that git can read without a task."""
+        found: Mapping[str, str] = self._ask("addresses", {})
+        return found
+
+    def author_may_ask(self, key: TaskKey) -> bool:
+        """Whether the author of the issue, who wrote its text, has permission to ask for work; False if that is
+        unknown.  Raises ForgeError."""
+        return bool(self._ask("author_may_ask", False, key))
+
+    def commenters_may_ask(self) -> bool:
+        """Whether the adapter returns only comments of people who may ask for work; False where that is unknown."""
+        return bool(self._ask("commenters_may_ask", False))
+
+    def pull_ref(self, pull_id: str) -> str | None:
+        """The git ref with the commits of a pull request, also after its branch is gone; None where there is none."""
+        found: str | None = self._ask("pull_ref", None, pull_id)
+        return found
+
+    def was_at(self) -> str | None:
+        """The previous `instance` of this place, if it has changed since the place was last opened; the caller moves
+        the open tasks to the new `instance`.  None means that the `instance` has not changed."""
+        found: str | None = self._ask("was_at", None)
+        return found
+
+    def remember(self) -> None:
+        """Store the present `instance` of this place, for `was_at`."""
+        self._ask("remember", None)

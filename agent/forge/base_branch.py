@@ -1,6 +1,8 @@
-"""The branch that an issue asks to start from: a line `base: NAME`, first or last of its text, or a label `base:NAME`.
+"""Finds the branch to start from, which an issue may name: a line `base: NAME`, first or last in its text, or a label
+`base:NAME`.
 
-For forges whose issues have no field for it (field facts: row 21).
+It is for forges that have no field for the branch in an issue (docs/forges.md, "What users of such agents report", row
+21).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ _BASE = re.compile(r"[ \t]*base:[ \t]*`?([^\s`:~^?*\[\\]+)`?[ \t]*", re.IGNORECA
 
 
 def base_of(body: str, labels: Iterable[str] = ()) -> tuple[str, str | None]:
-    """(body without the line, branch or None)."""
+    """(the text without the line that names the branch, the branch or None if no branch is named)."""
     lines = body.split("\n")
     full = [number for number, line in enumerate(lines) if line.strip()]
     for number in (full[0], full[-1]) if full else ():

@@ -1,9 +1,9 @@
-"""What HTTP says in the same way to every forge: times, pauses, whether a request that failed was ever sent, and a
-session that stays on its host.  The wires of the forges and their requesters use it.
-"""
+"""HTTP functions that all forges share: parse times and pauses, find out whether a failed request was sent, and make a
+session that contacts only its own host.  The HTTP clients of the forges and their requesters use this module."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http.client import RemoteDisconnected
@@ -16,8 +16,8 @@ from urllib3.exceptions import DecodeError, NewConnectionError, ProtocolError, R
 from agent import clock
 from agent.config.environment import network_environment
 from agent.config.proxies import proxy
+from agent.error_text import innermost, is_no_tls, is_untrusted, reason, tls_reason
 from agent.errors import AnswerOdd, ConfigError
-from agent.reasons import innermost, is_no_tls, is_untrusted, reason, tls_reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,45 +27,48 @@ if TYPE_CHECKING:
 _LASTING = (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.TooManyRedirects)
 
 
-class Moved(requests.exceptions.RequestException):
-    """The host sends us to another one, with which nothing is spoken; the message says what to do."""
+class HostChanged(requests.exceptions.RequestException):
+    """The host redirects to another one, which is never contacted; the message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class By:
-    """An argument of an error: the proxy by way of which it was asked."""
+class ViaProxy:
+    """An argument of a connection error: the proxy that the request used."""
 
     proxy: Proxy
 
 
 LARGEST_ANSWER = 32 << 20
-"""Bytes of one answer, unpacked: a page of a hundred issues with the longest texts fits many times."""
+"""Maximum bytes of one answer, unpacked.  A page of a hundred issues with the longest texts is many times smaller."""
 LONGEST_ANSWER = 120.0
-"""Seconds in which an answer must have come whole; a trickle never ends otherwise."""
+"""Seconds within which an answer must be complete; a slow trickle would never end otherwise."""
 MOST_PAGES = 1000
-"""Pages of one list, of a hundred items each; who says that more follow never ends."""
+"""Maximum pages of one list, of a hundred items each; a faulty host may always announce one more page."""
 _PIECE = 1 << 16
+_UNCLEAR = re.compile(r"[^!-~]|\\")
 
 
-class TooLarge(requests.exceptions.RequestException):
-    """The answer is larger, or came slower, than any that is right; the message says which."""
+class AnswerTooLarge(requests.exceptions.RequestException):
+    """The answer is larger or slower than any valid answer; the message says whether it was too large or too slow."""
 
 
 class OneHost(requests.Session):
-    """Speaks to the host of `address` only, by its scheme and port, with Moved for any other, and asks no ~/.netrc.
+    """A session for the scheme, host and port of `address` only; it raises HostChanged for any other, and never reads
+    ~/.netrc.
 
-    An answer is read whole, up to `LARGEST_ANSWER` and for `LONGEST_ANSWER`; TooLarge when it is more.
+    The whole body is read, up to `LARGEST_ANSWER` bytes and for `LONGEST_ANSWER` seconds; beyond them AnswerTooLarge is
+    raised.
     """
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self.address = address
-        self.hooks["response"].append(lambda answer, **_: read(answer))  # of each redirect too
-        self.auth = _as_it_is  # with none, requests would put .netrc over our token
+        self.hooks["response"].append(lambda answer, **_: read(answer))  # the hook is called for each redirect too
+        self.auth = _as_it_is  # without this, requests would replace our token by one from .netrc
         self.proxy: Proxy | None = None
 
     def merge_environment_settings(self, url: Any, *given: Any) -> Any:
-        """With the proxy that the environment names, once it is known to be one."""
+        """Use the proxy that the environment names, after its address was checked."""
         found = super().merge_environment_settings(url, *given)
         scheme = str(url).partition(":")[0]
         chosen = requests.utils.select_proxy(str(url), found["proxies"])
@@ -78,27 +81,32 @@ class OneHost(requests.Session):
         return found
 
     def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
-        """An error names the proxy that was in the way."""
+        """Send the request; if the connection fails, the proxy that was used is added to the arguments of the error."""
         if self.should_strip_auth(self.address, str(request.url)):  # type: ignore[no-untyped-call]
-            raise Moved(f"{_place(str(request.url))[:200]} is not on {self.address}, and the token goes nowhere else")
+            raise HostChanged(
+                f"{_place(str(request.url))[:200]} is not on {self.address}, and the token goes nowhere else"
+            )
         try:
             return super().send(request, **more)
         except requests.exceptions.ConnectionError as error:
-            if self.proxy is not None and not isinstance(error, Moved):
-                error.args = (*error.args, By(self.proxy))
+            if self.proxy is not None and not isinstance(error, HostChanged):
+                error.args = (*error.args, ViaProxy(self.proxy))
             raise
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Called for each redirect.  requests would take off `Authorization`, leave `PRIVATE-TOKEN`, and go."""
+        """Refuse a redirect to another host; called for each redirect.  requests would remove `Authorization` but not
+        `PRIVATE-TOKEN`, and follow it."""
         old, new = str(response.request.url), str(prepared_request.url)
         if self.should_strip_auth(old, new):  # type: ignore[no-untyped-call]
-            raise Moved(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where the host is")
+            raise HostChanged(f"it redirects from {_place(old)} to {_place(new)}; set base_url to where the host is")
         super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
 
 
 def server_now(headers: Mapping[str, str]) -> float:
-    """The server's own time in Unix seconds: what it says of its future must not be compared with a clock that goes
-    wrong here."""
+    """The time of the server itself in Unix seconds.
+
+    Times that the server announces are compared with the server's own time, since the local clock may be wrong.
+    """
     try:
         return parsedate_to_datetime(headers["date"]).timestamp()
     except (KeyError, ValueError, TypeError):
@@ -106,7 +114,7 @@ def server_now(headers: Mapping[str, str]) -> float:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds, as a number or a date; None without one that can be read."""
+    """The value of Retry-After in seconds, from a number or a date; None when it is missing or unreadable."""
     text = headers.get("retry-after", "").strip()
     if not text:
         return None
@@ -119,30 +127,32 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def poll_interval(headers: Mapping[str, str]) -> float:
-    """X-Poll-Interval in seconds: how long to leave a list alone; 0 without one that can be read."""
+    """The value of X-Poll-Interval: seconds to wait before the next request of a list; 0 when it is missing or
+    unreadable."""
     text = headers.get("x-poll-interval", "").strip()
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-def unsent(error: requests.exceptions.RequestException) -> bool:
-    """Whether the request cannot have been carried out, since it never reached the server, or was sent elsewhere."""
-    if isinstance(error, requests.exceptions.ConnectTimeout | Moved) or is_untrusted(error) or is_no_tls(error):
+def was_not_sent(error: requests.exceptions.RequestException) -> bool:
+    """Whether the server certainly did not execute the request, because it never arrived or was redirected to another
+    host."""
+    if isinstance(error, requests.exceptions.ConnectTimeout | HostChanged) or is_untrusted(error) or is_no_tls(error):
         return True
     return isinstance(innermost(error), NewConnectionError)
 
 
 def may_pass(error: requests.exceptions.RequestException) -> bool:
-    """Whether the same request may be answered in a moment."""
-    return not (isinstance(error, (Moved, TooLarge, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
+    """Whether the same request may succeed a moment later."""
+    return not (isinstance(error, (HostChanged, AnswerTooLarge, *_LASTING)) or is_untrusted(error) or is_no_tls(error))
 
 
-def why(error: BaseException) -> str:
-    """What kept a request from being answered, for a person."""
-    if isinstance(error, Moved | TooLarge):
+def failure_text(error: BaseException) -> str:
+    """The reason why a request got no answer, as text for a person."""
+    if isinstance(error, HostChanged | AnswerTooLarge):
         return str(error)
     if isinstance(error, requests.exceptions.InvalidProxyURL):
         return str(error)
-    if by := next((one for one in error.args if isinstance(one, By)), None):
+    if by := next((one for one in error.args if isinstance(one, ViaProxy)), None):
         return f"no connection by way of {by.proxy.words} ({reason(error)}); {by.proxy.advice}"
     if is_untrusted(error):
         return f"{tls_reason(error)}; set ca_file to the host's own CA"
@@ -157,15 +167,19 @@ def why(error: BaseException) -> str:
     return f"no connection ({reason(error)})"
 
 
-def read(answer: requests.Response) -> requests.Response:
-    """`answer` with its body, unpacked, in memory.  TooLarge; what requests raises where a body ends before its end."""
+def read(answer: requests.Response, largest: int | None = None) -> requests.Response:
+    """`answer` with its whole body in memory, unpacked, and at most `largest` bytes long (`LARGEST_ANSWER` if `largest`
+    is None).
+
+    Raises AnswerTooLarge, or an error of `requests` if the body is cut off.
+    """
     began, pieces, size = clock.monotonic(), [], 0
     try:
         while piece := answer.raw.read1(_PIECE, decode_content=True):
             pieces.append(piece)
             size += len(piece)
-            _check_bounds(size, clock.monotonic() - began)
-    except TooLarge:
+            _check_bounds(size, clock.monotonic() - began, LARGEST_ANSWER if largest is None else largest)
+    except AnswerTooLarge:
         answer.close()
         raise
     except DecodeError as error:
@@ -174,20 +188,20 @@ def read(answer: requests.Response) -> requests.Response:
         raise requests.exceptions.ReadTimeout(error) from error
     except ProtocolError as error:
         raise requests.exceptions.ChunkedEncodingError(error) from error
-    answer._content = b"".join(pieces)  # noqa: SLF001 - requests has no other way to give it a body
+    answer._content = b"".join(pieces)  # noqa: SLF001 - requests has no other way to set a body
     answer._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
     return answer
 
 
-def _check_bounds(size: int, seconds: float) -> None:
-    if size > LARGEST_ANSWER:
-        raise TooLarge(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB")
+def _check_bounds(size: int, seconds: float, largest: int) -> None:
+    if size > largest:
+        raise AnswerTooLarge(f"the answer is larger than {largest / (1 << 20):.3g} MiB")
     if seconds > LONGEST_ANSWER:
-        raise TooLarge(f"the answer has not come whole in {LONGEST_ANSWER:.0f} s")
+        raise AnswerTooLarge(f"the answer has not come whole in {LONGEST_ANSWER:.0f} s")
 
 
 def a_page_more(number: int, what: str) -> None:
-    """AnswerOdd when a list has more pages than any that is right."""
+    """Raise AnswerOdd when a list has more pages than any valid list."""
     if number > MOST_PAGES:
         raise AnswerOdd(f"{what}: the list has more than {MOST_PAGES} pages")
 
@@ -197,11 +211,30 @@ def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def parts_of(url: str, what: str) -> SplitResult:
-    """The parts of an address that an answer names.  AnswerOdd when it is none; `what` names where it stood."""
+    """The parts of an address that an answer contains.
+
+    Raises AnswerOdd when the address is invalid; `what` names its place in the answer.
+    """
     try:
         return urlsplit(url)
     except ValueError:
         raise AnswerOdd(f"{what}: {url[:80]!r} is no address") from None
+
+
+def origin_of(url: str, what: str) -> tuple[str, str, int | None]:
+    """(scheme, host, port) of an address that an answer contains, with the default port of the scheme.
+
+    Raises AnswerOdd for an address that programs parse differently: with a login, white space, a backslash or a port
+    that is not a number.
+    """
+    parts = parts_of(url, what)
+    try:
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        port = None
+    if port is None or "@" in parts.netloc or _UNCLEAR.search(url):
+        raise AnswerOdd(f"{what}: {url[:200]!r} is no plain http address; the token goes nowhere else")
+    return parts.scheme, parts.hostname or "", port
 
 
 def _place(url: str) -> str:

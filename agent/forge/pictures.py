@@ -1,9 +1,9 @@
-"""A picture of an issue, fetched from the forge's own hosts and from nowhere else.
+"""Downloads a picture of an issue, only from the forge's own hosts.
 
-An address in an issue is a stranger's: fetched as it stands it would tell its owner that somebody reads, and could name
-a machine of this network.  So each adapter says which addresses are its own, and which of them get its token; a
-redirect is followed only to another of them, without the token where that is not the forge itself.  Used by the
-adapters of GitHub and GitLab.
+A stranger may have written the address.  A download from any host would reveal to the owner of the host that somebody
+reads the issue, and the address could name a machine of this network.  So each adapter defines its own addresses, and
+which of them get the token.  A redirect is followed only to another of these addresses, and the token is sent only to
+the forge itself.  The adapters of GitHub and GitLab use this module.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-LARGEST = 10_000_000  # bytes; `security/pictures.py` takes no more
+LARGEST = 10_000_000  # maximum bytes; `security/pictures.py` accepts no more
 REDIRECTS = 3
 TIMEOUT = (10, 30)
-BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
-    """`own`: whether an address is the forge's, and gets the `token` header; `others`: whether it is one of the hosts
-    where the forge keeps files, which get none."""
+class PictureHosts:
+    """`own` returns whether an address belongs to the forge; then the request has the `token` header.
+
+    `others` returns whether an address belongs to a host where the forge stores files; such a host gets no token.
+    """
 
     own: Callable[[SplitResult], bool]
     others: Callable[[SplitResult], bool]
@@ -39,11 +40,15 @@ class Hosts:
     agent: str
 
 
-def fetch(address: str, hosts: Hosts) -> bytes:
-    """The bytes at `address`.  PictureRefused: not of this forge, gone, refused, too large.  ForgeUnreachable."""
+def fetch(address: str, hosts: PictureHosts) -> bytes:
+    """The bytes of the picture at `address`.
+
+    Raises PictureRefused when the address is not of this forge, or the picture is gone, refused or too large.  Raises
+    ForgeUnreachable when the host does not answer.
+    """
     with requests.Session() as session:
         session.trust_env = True
-        session.auth = lambda request: request  # nothing of ~/.netrc
+        session.auth = lambda request: request  # keeps requests from reading ~/.netrc
         for _ in range(REDIRECTS + 1):
             parts = parts_of(address)
             own = hosts.own(parts)
@@ -64,12 +69,12 @@ def fetch(address: str, hosts: Hosts) -> bytes:
                         continue
                     return _body(answer, parts)
             except requests.exceptions.RequestException as error:
-                raise ForgeUnreachable(f"{parts.hostname}: {http.why(error)}") from error
+                raise ForgeUnreachable(f"{parts.hostname}: {http.failure_text(error)}") from error
     raise PictureRefused(f"more than {REDIRECTS} redirects")
 
 
 def parts_of(address: str) -> SplitResult:
-    """The parts of an address on the web.  PictureRefused for any other."""
+    """The parts of an address with the scheme http or https.  Raises PictureRefused for any other address."""
     try:
         parts = urlsplit(address)
         _ = parts.port
@@ -84,11 +89,9 @@ def _body(answer: requests.Response, parts: SplitResult) -> bytes:
     if answer.status_code != 200:
         raise PictureRefused(f"{parts.hostname} answered {answer.status_code}")
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("text/"):  # a page that asks to log in
+    if kind.startswith("text/"):  # the answer is a login page
         raise PictureRefused(f"{parts.hostname} answered with {kind}, not with a picture")
-    found = bytearray()
-    for block in answer.iter_content(BLOCK):
-        found += block
-        if len(found) > LARGEST:
-            raise PictureRefused(f"it has more than {LARGEST:,} bytes")
-    return bytes(found)
+    try:
+        return http.read(answer, LARGEST).content
+    except http.AnswerTooLarge as error:
+        raise PictureRefused(str(error)) from error

@@ -1,6 +1,6 @@
-"""Models on the wire: one client per provider over shared transport, retries and error table.
+"""Models on the wire: one client for each provider, over a shared transport, shared retries and one table of errors.
 
-Names are loaded on first use, so that a worker imports one wire only.
+Clients are loaded on first use, so a worker imports only the wire it needs.
 """
 
 from __future__ import annotations

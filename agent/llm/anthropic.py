@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from agent.llm import urls, wire_anthropic, wire_openai
 from agent.llm.client import ChatClient
 from agent.llm.dialects import DIALECTS
-from agent.llm.spans import lines
-from agent.llm.tidy import system_text
+from agent.llm.message_lines import lines
+from agent.llm.normalize import system_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from agent.llm.base import Aside
-    from agent.llm.draft import Draft
-    from agent.llm.spans import Shape
+    from agent.llm.base import SideRequest
+    from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream
+    from agent.message_list_check import Shape
     from agent.values import Json, Span
 
 VERSION = "2023-06-01"
@@ -24,7 +24,7 @@ SYSTEM = b'{"role":"system"'
 
 
 class AnthropicClient(ChatClient):
-    """`(config, message_store, context_dir)`."""
+    """A client for Anthropic's API, built as `(config, message_store, context_dir)`."""
 
     name = "anthropic"
     default_url = "https://api.anthropic.com"
@@ -38,7 +38,7 @@ class AnthropicClient(ChatClient):
         return urls.bases(self.base_url, self.call, version_first=True)
 
     def parameters(self, output: int) -> Json:
-        """What stands before tools and system, always in this order."""
+        """The parameters that precede tools and system text, always in the same order."""
         fields = {"model": self.model, "max_tokens": output, "stream": True}
         return {name: value for name, value in fields.items() if name not in self.dropped}
 
@@ -46,10 +46,11 @@ class AnthropicClient(ChatClient):
         return (*super().optional(), "cache_control")
 
     def encode(
-        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        system = system_text(spans, shape) if shape.systems else ""
-        marked = aside is None and "cache_control" not in self.dropped  # what is sent once, a mark would only cost
+        system = system_text(spans, shape)
+        # a cache mark in a request outside the conversation only costs money
+        marked = aside is None and "cache_control" not in self.dropped
         if aside is None and self.calling.in_text:
             form = self.calling.form
             system = f"{system}\n\n{form.prompt}".strip()
@@ -58,18 +59,18 @@ class AnthropicClient(ChatClient):
             out.write(b"]}")
             return
         if aside is None:
-            out.write(wire_anthropic.header(self.parameters(output), system, self.offers(), marked=marked))
+            out.write(wire_anthropic.header(self.parameters(output), system, self.offered_tools(), marked=marked))
         else:
-            fields = self.parameters(output) | self.chosen(wire_anthropic.choice(aside))
-            out.write(wire_anthropic.header(fields, system, self.offers(aside.tools), marked=marked))
-        if aside is not None and shape.tidy and not shape.ids:  # text alone is in this wire's form already
+            fields = self.parameters(output) | self.tool_choice(wire_anthropic.tool_choice(aside))
+            out.write(wire_anthropic.header(fields, system, self.offered_tools(aside.tools), marked=marked))
+        if aside is not None and shape.tidy and not shape.ids:  # a list of plain texts needs no translation
             wire_openai.join(out, (line for line in lines(spans) if not line.startswith(SYSTEM)))
         else:
-            wire_anthropic.write_messages(out, spans, self.outgoing(shape), marked=marked, answer=shape.answer)
+            wire_anthropic.write_messages(out, spans, self.message_change(shape), marked=marked, answer=shape.answer)
         out.write(b"]}")
 
-    def read(self, stream: Stream) -> Draft:
-        return wire_anthropic.read_answer(stream, self.who)
+    def read(self, stream: Stream) -> StreamAccumulator:
+        return wire_anthropic.read_answer(stream, self.label)
 
     def models(self) -> list[str]:
         answer = self.ask_below("/models", more="limit=1000")

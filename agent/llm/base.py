@@ -1,24 +1,27 @@
-"""The contract of a model client, and the table of them.
+"""The contract of a model client, and the registry of clients.
 
 A client turns a plan (spans of files) into one request of its wire, sends it, and appends the answer to the message
-store.  It is not the loop: it runs nothing, compacts nothing and knows no task.  `run/wiring.py` builds one with
-`make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  Seed 002, sections 5.2 to 5.4 and 6.2.
+store.  It is not the loop: it runs no tools, compacts nothing and does not know the task.  `wiring/wiring.py` builds
+it with `make_client`; `loop.py`, `window/compressor.py` and `cli` call it.  See docs/design/context.md, sections 5.2 to
+5.4 and 6.2.
 
-What every client keeps to:
+Every client guarantees:
 
-* **Whole or nothing.**  An answer is appended after its last byte, with the provider's `usage` and `finish_reason`.
-  A stream that is cut, idle, too long or interrupted leaves messages.jsonl exactly as it was.
-* **Flat memory.**  `request.json` is written from the files in chunks or line by line, posted from the open file, and
-  removed when the request is over, however it ended.
-* **Legal or not sent.**  Lines that are new since the last request are checked (roles, keys, call/result pairs); what
-  is not legal raises HistoryRefused before a byte is sent.
-* **Same bytes, same place.**  Between two compactions the bytes of a request are a prefix of the next one's, up to the
+* **Whole or nothing.** The client appends an answer after its last byte, with the provider's `usage` and
+  `finish_reason`.  A stream that is cut, idle, too long or interrupted leaves messages.jsonl unchanged.
+* **Flat memory.** The client writes `request.json` from the files in chunks or line by line, posts it from the open
+  file, and removes it when the request ends, with or without an error.
+* **Legal or not sent.** A message list that breaks a rule of `agent/message_list_check.py` raises HistoryRefused before
+  a byte is sent.  A plan contains the result of reading its lines; the client reads lines without such a result, each
+  once.
+* **Same bytes, same place.** Between two compactions the bytes of a request are a prefix of the next request, up to the
   closing brackets.
-* **Patience has classes** (`faults.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at once, with
-  the numbers the server told; compacting is the caller's.
-* **Every request is a fact.**  `message_store.requests`, where there is one, gets a line for each that was sent
-  (`account.py`).  With a `gate` no request but the first of a turn is sent once that answers with an outcome.
-* **None** for `last` means that nothing was answered yet; None from `loaded_window` that the server does not tell.
+* **Retries by class of error** (`error_mapping.py`, `retry.py`).  A prompt that is too long raises ContextOverflow at
+  once, with the numbers that the server reported; the caller compacts.
+* **Every request is recorded.** Each request that is sent adds a line to `message_store.requests`, if the store has it
+  (`request_record.py`).  If `gate` is set and returns an outcome, the client sends only the first request of a turn.
+* **None.** `last` is None if there is no answer yet; `loaded_window` returns None if the server does not report its
+  window.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.errors import StopHeard
 from agent.registry import Registry
 
 if TYPE_CHECKING:
@@ -48,11 +52,16 @@ CLIENTS = Registry(
 
 CHOICES = ("", "auto", "none", "required")
 TURN = "turn"
-"""`purpose` of a request of the conversation; the others are `summary`, `vote`, `memory`."""
+"""The `purpose` of a request of the conversation; the other purposes are `summary`, `vote` and `memory`."""
 
 
-class Interrupted(Exception):
-    """A stop, not an error: `control` ended the wait for an answer; nothing of it was appended.  `outcome` says why."""
+class Interrupted(StopHeard):
+    """Raised for a stop, which is not an error: `control` ended the wait, and nothing of the answer was appended.
+
+    `outcome` has the reason of the stop.
+    """
+
+    code = "interrupted"
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.summary or outcome.end.value)
@@ -61,19 +70,23 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What `doctor` says about a server: one line for a person, with what to do when it is not `ok`."""
+    """Result of the `doctor` check of a server: one line for a person, with advice when it is not `ok`.
+
+    `answers`: the server replied, even if it does not serve the model.
+    """
 
     ok: bool
     text: str
+    answers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
-    """What a request outside the conversation offers in the place of the conversation's tools.
+class SideRequest:
+    """The tools of a request outside the conversation; they replace the tools of the conversation.
 
-    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for what the server does by
-    itself.  A wire that cannot say it comes as near as it can: Ollama knows no choice, so a named tool is offered
-    alone, and "none" offers nothing.
+    `choice` is "auto", "none", "required", the name of a tool that must be called, or "" for the server's default.  A
+    wire without an equivalent uses the nearest form: Ollama has no tool choice, so a named tool becomes the only tool
+    of the request, and "none" sends no tools.
     """
 
     tools: tuple[Json, ...] = ()
@@ -81,67 +94,73 @@ class Aside:
 
     @property
     def named(self) -> str:
-        """The tool that must be called, "" for none."""
+        """The name of the tool that must be called, "" if there is none."""
         return "" if self.choice in CHOICES else self.choice
 
     def alone(self) -> tuple[Json, ...]:
-        """The tools, without the others where one must be called."""
+        """The tools to offer: all, or only the named tool if one must be called."""
         return tuple(tool for tool in self.tools if self.named in ("", tool["function"]["name"]))
 
 
-class Announce(Protocol):
+class EventSink(Protocol):
     """The part of `observe.events.Events` that a client uses."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Tell listeners."""
+        """Send an event to the listeners."""
         ...
 
 
-class Kept(Protocol):
-    """Where what was learnt about a model on its server outlives the process (`store.learnt`)."""
+class LearntStore(Protocol):
+    """Storage of facts about a model on its server, which is shared by processes (`store.learnt_model_facts`)."""
 
     def get(self, server: str, model: str) -> Mapping[str, Any]:
-        """The facts, {} for none."""
+        """The stored facts, {} if there are none."""
         ...
 
     def put(self, server: str, model: str, facts: Mapping[str, Any]) -> None:
-        """Keep these facts instead of others."""
+        """Replace the stored facts."""
         ...
 
 
 class ModelClient(Protocol):
-    """One model on one wire, for one conversation.  Built as `(config, message_store, context_dir)`."""
+    """A client of one model on one wire, for one conversation.
+
+    A client is built as `(config, message_store, context_dir)`.
+    """
 
     provider: str
     model: str
-    tools: Sequence[Json]  # OpenAI-form schemas; never changed within a task
+    tools: Sequence[Json]  # tool schemas in OpenAI's form; they never change within a task
     last: Answer | None
-    takes_no_pictures: bool  # learnt: the server refused a request for its pictures
-    gate: Callable[[], Outcome | None] | None  # an outcome when a limit is reached
+    takes_no_pictures: bool  # learnt from a refusal: the server does not accept pictures
+    gate: Callable[[], Outcome | None] | None  # returns an outcome when a limit of the task is reached
 
     @property
     def picture_form(self) -> str:
-        """How pictures are sent, "" when none are."""
+        """The form in which pictures are sent; "" when they are not sent."""
         ...
 
     def send_system_prompt(self, prompt: str) -> int:
-        """Append a system message; returns `seq`."""
+        """Append a system message; returns its `seq`."""
         ...
 
     def send_user_message(self, message: str) -> int:
-        """Append a user message; returns `seq`."""
+        """Append a user message; returns its `seq`."""
         ...
 
     def send_function_result(self, name: str, result: Any) -> int:
-        """Append a tool result for the oldest open call of `name`; what is not text is written as JSON."""
+        """Append a tool result for the oldest open call of `name`; a value that is not text is written as JSON."""
         ...
 
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
-        """Ask once.  Returns (text, `[{"id", "name", "arguments": dict}]`) after appending both; without a plan the
-        whole current view is sent.  A call with `"invalid"` beside its arguments must not be run; neither may any
-        call of an answer whose `last.finish_reason` is "length".
+        """Send one request of the conversation.
 
-        Raises ModelError and its kinds, DiskError, or Interrupted.
+        Returns (text, `[{"id", "name", "arguments": dict}]`) after both are appended to the message store.
+
+        Without a plan the whole present view is sent.  The caller must not run a call with `"invalid"` beside its
+        arguments, nor any call of an answer with a `last.finish_reason` of "length".
+
+        Raises ModelError or one of its subclasses, DiskError, or Interrupted.
         """
         ...
 
@@ -156,38 +175,44 @@ class ModelClient(Protocol):
         folder: Path | None = None,
         output: int = 0,
     ) -> Answer:
-        """One request outside the conversation: nothing is appended, `last` stays.
+        """Send one request outside the conversation: nothing is appended, `last` does not change.
 
-        `messages` are in OpenAI's form; a content that is a Path is the text of that file, read in pieces.
-        `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  Its files lie in
-        `folder`, the task's by default, under names of their own: several may be asked at once, from threads.
-        `output` is the most tokens of the answer, 0 for what is configured.  Raises as `get_response` does.
+        `messages` are in OpenAI's form; a `content` that is a Path means the text of that file, read in pieces.
+        `tool_choice` is "auto", "none", "required", or a tool by its name (or in OpenAI's form).  The files of the
+        request are in `folder` (default: the task's folder) under unique names, so threads may send several requests at
+        once.  `output` is the maximum number of tokens of the answer; 0 means the configured maximum.  Raises the same
+        errors as `get_response`.
         """
         ...
 
     def get_summary(self, path: Path) -> str:
-        """`ask_aside` with the text of the file as the only user message, without tools.  AnswerUnreadable when the
-        answer is empty, was cut, or is a call instead of text."""
+        """Send the text of the file as the only user message, without tools; returns the answer.
+
+        Raises AnswerUnreadable when the answer is empty, was cut, or is a call instead of text.
+        """
         ...
 
     def models(self) -> list[str]:
-        """Names of the models that the server has, [] when it does not tell.  ModelError when it cannot be asked."""
+        """Names of the models that the server lists, [] when it does not list them.
+
+        Raises ModelError when the request fails.
+        """
         ...
 
     def loaded_window(self) -> int | None:
-        """Tokens that the server says are loaded; asked once, then remembered."""
+        """The window in tokens that the server reports as loaded; the client requests it once and caches it."""
         ...
 
     def describe(self) -> str:
-        """Provider, model and address in one line for a person; no secret in it."""
+        """Provider, model and address in one line for a person, without secrets."""
         ...
 
     def check(self) -> Check:
-        """Whether the server answers and has the model.  Never raises ModelError."""
+        """Check that the server answers and serves the model.  Never raises ModelError."""
         ...
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         ...
 
 
@@ -198,14 +223,14 @@ def make_client(
     *,
     tools: Sequence[Json] = (),
     control: Control | None = None,
-    events: Announce | None = None,
+    events: EventSink | None = None,
     provider: str | None = None,
     model: str | None = None,
-    kept: Kept | None = None,
+    kept: LearntStore | None = None,
 ) -> ModelClient:
-    """The client of the configured provider, or of `provider` and `model` (a dotted path works as a name).  A client
-    with `recall(kept)` begins with what earlier ones have learnt of its server.
+    """The client of the configured provider, or of `provider` and `model` (the name may be a dotted path).
 
+    A client with a method `recall` gets `kept`: the facts that earlier processes learnt about its server.  Raises
     ConfigError for an unknown name.
     """
     from agent.config import settings_of
@@ -215,7 +240,7 @@ def make_client(
     make: Callable[..., ModelClient] = CLIENTS.load(name)
     more: Mapping[str, Any] = {"tools": tools, "control": control, "events": events, "provider": name, "model": model}
     client: ModelClient = make(validated, message_store, context_dir, **more)
-    recall = getattr(client, "recall", None)
+    recall = getattr(client, "load_learnt", None)
     if kept is not None and recall is not None:
         recall(kept)
     return client

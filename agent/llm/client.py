@@ -1,7 +1,8 @@
-"""What every client does the same way: append, check, write request.json, send, read, append the answer, clean up.
+"""The common part of all clients: append messages, check them, write request.json, send it, read and append the answer,
+clean up.
 
-A provider's class says only where to send, with which header, in which form, and how its answers read.  The contract
-is in `base.py`; what is known of the server is in `server.py`, what refusals teach in `learning.py`.
+The class of a provider adds the address, the headers, the form of a request and the parser of answers.  The contract is
+in `base.py`, facts about the server are in `server_info.py`, facts learnt from refusals in `learnt_from_refusals.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 import orjson
 
-from agent import clock, disk
+from agent import clock, durable_files
 from agent.config import settings_of
 from agent.errors import (
     AnswerUnreadable,
@@ -34,33 +35,33 @@ from agent.errors import (
     RequestRefused,
 )
 from agent.llm import images, urls
-from agent.llm.account import Account
-from agent.llm.base import TURN, Aside, Interrupted
-from agent.llm.call_formats import whole_calls
-from agent.llm.calling import Calling
+from agent.llm.base import TURN, Interrupted, SideRequest
+from agent.llm.call_ids import with_ids
 from agent.llm.dialects import COMPATIBLE, DIALECTS, When, by_headers, by_host, by_path
-from agent.llm.faults import RESAMPLE_TRIES, STALLED_TRIES
-from agent.llm.ids import with_ids
-from agent.llm.learning import Learner
-from agent.llm.retry import insist
-from agent.llm.send_back import SendBack
-from agent.llm.spans import Lines
-from agent.llm.text_mode import PER_CALL
-from agent.llm.tidy import parsed
-from agent.store.text import dumps, fit, line
+from agent.llm.error_mapping import RESAMPLE_TRIES, STALLED_TRIES
+from agent.llm.fields_sent_back import ReturnedFields
+from agent.llm.learnt_from_refusals import Learner
+from agent.llm.message_lines import Lines
+from agent.llm.normalize import parsed
+from agent.llm.request_record import RequestLog
+from agent.llm.retry import call_with_retries
+from agent.llm.text_call_formats import whole_calls
+from agent.llm.tool_call_mode import CallMode
+from agent.llm.tool_calls_as_text import PER_CALL
+from agent.store.storable_text import dumps, line, replace_surrogates
 from agent.tokens import counter_for
 from agent.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from agent.llm.account import Bill, Entry
-    from agent.llm.base import Announce, Kept
+    from agent.llm.base import EventSink, LearntStore
     from agent.llm.dialects import Dialect
-    from agent.llm.draft import Draft
-    from agent.llm.spans import Shape
-    from agent.llm.tidy import Change
+    from agent.llm.normalize import Change
+    from agent.llm.request_record import Bill, PendingRequest
+    from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream, Transport
+    from agent.message_list_check import Shape
     from agent.values import Answer, Control, Json, Messages, Outcome, Plan
 
 READ = 1 << 16
@@ -68,11 +69,11 @@ KEPT = "kept.json"
 
 
 class ChatClient(Learner, ABC):
-    """The shared half of a client.  `config` is the seeds' mapping or the validated settings."""
+    """Base class of the clients.  `config` is Settings or a mapping (docs/design/context.md, 9.1)."""
 
     name: ClassVar[str]
     default_url: ClassVar[str] = ""
-    call: ClassVar[str] = "/chat/completions"  # what stands behind the base of an address
+    call: ClassVar[str] = "/chat/completions"  # the path of a chat request below the base address
     learns: ClassVar[tuple[str, ...]] = (
         "no_tools",
         "alternate",
@@ -84,8 +85,9 @@ class ChatClient(Learner, ABC):
         "said",
     )
     key_header: ClassVar[str] = "Authorization"
-    wire_headers: ClassVar[Mapping[str, str]] = {}  # those that every request of the wire has
-    own_dialect: ClassVar[Dialect] = COMPATIBLE  # where neither configuration nor address names another
+    wire_headers: ClassVar[Mapping[str, str]] = {}  # headers of every request of this wire
+    # the dialect if neither the configuration nor the address selects another
+    own_dialect: ClassVar[Dialect] = COMPATIBLE
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class ChatClient(Learner, ABC):
         *,
         tools: Sequence[Json] = (),
         control: Control | None = None,
-        events: Announce | None = None,
+        events: EventSink | None = None,
         provider: str | None = None,
         model: str | None = None,
     ) -> None:
@@ -108,64 +110,70 @@ class ChatClient(Learner, ABC):
         self.recognised = "by its address" if named else "nothing says otherwise"
         self.message_store = message_store
         self.context_dir = Path(context_dir)
-        self.conversation = self.context_dir.name  # the same in every process: the task's uuid
+        self.conversation = self.context_dir.name  # the uuid of the task, the same in every process
         self.tools: Sequence[Json] = tuple(tools)
         self.control = control
         self.events = events
         self.last: Answer | None = None
-        self.summary: Answer | None = None  # the last answer of `get_summary`, for its usage
+        self.summary: Answer | None = None  # the last answer of `get_summary`; callers read its usage
         self.lines = Lines()
-        self.alternate = False  # learnt: this template counts turns
-        self.back = SendBack(self.keys.wire)  # which fields of earlier answers go back; learns too
-        self.id_form = ""  # learnt: a pattern of the tool call ids that this server takes
-        self.shape: Shape | None = None  # of the request that is under way, None for one outside the conversation
-        self.abilities: dict[str, bool] = {}  # "tools", "images": what the server says that the model can
-        self.calling = Calling(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
-        self.pictures_refused = ""  # what a request with pictures was refused with
-        self.takes_no_pictures = False  # learnt: the same request without them was answered
-        self.most_output = 0  # learnt: what the model can write at most
-        self._asked_output = 0  # the longest answer that the newest request allowed
-        self._window: int | None = None  # what the server has loaded, once it was asked
-        self.allocated: int | None = None  # the window that it said to have when a prompt looked cut (`silent.py`)
+        self.alternate = False  # learnt: the chat template requires alternating roles
+        # decides which fields of earlier answers are sent again, and learns from refusals
+        self.back = ReturnedFields(self.keys.wire)
+        self.id_form = ""  # learnt: a pattern of the tool call ids that this server accepts
+        self.shape: Shape | None = None  # shape of the current request; None for a request outside the conversation
+        self.abilities: dict[str, bool] = {}  # "tools", "images": abilities of the model that the server reports
+        self.calling = CallMode(self.keys.tool_calls, self.tools, message_store, self.abilities, self.emit)
+        self.pictures_refused = ""  # the error text of a refused request that had pictures
+        self.takes_no_pictures = False  # learnt: the same request succeeded without pictures
+        self.most_output = 0  # learnt: the model's maximum number of output tokens
+        self._asked_output = 0  # the maximum answer length of the newest request
+        self._window: int | None = None  # the loaded window, once the server has reported it
+        self.allocated: int | None = (
+            None  # the window that the server reported when a prompt seemed to be truncated (`truncation_detector.py`)
+        )
         self.gate: Callable[[], Outcome | None] | None = None
-        self._input_limit = 0  # of the newest plan: a window that an error taught shows here
+        self.input_limit = 0  # the maximum tokens of a request, from the present window; 0 if unknown
         self._transport: Transport | None = None
-        self._idle: list[Transport] = []  # more connections, for requests that were under way at once
+        self._idle: list[Transport] = []  # additional connections, for concurrent requests
         self._taking = threading.Lock()
-        self._taken = False  # `_transport` is in use
+        self._taken = False  # whether `_transport` is in use
         self._numbers = count(1)
         self._thread = threading.get_ident()
         self._heard_of: set[str] = set()
-        self.base = 0  # learnt: which of `bases` is right
-        self.dropped: set[str] = set()  # learnt: parameters, and keywords in schemas of tools, that are refused
-        self.said: set[str] = set()  # what need not be said again
-        self.kept: Kept | None = None  # where what is learnt outlives this process
-        self._known: Json = {}  # what is there
-        self._fresh: Json | None = None  # without what is there; None once it was doubted
+        self.base = 0  # learnt: the index in `bases` of the address that works
+        self.dropped: set[str] = set()  # learnt: parameters, and keywords in tool schemas, that the server refuses
+        self.said: set[str] = set()  # warnings that were given and are not repeated
+        self.kept: LearntStore | None = None  # storage of learnt facts that processes share
+        self._known: Json = {}  # the facts in the storage
+        # the facts before the stored facts were added; None after the stored facts were dropped
+        self._fresh: Json | None = None
 
-    # --- what a provider says ---------------------------------------------------------------------------------
+    # --- what a provider's class implements --------------------------------------------------------------------
 
     @abstractmethod
     def encode(
-        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: Aside | None = None
+        self, out: BinaryIO, spans: Sequence[Span], shape: Shape, output: int, aside: SideRequest | None = None
     ) -> None:
-        """Write the whole request; `output` is the most tokens of the answer, 0 for no limit.  With `aside` it is one
-        outside the conversation, which offers those tools."""
+        """Write the whole request; `output` is the maximum tokens of the answer, 0 for no limit.
+
+        With `aside` the request is outside the conversation, and has the tools of `aside`.
+        """
 
     @abstractmethod
-    def read(self, stream: Stream) -> Draft:
-        """The whole answer."""
+    def read(self, stream: Stream) -> StreamAccumulator:
+        """Read the whole answer."""
 
-    def ready(self) -> None:
-        """Called before the first request is written: what must be known of the server."""
+    def prepare(self) -> None:
+        """Collect the facts about the server that are needed; called before the first request is written."""
 
     def request_headers(self, *, summary: bool) -> Mapping[str, str]:
-        """Headers of one request beside `headers()`."""
+        """Headers of one request in addition to `headers()`."""
         del summary
         return {}
 
-    def judge(self, answer: Answer, plan: Plan | None) -> None:
-        """Raise when an answer that looks whole must not be used; without a plan it is that to a summary request."""
+    def validate(self, answer: Answer, plan: Plan | None) -> None:
+        """Raise when a complete answer must not be used.  Without a plan the answer belongs to a summary request."""
 
     # --- the conversation -------------------------------------------------------------------------------------
 
@@ -181,20 +189,22 @@ class ChatClient(Learner, ABC):
 
     def get_response(self, plan: Plan | None = None) -> tuple[str, list[Json]]:
         spans = plan.spans if plan is not None else (Span(self.message_store.get_current_context_file()),)
-        self.shape = shape = self.lines.check(spans)
-        self._input_limit = plan.limit if plan is not None else 0
+        self.shape = shape = self.lines.check(spans, plan.reading if plan is not None else None)
+        if plan is not None:
+            self.input_limit = plan.limit
         wanted = plan.output if plan is not None else 0
         tokens = plan.tokens if plan is not None else 0
         answer, bill = self.ask(
-            lambda out: self.encode(out, spans, shape, self.output(wanted)), taken=shape.ids, tokens=tokens
+            lambda out: self.encode(out, spans, shape, self.output_limit(wanted)), taken=shape.ids, tokens=tokens
         )
-        answer = at_the_limit(answer, self.output(wanted))
-        self.judge(answer, plan)
+        answer = at_the_limit(answer, self.output_limit(wanted))
+        self.validate(answer, plan)
         self.back.accepted(shape)
         answer, form = self.calling.read(answer)
-        answer = self.calling.bounded(answer)
+        answer = self.calling.limit_calls(answer)
         more = self.fields_of(answer) | ({} if answer.request is None else {"request": answer.request})
-        # A prompt that nobody counted is not the provider's own number; an answer's count is completed.
+        # A prompt count that the provider did not report is replaced by an estimate; a missing count of the answer is
+        # completed.
         reported = answer.usage is not None and 0 < answer.usage.prompt == bill.usage.prompt
         self.message_store.add_message(
             "assistant",
@@ -209,8 +219,10 @@ class ChatClient(Learner, ABC):
         return answer.text, [dict(call) for call in answer.calls]
 
     def fields_of(self, answer: Answer) -> Json:
-        """What `add_message` gets of the fields that only this server understands; nothing where there are none, or
-        where the answer is empty, which is never sent."""
+        """Arguments of `add_message` for the provider-specific fields of the answer.
+
+        Returns {} if there are none, or if the answer is empty: empty answers are never sent back.
+        """
         if not answer.calls and not answer.text.strip():
             return {}
         kept = {"reasoning": answer.reasoning} if answer.reasoning and not answer.fields else {}
@@ -222,37 +234,41 @@ class ChatClient(Learner, ABC):
 
     @property
     def reports(self) -> Any:
-        """What was reported of the prompts of the conversation (`context.reports.Reports`), None where none is kept."""
-        return getattr(getattr(self.message_store, "survey", None), "reports", None)
+        """The servers' reports on prompts of the conversation (`context.usage_reports.Reports`); None if the store has
+        none."""
+        return getattr(getattr(self.message_store, "index", None), "reports", None)
 
     def sends_back(self, name: str) -> bool:
-        """Whether the field `name` of an answer, or of its calls, goes out with its message."""
+        """Whether the field `name` of an answer, or of its calls, is sent back with its message."""
         return any(
             self.back.when(self.dialect, name, in_call=in_call) in (When.ALWAYS, When.LOOP) for in_call in (False, True)
         )
 
     def text_mode(self) -> tuple[str, int]:
-        """(what stands behind the system prompt for a model without tool calls, what a call costs beside its contents);
-        ("", 0) where the server's tool calls are used."""
+        """(text after the system prompt for a model without tool calls, tokens of one call in addition to its
+        contents).
+
+        Returns ("", 0) if the tool calls of the server are used.
+        """
         return (self.calling.form.prompt, PER_CALL) if self.calling.in_text else ("", 0)
 
     def in_text(self, spans: Sequence[Span]) -> Iterator[Json] | None:
-        """The messages of a request for a model without tool calls, None where the server's tool calls are used."""
+        """The messages of a request for a model without tool calls; None if the tool calls of the server are used."""
         return self.as_text(parsed(spans)) if self.calling.in_text else None
 
     def as_text(self, messages: Iterable[Json]) -> Iterator[Json]:
-        """Messages for a model without tool calls, with their pictures as this server takes them."""
-        return images.expanded(self.calling.form.messages(messages), self.context_dir, self.picture_form)
+        """Messages for a model without tool calls, with pictures in the form that this server accepts."""
+        return images.with_pictures(self.calling.form.messages(messages), self.context_dir, self.picture_form)
 
-    def outgoing(self, shape: Shape) -> Change | None:
-        """What is done to each message on its way out for this server; None when lines can be sent as they stand."""
+    def message_change(self, shape: Shape) -> Change | None:
+        """The change to each outgoing message for this server; None when lines can be sent unchanged."""
         form = self.id_form or self.dialect.id_form
         ids = bool(form) and not all(re.fullmatch(form, call_id) for call_id in shape.ids)
         if self.back.is_as_it_stands(self.dialect, shape) and not ids and not shape.images:
             return None
 
         def change(messages: Iterable[Json]) -> Iterator[Json]:
-            shown = images.expanded(messages, self.context_dir, self.picture_form)
+            shown = images.with_pictures(messages, self.context_dir, self.picture_form)
             for message in self.back.applied(shown, self.dialect, shape):
                 yield with_ids(message, form) if ids else message
 
@@ -261,14 +277,14 @@ class ChatClient(Learner, ABC):
     def get_summary(self, path: Path) -> str:
         self.summary = answer = self.ask_aside([{"role": "user", "content": Path(path)}], purpose="summary")
         if answer.finish_reason == "length":
-            raise AnswerUnreadable(f"{self.who}: the summary was cut at the limit of the answer; it is not used")
+            raise AnswerUnreadable(f"{self.label}: the summary was cut at the limit of the answer; it is not used")
         if answer.finish_reason not in ("stop", "tool_calls"):
-            raise AnswerUnreadable(f"{self.who}: the summary ended for {answer.finish_reason}; it is not used")
+            raise AnswerUnreadable(f"{self.label}: the summary ended for {answer.finish_reason}; it is not used")
         if answer.refused:
-            raise AnswerUnreadable(f"{self.who}: the summary is a refusal; it is not used")
+            raise AnswerUnreadable(f"{self.label}: the summary is a refusal; it is not used")
         is_call = bool(answer.calls) or whole_calls(answer.text, self.calling.names) is not None
         if is_call or not answer.text.strip():
-            raise AnswerUnreadable(f"{self.who}: the summary is {'a call' if is_call else 'empty'}; it is not used")
+            raise AnswerUnreadable(f"{self.label}: the summary is {'a call' if is_call else 'empty'}; it is not used")
         return answer.text
 
     def ask_aside(
@@ -283,12 +299,12 @@ class ChatClient(Learner, ABC):
         output: int = 0,
     ) -> Answer:
         self.shape = None
-        aside = Aside(tuple(tools), choice_of(tool_choice))
+        aside = SideRequest(tuple(tools), choice_of(tool_choice))
         name = f"request-{next(self._numbers)}"
         folder = self.context_dir if folder is None else Path(folder)
-        lines, most = folder / f"{name}.jsonl", self.output(output)
+        lines, most = folder / f"{name}.jsonl", self.output_limit(output)
         try:
-            with disk.writing(lines):
+            with durable_files.writing(lines):
                 write_lines(lines, system, messages)
             spans = (Span(lines),)
             shape = Lines().check(spans)
@@ -301,7 +317,7 @@ class ChatClient(Learner, ABC):
         finally:
             lines.unlink(missing_ok=True)
         answer = at_the_limit(answer, most)
-        self.judge(answer, None)
+        self.validate(answer, None)
         return answer
 
     # --- one request ------------------------------------------------------------------------------------------
@@ -316,16 +332,18 @@ class ChatClient(Learner, ABC):
         path: Path | None = None,
         offered: Collection[str] | None = None,
     ) -> tuple[Answer, Bill]:
-        """Write the file of the request, send it as often as the errors allow, read the whole answer, remove the file.
+        """Write the request file, send it with the retries that the errors allow, read the whole answer, and remove the
+        file.
 
-        Without a `path` of its own it is request.json, and without names that are `offered` the tools are those of the
-        conversation."""
-        self.ready()
+        The file is `path`, or request.json if `path` is None.  `offered` are the names of the tools in the request, by
+        default those of the conversation.
+        """
+        self.prepare()
         started = clock.monotonic()
-        summary = purpose != TURN  # outside the conversation
-        looked = not summary  # the loop has looked at the limits before a turn
+        summary = purpose != TURN  # the request is outside the conversation
+        looked = not summary  # the loop has already checked the limits before a turn
 
-        def once(path: Path) -> Entry:
+        def once(path: Path) -> PendingRequest:
             nonlocal looked
             if not looked and self.gate is not None and (outcome := self.gate()) is not None:
                 raise Interrupted(outcome)
@@ -338,7 +356,7 @@ class ChatClient(Learner, ABC):
                     self.calling.announce()
                 with self.request(write, keep=path is None, own=path) as written:
                     self.emit("request_sent", purpose=purpose, tokens=tokens, bytes=written.stat().st_size)
-                    entry = insist(
+                    entry = call_with_retries(
                         lambda written=written: once(written),  # type: ignore[misc]
                         provider=self.provider,
                         model=self.model,
@@ -351,10 +369,11 @@ class ChatClient(Learner, ABC):
                 self.emit("answer_received", **said, seconds=round(clock.monotonic() - started, 3))
                 self._who_answered(answer.model)
                 self.calling.accepted(summary=summary)
-                if threading.get_ident() == self._thread:  # the rows have one connection
+                # the database connection belongs to the thread that created the client
+                if threading.get_ident() == self._thread:
                     self.recognise(by_headers(self.transport.heard))
                     self._went_without_pictures()
-                    self.remember()
+                    self.save_learnt()
                 return answer, entry.bill
             except (RequestRefused, HistoryRefused, ModelNotFound) as error:
                 before = self.facts()
@@ -369,58 +388,64 @@ class ChatClient(Learner, ABC):
                     self.emit("model_failed", code=error.code, error=str(error))
                     raise
             except ContextOverflow:
-                raise  # the caller makes room
+                raise  # the caller makes room in the window
             except ModelError as error:
                 if not self._give_up_pictures(error):
                     self._failed(error)
                     raise
 
     def _another_way(self, error: RequestRefused | HistoryRefused | ModelNotFound, *, summary: bool) -> bool:
-        """Whether a refused request is to be sent in another way.  Where nothing explains the refusal it goes without
-        its pictures first, then without what not every server takes, then with its tools in the text, and there with
-        the pictures again: they were not why."""
-        explained = self.amend(error)
+        """Whether a refused request is to be sent again in another form.
+
+        If the reason of the refusal is known, only the matching part is changed.  Otherwise the request is sent without
+        its pictures, then without optional parameters, then with its tools in the text.  In the last two forms the
+        pictures are sent again, since they were not the reason.
+        """
+        explained = self.adapt_to_refusal(error)
         if not explained and self._give_up_pictures(error):
             return True
         if explained or (not summary and (self.try_plainer(error) or self.calling.try_text(error))):
             self._keep_pictures()
             return True
-        return self.doubt()
+        return self.reset_learnt()
 
     def _keep_pictures(self) -> None:
         if not self.takes_no_pictures:
             self.pictures_refused = ""
 
     def _failed(self, error: ModelError) -> None:
-        self._keep_pictures()  # it was not about them
+        self._keep_pictures()  # the pictures were not the reason of the refusal
         self.emit("model_failed", code=error.code, error=str(error))
 
     @contextmanager
     def request(self, write: Callable[[BinaryIO], None], *, keep: bool, own: Path | None = None) -> Iterator[Path]:
-        """The file of a request while the block runs: `own`, else request.json.  With `keep` it lies aside as
-        `kept.json` until the next such request, which is written over it or goes on from it (`OpenAIClient.encode`).
+        """The file of a request for the duration of the block: `own`, else request.json.
+
+        With `keep` the file is renamed to `kept.json` at the end.  The next request overwrites or extends this file
+        (`OpenAIClient.encode`).
         """
         path, aside = own or self.context_dir / "request.json", self.context_dir / KEPT
         try:
-            with disk.writing(path):
+            with durable_files.writing(path):
                 if keep:
-                    with suppress(FileNotFoundError):  # the first
-                        os.replace(aside, path)  # noqa: PTH105 - each turn
+                    with suppress(FileNotFoundError):  # the file is missing before the first request
+                        os.replace(aside, path)  # noqa: PTH105 - takes paths as text, since it runs at each turn
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
                     write(out)
                     out.truncate()
             yield path
         finally:
-            with suppress(OSError):  # what went wrong before matters more; a left-over is overwritten by the next
+            # an earlier error is more important; the next request overwrites a file that is left
+            with suppress(OSError):
                 if keep:
                     os.replace(path, aside)  # noqa: PTH105
                 else:
                     path.unlink()
 
-    def send(self, path: Path, more: Mapping[str, str], purpose: str = TURN, tokens: int = 0) -> Entry:
-        """One try, which is one line of requests.jsonl."""
-        with self.account.over(purpose, path, tokens) as entry, self.connection() as transport:
+    def send(self, path: Path, more: Mapping[str, str], purpose: str = TURN, tokens: int = 0) -> PendingRequest:
+        """Send the request once; adds one line to requests.jsonl."""
+        with self.request_log.record(purpose, path, tokens) as entry, self.connection() as transport:
             try:
                 with path.open("rb") as body, transport.post(self.url, body, more) as stream:
                     entry.draft, entry.answered = stream.draft, True
@@ -431,37 +456,39 @@ class ChatClient(Learner, ABC):
                 entry.sent = transport.sockets.sent
         return entry
 
-    def _read(self, stream: Stream) -> Draft:
+    def _read(self, stream: Stream) -> StreamAccumulator:
         try:
             return self.read(stream)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            # JSON, but not this wire's: a list for an object, a text for a list, nested without end.
+            # The answer is JSON, but not of this wire: a list instead of an object, text instead of a list, or too
+            # deeply nested.
             raise AnswerUnreadable(
-                f"{self.who} sent JSON of another shape than an answer has ({error}); check base_url and provider"
+                f"{self.label} sent JSON of another shape than an answer has ({error}); check base_url and provider"
             ) from error
 
-    def _ended(self, draft: Draft) -> None:
-        """Put our word for why it ended; one that is not known stays as it is, and is no good end."""
+    def _ended(self, draft: StreamAccumulator) -> None:
+        """Translate the server's stop reason to one of ours; an unknown reason is left as it is and does not count as a
+        good end."""
         reason = draft.finish
         draft.finish = self.dialect.stop(reason) or reason
         error: ModelError
         if draft.finish == "error":
-            error = ModelStalled(f"{self.who} broke the answer off ({reason}); nothing of it was used")
+            error = ModelStalled(f"{self.label} broke the answer off ({reason}); nothing of it was used")
             error.tries = STALLED_TRIES
             raise error
         if draft.finish == "resample":
-            error = CallUnreadable(f"{self.who}: the model wrote a call that its server cannot read ({reason})")
+            error = CallUnreadable(f"{self.label}: the model wrote a call that its server cannot read ({reason})")
             error.tries = RESAMPLE_TRIES
             raise error
 
     @cached_property
-    def account(self) -> Account:
-        """Where the requests of this client are written down."""
+    def request_log(self) -> RequestLog:
+        """The log of this client's requests."""
         counter = getattr(self.message_store, "counter", None)
         if counter is None or self.model != self.settings.provider().model:
             counter = counter_for(self.model)
         requests = getattr(self.message_store, "requests", None)
-        return Account(requests, self.provider, self.model, counter, self.keys.price)
+        return RequestLog(requests, self.provider, self.model, counter, self.keys.price)
 
     # --- what is known of the server --------------------------------------------------------------------------
 
@@ -476,8 +503,10 @@ class ChatClient(Learner, ABC):
 
 
 def at_the_limit(answer: Answer, output: int) -> Answer:
-    """The answer with its true reason: one that has just as many tokens as were allowed was cut there, whatever a
-    router between us and the model made of `length`."""
+    """The answer with its true stop reason: an answer with exactly the allowed number of tokens was cut at that limit.
+
+    A router between this program and the model may have replaced the reason `length`.
+    """
     if not output or answer.usage is None or answer.usage.completion != output:
         return answer
     return replace(answer, finish_reason="length")
@@ -489,14 +518,14 @@ def names_of(tools: Iterable[Json]) -> frozenset[str]:
 
 
 def choice_of(tool_choice: str | Mapping[str, Any] | None) -> str:
-    """`Aside.choice` of what a caller wants: a word, a name, or OpenAI's form of one."""
+    """The value of `SideRequest.choice` for a caller's value: a keyword, a name, or OpenAI's form of a name."""
     if tool_choice is None or isinstance(tool_choice, str):
         return tool_choice or ""
     return str(tool_choice["function"]["name"])
 
 
 def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) -> None:
-    """A file of messages, one a line; a content that is a Path is the text of that file."""
+    """Write a file with one message a line; a `content` that is a Path means the text of that file."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "wb", buffering=READ) as out:
         if system:
@@ -507,18 +536,18 @@ def write_lines(path: Path, system: str, messages: Iterable[Mapping[str, Any]]) 
                 out.write(line(message))
                 continue
             rest = {key: value for key, value in message.items() if key != "content"}
-            out.write(dumps(rest | {"content": ""})[:-2])  # up to the quote
+            out.write(dumps(rest | {"content": ""})[:-2])  # everything up to the opening quote of the content
             out.writelines(escaped(content))
             out.write(b'"}\n')
 
 
 def escaped(path: Path) -> Iterator[bytes]:
-    """The text of a file as the inside of a JSON string, in pieces; bytes that are not UTF-8 become U+FFFD."""
+    """The text of a file in pieces, escaped for a JSON string; bytes that are not UTF-8 become U+FFFD."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         with path.open("rb") as source:
             while chunk := source.read(READ):
-                yield orjson.dumps(fit(decoder.decode(chunk)))[1:-1]
+                yield orjson.dumps(replace_surrogates(decoder.decode(chunk)))[1:-1]
     except OSError as error:
         raise ContextError(f"cannot read {path} for the summary: {error.strerror}") from error
-    yield orjson.dumps(fit(decoder.decode(b"", final=True)))[1:-1]
+    yield orjson.dumps(replace_surrogates(decoder.decode(b"", final=True)))[1:-1]

@@ -1,9 +1,9 @@
-"""Pictures on their way out: the files that a line of the view names, in the form that a server takes.
+"""Encodes the pictures that a line of the view names, in the form that a server accepts.
 
-The view names them (`context/pictures.py`); here they are read, one message at a time, and become parts of the content
-(`image_url`: OpenAI's wire, https://platform.openai.com/docs/guides/images), texts in base64 beside it (`images`:
-Ollama's) or blocks (`source`: Anthropic's).  For a server that takes none they become a sentence, so that the model
-knows that there is something it does not see.  Called by `client.py`.
+The view only names the files (`context/pictures.py`); this module reads them, for one message at a time.  The pictures
+become parts of the content (`image_url`: OpenAI's wire, https://platform.openai.com/docs/guides/images), base64 texts
+beside it (`images`: Ollama's wire) or blocks (`source`: Anthropic's wire).  For a server that does not accept pictures
+they become a sentence, so that the model knows that it does not see them.  Called by `client.py`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NAME = "images"
 FORMS = ("image_url", "images", "source")
 
 
-def expanded(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
-    """Each message, with its pictures in `form` ("": as a sentence)."""
+def with_pictures(messages: Iterable[Json], folder: Path, form: str) -> Iterator[Json]:
+    """Each message, with its pictures in the given form; with the form "" a sentence replaces them."""
     for message in messages:
         pictures = message.get(NAME)
         yield message if not pictures else _with(message, pictures, folder, form)
 
 
-def unseen(count: int) -> str:
-    """What the model reads in the place of pictures that its server does not take."""
+def placeholder(count: int) -> str:
+    """The text that replaces pictures for a server that does not accept them."""
     them = "1 picture belongs" if count == 1 else f"{count} pictures belong"
     return f"[{them} to this message. You cannot see {'it' if count == 1 else 'them'}: this model takes no pictures.]"
 
@@ -40,7 +40,7 @@ def _with(message: Json, pictures: Sequence[Mapping[str, Any]], folder: Path, fo
     rest = {key: value for key, value in message.items() if key != NAME}
     text = message["content"]
     if form not in FORMS:
-        return rest | {"content": f"{text}\n\n{unseen(len(pictures))}"}
+        return rest | {"content": f"{text}\n\n{placeholder(len(pictures))}"}
     files = [(str(one["media_type"]), _read(folder, one)) for one in pictures]
     if form == "images":
         return rest | {NAME: [data for _, data in files]}

@@ -1,6 +1,7 @@
-"""LM Studio: OpenAI's wire on this machine, with the window that is really loaded (facts on wires, section 3).
+"""LM Studio: OpenAI's wire on this machine, with the window that is actually loaded (docs/wire.md, "The window").
 
-`max_context_length` of a model is not what is loaded; a model that is not loaded is loaded with the configured window.
+The `max_context_length` of a model in LM Studio's list is not the loaded window.  A model that is not loaded is loaded
+with the configured window.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 from agent.errors import ModelError
 from agent.llm import urls
 from agent.llm.dialects import DIALECTS
+from agent.llm.model_info import abilities, entries, positive_int
 from agent.llm.openai import OpenAIClient
-from agent.llm.server import same_model
-from agent.llm.windows import abilities, entries, whole
+from agent.llm.server_info import same_model
 
 if TYPE_CHECKING:
     from agent.llm.dialects import Dialect
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LMStudioClient(OpenAIClient):
-    """`(config, message_store, context_dir)`; seed 002, section 5.4."""
+    """A client for LM Studio, built as `(config, message_store, context_dir)`; see docs/design/context.md, 5.4."""
 
     name = "lmstudio"
     default_url = "http://localhost:1234"
@@ -32,11 +33,11 @@ class LMStudioClient(OpenAIClient):
 
     @property
     def root(self) -> str:
-        """The server without `/v1`, `/api/v0`, `/api/v1`."""
+        """The address of the server without the paths `/v1`, `/api/v0`, `/api/v1`."""
         return urls.root(self.base_url)
 
-    def ready(self) -> None:
-        """Load the model with our window before the first request does it with another."""
+    def prepare(self) -> None:
+        """Load the model with the configured window; otherwise the first request would load it with another window."""
         self.loaded_window()
 
     def loaded_window(self) -> int | None:
@@ -57,9 +58,11 @@ class LMStudioClient(OpenAIClient):
             return None
 
     def _load(self, entry: Json) -> int | None:
-        """Load with the configured window, at most what the model was made for."""
-        wanted = min(self.configured, whole(entry.get("max_context_length")) or self.configured)
-        length = {} if self.assumed else {"context_length": wanted}  # nobody says: as it is set in LM Studio
+        """Load the model with the configured window, limited to the model's maximum."""
+        wanted = min(self.configured_window, positive_int(entry.get("max_context_length")) or self.configured_window)
+        length = (
+            {} if self.is_window_assumed else {"context_length": wanted}
+        )  # if no window is configured, LM Studio uses its own setting
         answer = self.fetch(
             "POST",
             urls.join(self.base_url, self.root, "/api/v1/models/load"),
@@ -69,8 +72,8 @@ class LMStudioClient(OpenAIClient):
         if not isinstance(answer, dict) or answer.get("error") or answer.get("status") not in (None, "loaded"):
             return None
         config = answer.get("load_config")
-        return (whole(config.get("context_length")) if isinstance(config, dict) else None) or (
-            None if self.assumed else wanted
+        return (positive_int(config.get("context_length")) if isinstance(config, dict) else None) or (
+            None if self.is_window_assumed else wanted
         )
 
     def _loaded_v0(self) -> int | None:
@@ -80,7 +83,7 @@ class LMStudioClient(OpenAIClient):
             return None
         for entry in entries(answer, "data"):
             if self._is_ours(entry) and entry.get("state") in (None, "loaded"):
-                return whole(entry.get("loaded_context_length"))
+                return positive_int(entry.get("loaded_context_length"))
         return None
 
     def _is_ours(self, entry: Json) -> bool:
@@ -89,10 +92,10 @@ class LMStudioClient(OpenAIClient):
 
 
 def _instance_window(entry: Json, model: str) -> int | None:
-    """The window of the instance that answers to `model`, else of the first that is loaded."""
+    """The window of the loaded instance with the id `model`, else of the first loaded instance."""
     instances = sorted(entries(entry, "loaded_instances"), key=lambda one: one.get("id") != model)
     for instance in instances:
         config = instance.get("config")
-        if isinstance(config, dict) and (window := whole(config.get("context_length"))):
+        if isinstance(config, dict) and (window := positive_int(config.get("context_length"))):
             return window
     return None

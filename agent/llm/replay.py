@@ -1,7 +1,9 @@
-"""A recorded conversation instead of a model: the same code path, over loopback, from any messages.jsonl.
+"""A client that replays a recorded conversation in place of a model: it runs the code of the real clients, over
+loopback, with any messages.jsonl.
 
-It says so (`describe`).  The position is how many answers this conversation already has on disk, so a restart goes on
-where it was; when the recording is over, the request is refused with both numbers.
+`describe` states that the client is a replay.  The position is the number of answers that this conversation has on
+disk, so a restart continues at the same place.  After the end of the recording the server refuses requests; the error
+names the position and the number of recorded answers.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from agent.errors import ConfigError
 from agent.llm.base import Check
 from agent.llm.dialects import DIALECTS
 from agent.llm.openai import OpenAIClient
-from agent.llm.recording import Progress
+from agent.llm.recorded_answers import RecordingReader
 from agent.llm.replay_server import POSITION, SUMMARY, ReplayServer, serve
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ __all__ = ["ReplayClient", "ReplayServer", "serve"]
 
 
 class ReplayClient(OpenAIClient):
-    """`(config, message_store, context_dir)`; the recording is `llm.replay.messages`."""
+    """The client of a replay, built as `(config, message_store, context_dir)`; the recording is
+    `llm.replay.messages`."""
 
     name = "replay"
     own_dialect = DIALECTS["replay"]
@@ -31,18 +34,18 @@ class ReplayClient(OpenAIClient):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._server: ReplayServer | None = None
         super().__init__(*args, **kwargs)
-        self._progress = Progress(self.context_dir / "messages.jsonl")
+        self._progress = RecordingReader(self.context_dir / "messages.jsonl")
 
     @property
     def recorded(self) -> Path:
-        """The messages.jsonl that is played."""
+        """The messages.jsonl that is replayed."""
         if self.keys.messages is None:
             raise ConfigError("llm.replay.messages is empty; name the messages.jsonl whose answers are given again")
         return self.keys.messages
 
     @property
     def server(self) -> ReplayServer:
-        """The loopback server, started when first used (after a fork)."""
+        """The loopback server, started on first use (after a fork)."""
         if self._server is None:
             self._server = serve(self.recorded)
             self._server.model = self.model
@@ -57,15 +60,15 @@ class ReplayClient(OpenAIClient):
         return "http://127.0.0.1"
 
     @property
-    def who(self) -> str:
+    def label(self) -> str:
         return f"replay of {self.recorded}"
 
     def request_headers(self, *, summary: bool) -> Mapping[str, str]:
         counts = self._progress.counts
         try:
-            self._progress.look()
+            self._progress.read_new()
         except FileNotFoundError:
-            # A store that keeps no messages.jsonl: the server counts the assistant messages of the request.
+            # If the store has no messages.jsonl, the server counts the assistant messages of the request.
             return {POSITION: "0", SUMMARY: "1"} if summary else {}
         return {POSITION: str(counts["summary"]), SUMMARY: "1"} if summary else {POSITION: str(counts["answer"])}
 
@@ -82,7 +85,7 @@ class ReplayClient(OpenAIClient):
         try:
             answers = self.server.recording.count()
         except ConfigError as error:
-            return Check(False, str(error))
+            return Check(False, str(error), answers=False)
         return Check(answers > 0, f"{self.describe()}: {answers} answers" + ("" if answers else "; record some first"))
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
-"""A loopback server that answers with what was recorded, on OpenAI's and Ollama's wires, streamed or not.
+"""A loopback server that replays recorded answers on OpenAI's and Ollama's wires, streamed or not.
 
-A real fake: it is what `provider: replay`, the tests, `demo` and the bench talk to.  It judges nothing and calls
-nobody.  The position is the number of assistant messages already in the request, or what the replay client says.
+It is a real server: `provider: replay`, the tests, `demo` and the bench use it.  It does not check requests, and calls
+no other service.  The position in the recording is the number of assistant messages in the request, or the number in
+the replay client's header.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import orjson
 
 from agent import clock
-from agent.llm.recording import Recording
+from agent.llm.recorded_answers import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 
 POSITION = "X-Replay-Position"
 SUMMARY = "X-Replay-Summary"
-PIECE = 48  # characters of text or arguments in one event
-STAMP = 1_769_850_900  # a fixed `created`, so that the same recording gives the same bytes
+PIECE = 48  # number of characters of text or arguments in one event
+STAMP = 1_769_850_900  # the value of `created`; it is fixed, so that a recording always gives the same bytes
 
 
 class ReplayServer:
-    """Serves one recording on 127.0.0.1.  `latency` is seconds before the first byte of an answer."""
+    """Serves one recording on 127.0.0.1.  `latency` is the number of seconds before the first byte of an answer."""
 
     def __init__(
         self, messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0, model: str = "replay"
@@ -44,12 +45,12 @@ class ReplayServer:
 
     @classmethod
     def serve(cls, messages: Path | Iterable[Mapping[str, Any]], **options: Any) -> ReplayServer:
-        """Make and start one."""
+        """Create and start a server."""
         return cls(messages, **options).start()
 
     @property
     def url(self) -> str:
-        """The address, without `/v1`."""
+        """The address of the server, without `/v1`."""
         assert self._server is not None, "start() first"
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -89,7 +90,7 @@ class ReplayServer:
         self.close()
 
     def answer(self, headers: Mapping[str, str], body: Json) -> Json | str:
-        """The record for a request, or why there is none."""
+        """The record that answers a request, or the reason why there is none."""
         what = "summary" if headers.get(SUMMARY) else "answer"
         given = headers.get(POSITION)
         if given is not None and given.isdigit():
@@ -111,7 +112,7 @@ class ReplayServer:
 
 
 def serve(messages: Path | Iterable[Mapping[str, Any]], *, latency: float = 0.0) -> ReplayServer:
-    """A server that runs; use it in a `with` to have it closed."""
+    """A running server; use it in a `with` block to close it."""
     return ReplayServer.serve(messages, latency=latency)
 
 
@@ -121,10 +122,10 @@ class _Handler(BaseHTTPRequestHandler):
     server_of: ReplayServer
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def handle(self) -> None:
-        with suppress(ConnectionError):  # the client let go of a connection that was kept for its next request
+        with suppress(ConnectionError):  # the client has closed an idle connection
             super().handle()
 
     def do_GET(self) -> None:
@@ -148,14 +149,14 @@ class _Handler(BaseHTTPRequestHandler):
         record = replay.answer(self.headers, body)  # type: ignore[arg-type]
         if replay.latency:
             clock.sleep(replay.latency)
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client went away
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client has disconnected
             if self.path == "/api/chat":
                 self._ollama(record, streamed=body.get("stream") is not False)
             else:
                 self._openai(record, streamed=self.headers.get(POSITION) is not None or bool(body.get("stream")))
 
     def _body(self) -> Json:
-        """The request; of our own client, whose headers say everything, it is read past and not parsed."""
+        """The request as JSON; a request of the replay client is not parsed, since its headers suffice."""
         left = int(self.headers.get("Content-Length") or 0)
         keep = self.headers.get(POSITION) is None
         kept = bytearray()
@@ -209,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _calls(record: Json) -> list[Json]:
-    """The calls as the model sent them: arguments that were not JSON come again as they were."""
+    """The calls as the model sent them; arguments that were not JSON are returned unchanged."""
     return [
         {
             "id": call["id"],
@@ -243,7 +244,7 @@ def _usage(record: Json) -> Json | None:
 
 
 def openai_whole(record: Json, model: str) -> Json:
-    """One `chat.completion` object."""
+    """The record as one `chat.completion` object."""
     calls = _calls(record)
     message: Json = {"role": "assistant", "content": record.get("content"), "refusal": None}
     if calls:
@@ -260,7 +261,7 @@ def openai_whole(record: Json, model: str) -> Json:
 
 
 def openai_chunks(record: Json, model: str) -> Iterator[Json]:
-    """chat.completion.chunk objects: role, text in pieces, calls in pieces, the end, the usage."""
+    """The record as chat.completion.chunk objects: role, text in pieces, calls in pieces, end, usage."""
     base = {
         "id": f"chatcmpl-{record.get('seq', 0)}",
         "object": "chat.completion.chunk",
@@ -286,7 +287,7 @@ def openai_chunks(record: Json, model: str) -> Iterator[Json]:
 
 
 def ollama_whole(record: Json, model: str) -> Json:
-    """One answer of Ollama's chat, not streamed."""
+    """The record as one answer of Ollama's chat API, not streamed."""
     *parts, last = ollama_lines(record, model)
     message: Json = {"role": "assistant", "content": record.get("content") or ""}
     calls = [call for part in parts for call in part["message"].get("tool_calls", ())]
@@ -296,7 +297,7 @@ def ollama_whole(record: Json, model: str) -> Json:
 
 
 def ollama_lines(record: Json, model: str) -> Iterator[Json]:
-    """NDJSON objects: text in pieces, each call whole, the end with counts."""
+    """The record as NDJSON objects: text in pieces, each call whole, then the end with counts."""
     base = {"model": model, "created_at": "2026-01-31T09:15:00Z"}
     for piece in _pieces(record.get("content") or ""):
         yield {**base, "message": {"role": "assistant", "content": piece}, "done": False}

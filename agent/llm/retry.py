@@ -1,6 +1,7 @@
-"""Trying again: how often is in the error (`faults.py`), how long is here, and waiting can be ended from outside.
+"""Retries of requests: the error has the maximum number of attempts (`error_mapping.py`), this module has the delays;
+`control` can end a wait.
 
-Around one POST of one request.json; it never changes the request.  Each wait is announced as `model_wait`.
+Retries send the same request.json again, unchanged.  Each wait emits `model_wait`.
 """
 
 from __future__ import annotations
@@ -18,28 +19,31 @@ from agent.llm.base import Interrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.llm.base import Announce
+    from agent.llm.base import EventSink
     from agent.values import Control
 
 T = TypeVar("T")
 
 LONGEST_BACKOFF = 30.0
-SLICE = 1.0  # seconds between two looks at the control while waiting
+SLICE = 1.0  # number of seconds between two checks of the control while waiting
 
 
-def insist(
+def call_with_retries(
     send: Callable[[], T],
     *,
     provider: str,
     model: str,
     control: Control | None = None,
-    events: Announce | None = None,
+    events: EventSink | None = None,
 ) -> T:
-    """`send()` until it returns, or until one kind of error has had its `tries`.  Raises that error, or Interrupted."""
+    """Call `send()` until it returns, or until one kind of error has used up its `tries`.
+
+    Raises that error, or Interrupted.
+    """
     try:
         return send()
     except ModelError as error:
-        first = [error]  # what `tenacity` gets to see as its first try: it is not asked where nothing fails
+        first = [error]  # the error of the first attempt, raised inside `tenacity`, which is not used if nothing fails
     failed: Counter[type[ModelError]] = Counter()
 
     def again() -> T:
@@ -68,16 +72,16 @@ def insist(
     retrying = Retrying(
         retry=retry_if_exception_type(ModelError),
         stop=enough,
-        wait=lambda state: pause(_error(state), state.attempt_number),
-        sleep=lambda seconds: nap(seconds, control),
+        wait=lambda state: delay(_error(state), state.attempt_number),
+        sleep=lambda seconds: interruptible_sleep(seconds, control),
         before_sleep=announce,
         reraise=True,
     )
     return retrying(again)
 
 
-def pause(error: ModelError, attempt: int) -> float:
-    """Seconds before the next try: what the server asked for and a little more, else 1, 2, 4 … 30 with jitter."""
+def delay(error: ModelError, attempt: int) -> float:
+    """Seconds before the next attempt: the server's `retry_after` plus a little, else 1, 2, 4 … 30 with jitter."""
     asked = error.retry_after if isinstance(error, RateLimited) else None
     backoff = min(LONGEST_BACKOFF, 2.0 ** (attempt - 1)) * random.uniform(0.75, 1.0)  # noqa: S311 - jitter
     if asked is None:
@@ -85,8 +89,8 @@ def pause(error: ModelError, attempt: int) -> float:
     return asked + min(asked * 0.05, 2.0) * random.random() + (backoff if asked == 0 else 0.0)  # noqa: S311
 
 
-def nap(seconds: float, control: Control | None) -> None:
-    """Wait; with a control, look at it each second.  Raises Interrupted."""
+def interruptible_sleep(seconds: float, control: Control | None) -> None:
+    """Wait; if there is a control, poll it each second.  Raises Interrupted."""
     left = seconds
     while left > 0:
         if control is not None and (outcome := control.poll()) is not None:
@@ -97,7 +101,7 @@ def nap(seconds: float, control: Control | None) -> None:
 
 
 def _error(state: RetryCallState) -> ModelError:
-    """The error of the try that just failed (only ModelError gets here)."""
+    """The error of the failed attempt (always a ModelError here)."""
     error = state.outcome.exception() if state.outcome is not None else None
     assert isinstance(error, ModelError)
     return error

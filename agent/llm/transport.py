@@ -1,8 +1,9 @@
-"""HTTP to one server: POST an open file, read lines as they come, and be stoppable from outside at any moment.
+"""HTTP to one server: it posts an open file, reads lines as they arrive, and can be stopped at any moment from another
+thread.
 
-`requests` does the wire.  What is added: each socket is known from the moment it is connected, so that a watcher thread
-can shut it at the deadline or when the control says stop, whatever the main thread waits for.  No retries here, no
-redirects, no `.netrc`, and no JSON.
+The library `requests` implements HTTP.  This module registers each socket when it connects, so that a watcher thread
+can shut it down at the deadline or when `control` reports a stop, even while the main thread blocks.  It does no
+retries, follows no redirects, and reads no `.netrc` and no JSON.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.util import wait_for_read
 
-from agent import clock, reasons, step
+from agent import clock, deadline, error_text
 from agent.config.environment import network_environment
 from agent.config.proxies import proxy
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnreachable
 from agent.llm.base import Interrupted
-from agent.llm.draft import Draft
-from agent.llm.faults import STALLED_TRIES, TRANSIENT_TRIES, fault
-from agent.llm.said import hear
+from agent.llm.error_body import parse_error_body
+from agent.llm.error_mapping import STALLED_TRIES, TRANSIENT_TRIES, map_error
+from agent.llm.stream_accumulator import StreamAccumulator
 from agent.llm.urls import is_loopback
 from agent.registry import without
 
-# With a library that guesses encodings where it finds one: 2.7 MiB in each process for what nobody here asks.
+# `requests` imports an encoding detector if one is installed: 2.7 MiB per process for a feature that is not used.
 with without("chardet", "charset_normalizer"):
     import requests
     from requests.adapters import HTTPAdapter
@@ -45,23 +47,24 @@ if TYPE_CHECKING:
     from agent.config.proxies import Proxy
     from agent.values import Control, Outcome
 
-DIRECT: Any = {"http": None, "https": None, "all": None}  # for `requests`: no proxy, whatever the environment says
-CONNECT = 10.0  # seconds for a connection
-KEEP = 4.0  # seconds that an unused connection is kept: servers close theirs after 5 and more, routers forget silently
-REST = 0.05  # seconds that are waited for what follows the end of an answer
-RESTS = 4  # reads of it
-TICK = 1.0  # seconds between two looks at control and deadline
+DIRECT: Any = {"http": None, "https": None, "all": None}  # proxies of `requests`: none, even if the environment has one
+CONNECT = 10.0  # maximum seconds for establishing a connection
+KEEP = 4.0  # seconds that an unused connection stays open: servers close theirs after 5 s or more, routers drop it
+REST = 0.05  # maximum seconds to wait for bytes after the end of an answer
+RESTS = 4  # maximum number of reads of such bytes
+TICK = 1.0  # seconds between two checks of control and deadline
 READ = 1 << 16
 SEND = 1 << 17  # bytes of a request in one write under TLS; urllib3's 16 KiB cost more than the copying
 ERROR_BODY = 1 << 20
-LONGEST_ANSWER = 64 << 20  # bytes of one answer, stream framing included
+LONGEST_ANSWER = 64 << 20  # maximum bytes of one answer, stream framing included
 
 
 class Sockets:
-    """The sockets of this transport that are open now.
+    """The open sockets of this transport.
 
-    `patience`: seconds that a request which is being sent may stand still.  `broken_off`: a request was not sent to its
-    end, so that its connection serves no other.  `sent`: the newest request has left, at least its head.
+    `patience` is the number of seconds without progress after which sending a request fails.  `broken_off`: a request
+    was not sent completely, so its connection cannot be used again.  `sent`: at least the head of the newest request
+    was sent.
     """
 
     def __init__(self) -> None:
@@ -77,20 +80,26 @@ class Sockets:
 
     @contextmanager
     def sending(self, sock: socket.socket) -> Iterator[None]:
-        """Over the sending of a body.  What the other side says before it has read all (413, 401) is its answer, also
-        when it has closed or reads no further: BrokenPipeError, after which urllib3 reads on."""
+        """A context manager for sending the body of a request.
+
+        A server may answer before it has read the whole body (413, 401), and then close the connection or stop reading.
+        Such an answer is used: BrokenPipeError is raised, after which urllib3 reads it.
+        """
         self.sent = True
-        sock.settimeout(self.patience)  # until now that for the connection counted
+        sock.settimeout(self.patience)  # this time-out replaces the one for connecting
         try:
             yield
         except (ssl.SSLError, ConnectionError, TimeoutError) as error:
             self.broken_off = True
-            if isinstance(error, TimeoutError) and not select.select([sock], [], [], 0)[0]:
+            if isinstance(error, TimeoutError) and not wait_for_read(sock, 0):
                 raise
             raise BrokenPipeError from error
 
     def shut(self) -> None:
-        """Wake whoever reads or writes.  The plain socket's method: TLS state is not ours to touch."""
+        """Wake the threads that read from the sockets or write to them.
+
+        The shutdown method of the plain socket is called, so that the TLS state is not touched.
+        """
         with self._lock:
             for sock in self._open:
                 with suppress(OSError):
@@ -98,7 +107,7 @@ class Sockets:
 
 
 class Adapter(HTTPAdapter):
-    """`requests`' adapter whose connections tell their sockets."""
+    """The adapter of `requests` with connections that register their sockets."""
 
     def __init__(self, sockets: Sockets) -> None:
         class Plain(HTTPConnection):
@@ -147,7 +156,7 @@ class Adapter(HTTPAdapter):
         return manager
 
     def socks_pools(self) -> dict[str, Any]:
-        """Pools whose connections go through a SOCKS proxy and tell their sockets too."""
+        """Pools for connections through a SOCKS proxy that register their sockets too."""
         from urllib3.contrib.socks import SOCKSConnection, SOCKSHTTPSConnection
 
         plain = type("PlainSocks", (self.plain, SOCKSConnection), {})
@@ -158,7 +167,7 @@ class Adapter(HTTPAdapter):
         }
 
     def get_connection_with_tls_context(self, request: requests.PreparedRequest, *given: Any, **more: Any) -> Any:
-        """The pool of an address, looked up once."""
+        """The cached connection pool of an address."""
         if request.url not in self.found:
             self.found[request.url] = super().get_connection_with_tls_context(request, *given, **more)
         return self.found[request.url]
@@ -168,20 +177,21 @@ class Adapter(HTTPAdapter):
         super().close()
 
     def build_response(self, req: requests.PreparedRequest, resp: Any) -> Any:
-        """urllib3's own answer: status, headers and body are all that is read; no cookies, no guess at an encoding."""
+        """A response of urllib3 itself: the program reads only status, headers and body, so it needs no cookies and no
+        guessed encoding."""
         del req
         return resp
 
 
 def send_file(sock: socket.socket, file: BinaryIO) -> None:
-    """The whole file from the page cache to the socket, past this process.
+    """Send the whole file with sendfile(2), without copying it into this process.
 
-    `socket.sendfile` does the same with more looks at both.  A socket with a time-out is one that does not block.
-    BrokenPipeError when the other side takes no more and has something to say.
+    `socket.sendfile` does the same with more system calls.  A socket with a time-out is non-blocking, so the function
+    waits until it is writable.  Raises BrokenPipeError when the server reads no more and has already answered.
     """
     try:
         source = file.fileno()
-    except OSError:  # bytes in memory
+    except OSError:  # no file descriptor: the bytes are in memory
         sock.sendfile(file)
         return
     size, sent = os.fstat(source).st_size, 0
@@ -205,13 +215,17 @@ def send_file(sock: socket.socket, file: BinaryIO) -> None:
 
 
 def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Authentication that changes nothing: with none, `requests` would put `.netrc` over our Authorization."""
+    """An authentication function that changes nothing: without it `requests` would replace the Authorization header by
+    one from `.netrc`."""
     return request
 
 
 class Transport:
-    """Connections to one server.  `who` names it in errors; `idle` and `whole` are seconds above 0: every call ends, so
-    that a worker that hangs is found out by its step (`run/lease.py`)."""
+    """The connections to one server.
+
+    `who` is the name of the server in errors.  `idle` and `whole` are time limits in seconds, above 0: every call ends,
+    so that the lease of its step reveals a worker that hangs (`worker/lease.py`).
+    """
 
     def __init__(
         self, who: str, headers: Mapping[str, str], *, idle: float, whole: float, control: Control | None = None
@@ -230,10 +244,10 @@ class Transport:
         self.session.mount("http://", self.adapter)
         self.session.mount("https://", self.adapter)
         self.watcher = Watcher(self.sockets, control)
-        self.heard: set[str] = set()  # names of headers of answers, lower case
+        self.heard: set[str] = set()  # names of the headers of all answers, in lower case
         self._posts: dict[Any, requests.PreparedRequest] = {}
         self._around: dict[Any, Mapping[str, Any]] = {}
-        self.proxy: Proxy | None = None  # in the way of the address that was asked last
+        self.proxy: Proxy | None = None  # the proxy for the address of the last request
         self._proxies: dict[Any, Proxy | None] = {}
 
     def close(self) -> None:
@@ -242,19 +256,25 @@ class Transport:
 
     @contextmanager
     def post(self, url: str, body: BinaryIO, headers: Mapping[str, str] | None = None) -> Iterator[Stream]:
-        """POST the open file; yields the answer's stream once the status is 2xx.  Raises ModelError or Interrupted."""
+        """POST the open file; yields the stream of the answer if its status is 2xx.
+
+        Raises ModelError or Interrupted.
+        """
         with self._exchange(lambda: self._post(url, body, headers or {}), self.whole, self.idle) as stream:
             yield stream
 
     def fetch(self, method: str, url: str, *, json: Any = None, seconds: float | None = None) -> bytes:
-        """One small request, the whole body of a 2xx answer.  Raises ModelError or Interrupted."""
+        """Send a small request; returns the whole body of an answer with status 2xx.
+
+        Raises ModelError or Interrupted.
+        """
         whole, idle = (self.whole, self.idle) if seconds is None else (seconds, min(self.idle, seconds))
         request = requests.Request(method, url, headers={"Accept": "application/json"}, json=json)
         with self._exchange(lambda: self.session.prepare_request(request), whole, idle) as stream:
             return b"".join(stream.chunks())
 
     def _post(self, url: str, body: BinaryIO, headers: Mapping[str, str]) -> requests.PreparedRequest:
-        """From one turn to the next only the body changes: address and headers are put together once."""
+        """The prepared POST request.  Address and headers are prepared once; only the body differs between turns."""
         key = (url, *headers.items())
         if key not in self._posts:
             more = {"Content-Type": "application/json", **headers}
@@ -262,35 +282,35 @@ class Transport:
         request = self._posts[key]
         request.headers["Content-Length"] = str(body.seek(0, os.SEEK_END))
         body.seek(0)
-        request.body = (body,)  # type: ignore[assignment]  # one part, which `Plain.send` or http.client reads
+        request.body = (body,)  # type: ignore[assignment]# one part, which `Plain.send` or http.client reads
         return request
 
     @contextmanager
     def _exchange(self, prepare: Callable[[], requests.PreparedRequest], whole: float, idle: float) -> Iterator[Stream]:
         if clock.monotonic() - self.used_at > KEEP:
-            self.adapter.close()  # its connections; it can be used again
-        taken = step.within(self.who, whole)
-        with taken, self.watcher.over(whole) as watch, self._translated(watch):
+            self.adapter.close()  # this closes the connections of the adapter, which stays usable
+        taken = deadline.within(self.who, whole)
+        with taken, self.watcher.watching(whole) as watch, self._translated(watch):
             request = prepare()
             self.sockets.patience, self.sockets.sent = idle, False
-            # Not by way of `Session.send`: it follows redirects and keeps cookies, of which there are none here.
+            # `Session.send` is not used: it follows redirects and handles cookies, which are not wanted here.
             response: Any = self.adapter.send(request, timeout=(CONNECT, idle), **self._surroundings(request.url))
             self.heard.update(name.lower() for name in response.headers)
             try:
                 if not 200 <= response.status < 300:
                     body = _beginning(response)
-                    watch.judge()
-                    raise fault(hear(response.status, body, response.headers), self.who)
+                    watch.raise_outcome()
+                    raise map_error(parse_error_body(response.status, body, response.headers), self.who)
                 yield Stream(response, self.who, watch)
             finally:
-                response.close()  # its connection too, unless the body was read to its end
+                response.close()  # this also closes the connection, unless the body was read to its end
                 self.used_at = clock.monotonic()
                 if self.sockets.broken_off:
                     self.adapter.close()
                     self.sockets.broken_off = False
 
     def _surroundings(self, url: Any) -> Mapping[str, Any]:
-        """Proxies and certificates; the environment is asked for them once for each address, not at each request."""
+        """Proxies and certificates, read from the environment once for each address instead of at each request."""
         if url not in self._around:
             proxies = DIRECT if is_loopback(str(url)) else {}
             found: dict[str, Any] = dict(self.session.merge_environment_settings(url, proxies, True, None, None))
@@ -304,18 +324,19 @@ class Transport:
         return self._around[url]
 
     @contextmanager
-    def _translated(self, watch: Watch) -> Iterator[None]:
-        """Errors of `requests` and urllib3 → ours; a socket that the watcher shut tells why it did."""
+    def _translated(self, watch: ExchangeWatch) -> Iterator[None]:
+        """Translate errors of `requests` and urllib3 to errors of this program; if the watcher shut the socket down,
+        raise the reason."""
         try:
             yield
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
             raise ConfigError(f"{self.who}: the address cannot be used: {error}; check base_url") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            watch.judge()
+            watch.raise_outcome()
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> ModelUnreachable | ModelStalled:
-        words = reasons.reason(error)
+        words = error_text.reason(error)
         failure: ModelUnreachable | ModelStalled
         if self.proxy is not None and isinstance(error, requests.exceptions.ConnectionError):
             way = f"{self.who} cannot be reached by way of {self.proxy.words}: {words}"
@@ -324,7 +345,7 @@ class Transport:
             return failure
         if isinstance(error, requests.exceptions.SSLError | urllib3.exceptions.SSLError):
             return ModelUnreachable(
-                f"{self.who}: TLS failed: {reasons.tls_reason(error)}; check base_url and certificates"
+                f"{self.who}: TLS failed: {error_text.tls_reason(error)}; check base_url and certificates"
             )
         if isinstance(error, requests.exceptions.ConnectTimeout):
             failure = ModelUnreachable(f"{self.who} did not take the connection within {CONNECT:g} s")
@@ -332,7 +353,7 @@ class Transport:
         elif isinstance(error, requests.exceptions.ReadTimeout | urllib3.exceptions.ReadTimeoutError):
             failure = ModelStalled(f"{self.who} sent nothing for {self.idle:g} s (idle_timeout)")
             failure.tries = STALLED_TRIES
-        elif isinstance(reasons.innermost(error), TimeoutError):
+        elif isinstance(error_text.innermost(error), TimeoutError):
             failure = ModelStalled(f"{self.who} took nothing of the request for {self.idle:g} s (idle_timeout)")
             failure.tries = STALLED_TRIES
         elif isinstance(error, requests.exceptions.ConnectionError):
@@ -346,8 +367,8 @@ class Transport:
         return failure
 
 
-class Watch:
-    """One exchange under watch: `outcome` or `late` is set when the sockets were shut on purpose."""
+class ExchangeWatch:
+    """One exchange that the watcher checks: `outcome` or `late` is set when the watcher has shut the sockets down."""
 
     def __init__(self, whole: float) -> None:
         self.whole = whole
@@ -356,10 +377,10 @@ class Watch:
         self.done = threading.Event()
         self.outcome: Outcome | None = None
         self.late = False
-        self.answering = False  # a byte of the body has come
+        self.answering = False  # a byte of the body has arrived
 
-    def judge(self) -> None:
-        """Raise what the watcher saw, if anything."""
+    def raise_outcome(self) -> None:
+        """Raise the reason for which the watcher shut the sockets down, if it did."""
         if self.outcome is not None:
             raise Interrupted(self.outcome)
         if self.late:
@@ -369,25 +390,26 @@ class Watch:
 
 
 class Watcher:
-    """A thread that looks at control and clock while an exchange is under way.
+    """A thread that checks control and clock during an exchange.
 
-    It serves one exchange after the other and ends when it finds none, since starting one for each costs a turn more
-    than looking does.
+    One thread serves one exchange after another and ends when there is none: a new thread for each exchange would take
+    more time than the checks.
     """
 
     def __init__(self, sockets: Sockets, control: Control | None) -> None:
         self.sockets = sockets
         self.control = control
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="llm-watch")
-        self._lock = threading.Lock()  # held while looking: what is under watch stays the same
+        self._lock = threading.Lock()  # held during a check, so that the watched exchange does not change meanwhile
         self._wake = threading.Event()
-        self._watch: Watch | None = None
+        self._watch: ExchangeWatch | None = None
         self._running: Future[None] | None = None
 
     @contextmanager
-    def over(self, whole: float) -> Iterator[Watch]:
-        """Watch the block; what `control.poll` raised is raised behind it."""
-        watch = Watch(whole)
+    def watching(self, whole: float) -> Iterator[ExchangeWatch]:
+        """Watch the block; an error that `control.poll` raised in the thread is raised again at the end of the
+        block."""
+        watch = ExchangeWatch(whole)
         with self._lock:
             self._watch = watch
             if self._running is None:
@@ -406,12 +428,12 @@ class Watcher:
                 failed.result()
 
     def close(self) -> None:
-        """Let the thread end now."""
+        """End the thread now."""
         self._wake.set()
         self._threads.shutdown()
 
     def _run(self) -> None:
-        """Look, pause, look; shut the sockets on a stop, at the deadline, or when looking fails."""
+        """Check at each tick; shut the sockets down on a stop, at the deadline, or when a check raises."""
         while True:
             watch = self._watch
             self._wake.wait(TICK if watch is None else watch.pause)
@@ -422,7 +444,7 @@ class Watcher:
                     return
                 self._look(self._watch)
 
-    def _look(self, watch: Watch) -> None:
+    def _look(self, watch: ExchangeWatch) -> None:
         ended = True
         try:
             watch.outcome = self.control.poll(answering=True) if self.control is not None else None
@@ -431,24 +453,27 @@ class Watcher:
         finally:
             if ended:
                 self.sockets.shut()
-                while not watch.done.wait(0.1):  # a connection may be made just after the first look
+                while not watch.done.wait(0.1):  # a connection may be established just after the first shutdown
                     self.sockets.shut()
 
 
 class Stream:
-    """The body of a 2xx answer.  `draft` is what its wire has read so far."""
+    """The body of an answer with status 2xx.  `draft` is the part of the answer that its wire has parsed so far."""
 
-    def __init__(self, raw: Any, who: str, watch: Watch) -> None:
+    def __init__(self, raw: Any, who: str, watch: ExchangeWatch) -> None:
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in raw.headers.items()}
         self.status: int = raw.status
         self.who = who
         self._raw = raw
-        self.draft = Draft()
+        self.draft = StreamAccumulator()
         self._watch = watch
         self._pieces = _pieces(raw)
 
     def chunks(self) -> Iterator[bytes]:
-        """Bytes as they arrive, to the announced end.  A cut raises ModelStalled (by `_translated`)."""
+        """The bytes of the body as they arrive, up to its announced end.
+
+        Raises ModelStalled (in `_translated`) when the connection is cut.
+        """
         total = 0
         for chunk in self._pieces:
             total += len(chunk)
@@ -456,11 +481,13 @@ class Stream:
             if total > LONGEST_ANSWER:
                 raise AnswerUnreadable(f"{self.who} sent more than {LONGEST_ANSWER >> 20} MiB for one answer")
             yield chunk
-        self._watch.judge()
+        self._watch.raise_outcome()
 
     def rest(self) -> None:
-        """Read the end of a body whose content has said that it is over, so that the connection serves again.  What
-        is not there at once is not waited for: the connection is closed then."""
+        """Read the rest of a body after its last event, so that the connection can be used again.
+
+        The method does not wait longer than `REST` seconds for bytes; then it closes the connection.
+        """
         connection = self._raw.connection
         sock = getattr(connection, "sock", None)
         if sock is None:
@@ -471,7 +498,7 @@ class Stream:
                 pass
 
     def lines(self) -> Iterator[bytes]:
-        """Lines without their end (LF or CRLF); the last one may lack it."""
+        """The lines of the body without their line end (LF or CRLF); the last line may have no line end."""
         rest = bytearray()
         for chunk in self.chunks():
             head, newline, tail = chunk.rpartition(b"\n")
@@ -486,7 +513,10 @@ class Stream:
 
 
 def _pieces(raw: Any) -> Iterator[bytes]:
-    """The body as it arrives.  Where the server cuts it into chunks these are taken whole, which costs half."""
+    """The body in pieces as they arrive.
+
+    The pieces are the HTTP chunks themselves, which takes half the time of `read1`.
+    """
     if raw.chunked:
         yield from raw.read_chunked(READ, decode_content=True)
         return
@@ -495,7 +525,7 @@ def _pieces(raw: Any) -> Iterator[bytes]:
 
 
 def _beginning(raw: Any) -> bytes:
-    """The first MiB of an error body; what cannot be read does not hide the status."""
+    """The first MiB of an error body; if reading fails, the status is still reported."""
     kept = bytearray()
     with suppress(urllib3.exceptions.HTTPError, OSError):
         for piece in _pieces(raw):

@@ -1,7 +1,7 @@
-"""Addresses of servers as people write them: with or without scheme, `/v1`, a trailing slash, a whole endpoint,
-a query.
+"""Addresses of servers as people write them: with or without scheme, `/v1`, slash at the end, endpoint or query.
 
-Which of the possible forms is right is known by the dialect, or found by trying (`bases`)."""
+The dialect, or an attempt, decides which of the possible forms is right (`bases`).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.errors import ConfigError
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-KEPT = 32  # addresses whose reading is remembered: each turn asks for the same few
+KEPT = 32  # size of the caches of parsed addresses: each turn uses the same few addresses
 _VERSION = re.compile(r"/v\d[a-z0-9]*+(/|$)")
 _ENDPOINTS = re.compile(
     r"/(?:chat/completions|completions|responses|messages|api/chat|api/generate|api/tags|(?<=/v1/)models)$"
@@ -25,9 +25,10 @@ _ENDPOINTS = re.compile(
 
 @lru_cache(KEPT)
 def clean(base_url: str) -> str:
-    """Scheme, host and path, without a trailing slash or the name of an endpoint.
+    """Scheme, host and path, without a slash or the name of an endpoint at the end.
 
-    Without a scheme: http for this machine, addresses and names with a port or without a dot, else https.
+    An address without a scheme gets http if it is this machine, an IP address, or a name with a port or without a dot;
+    otherwise https.
     """
     parts = urlsplit(_whole(base_url))
     path = _ENDPOINTS.sub("", parts.path.rstrip("/")).rstrip("/")
@@ -35,7 +36,7 @@ def clean(base_url: str) -> str:
 
 
 def _whole(base_url: str) -> str:
-    """The address with its scheme.  ConfigError when it is none."""
+    """The address with its scheme added.  Raises ConfigError when the text is not an address."""
     text = base_url.strip()
     if "://" not in text:
         text = f"{_scheme(text)}://{text}"
@@ -58,11 +59,12 @@ def _without_query(parts: SplitResult, path: str) -> str:
 
 @lru_cache(KEPT)
 def bases(base_url: str, call: str, base_path: str = "", *, version_first: bool = False) -> tuple[str, ...]:
-    """The addresses below which `call` may be, the likeliest first; a 404 there is a reason to try the next.
+    """The addresses below which `call` may be, the likeliest first; after a 404 the client tries the next one.
 
-    An address that ends with the call is taken as it is, and so is one with a version in its path.  One without a path,
-    or with the beginning of `base_path` (the server's own, "" for `/v1`), gets that.  Any other path is the whole base
-    for clients of OpenAI (`https://models.github.ai/inference`), and for others lacks the version (`version_first`).
+    An address that ends with the call, or has a version in its path, is used unchanged.  An address without a path, or
+    with the beginning of `base_path` (the server's own path, "" for `/v1`), gets that path.  Any other path is the
+    complete base for OpenAI clients (`https://models.github.ai/inference`); for other clients it lacks the version
+    (`version_first`).
     """
     written = urlsplit(_whole(base_url))
     if written.path.rstrip("/").endswith(call):
@@ -89,12 +91,12 @@ def root(base_url: str) -> str:
 
 
 def path(base_url: str) -> str:
-    """The path of the address, "" for none."""
+    """The path of the address, "" if it has none."""
     return urlsplit(clean(base_url)).path
 
 
 def origin(base_url: str) -> str:
-    """Scheme and host."""
+    """Scheme and host of the address."""
     return clean(base_url).removesuffix(path(base_url))
 
 
@@ -105,7 +107,7 @@ def host(base_url: str) -> str:
 
 @lru_cache(KEPT)
 def is_loopback(url: str) -> bool:
-    """Whether the address is this machine; a proxy for the world must not be asked for it."""
+    """Whether the address is this machine; such requests must not go through a proxy."""
     name = (urlsplit(url).hostname or "").lower()
     try:
         return ip_address(name).is_loopback
@@ -114,7 +116,7 @@ def is_loopback(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """The address without user, password, query: safe in a message."""
+    """The address without user, password and query, so that it can be shown in a message."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 

@@ -1,7 +1,8 @@
-"""Anthropic's `/v1/messages` on the wire: system apart, calls and results as blocks, results inside user turns.
+"""Anthropic's `/v1/messages` on the wire: the system text is separate, calls and results are blocks, and results are
+inside user turns.
 
-Lines are translated as they pass, one turn's blocks after another.  Up to four blocks carry a cache mark; the rules of
-the prompt cache and their sources are in docs/wire.md, "Prompt caches".
+Lines are translated one at a time, block by block.  Up to four blocks carry a cache mark; docs/wire.md, "Prompt
+caches", has the rules of the prompt cache and their sources.
 """
 
 from __future__ import annotations
@@ -10,33 +11,34 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
-from agent.llm.draft import counted, read_arguments
-from agent.llm.faults import fault
-from agent.llm.fields import merge
-from agent.llm.ids import ANTHROPIC, translated
-from agent.llm.said import hear, read
-from agent.llm.streams import DONE, events, is_stream
-from agent.llm.tidy import GO_ON, arguments_of, parsed
-from agent.llm.wire_openai import cut
+from agent.llm.call_ids import ANTHROPIC, translate_id
+from agent.llm.error_body import parse_document, parse_error_body
+from agent.llm.error_mapping import map_error
+from agent.llm.normalize import GO_ON, arguments_of, parsed
+from agent.llm.opaque_fields import merge
+from agent.llm.sse import DONE, events, is_stream
+from agent.llm.stream_accumulator import read_arguments, usage_of_counts
+from agent.llm.wire_openai import cut_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from agent.llm.base import Aside
-    from agent.llm.draft import Draft
-    from agent.llm.tidy import Change
+    from agent.llm.base import SideRequest
+    from agent.llm.normalize import Change
+    from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream
     from agent.values import Json, Span, Usage
 
 CACHE = {"type": "ephemeral"}
 BLOCKS = "thinking_blocks"
-"""The field of a message of the view with the blocks of an answer that only the server understands, in the order of all
-its blocks; text and calls, which the message has, are only named."""
+"""The field of a message of the view with the provider-specific blocks of an answer, in the order of all its blocks.
+
+Text and call blocks are only named there; the message has their contents."""
 THOUGHT = "thinking_tokens"
 
 
 def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *, marked: bool = True) -> bytes:
-    """Everything before the first message; `marked`: with marks for the prompt cache."""
+    """The bytes of a request before the first message; `marked`: with prompt cache marks."""
     fields = dict(parameters)
     mark = {"cache_control": CACHE} if marked else {}
     if tools:
@@ -48,8 +50,8 @@ def header(parameters: Mapping[str, Any], system: str, tools: Sequence[Json], *,
     return orjson.dumps(fields)[:-1] + b',"messages":['
 
 
-def choice(aside: Aside) -> Json:
-    """`tool_choice` on this wire, nothing where none is wanted."""
+def tool_choice(aside: SideRequest) -> Json:
+    """The parameter `tool_choice` in the form of this wire, {} if there is no choice."""
     if not aside.tools or not aside.choice:
         return {}
     if aside.named:
@@ -58,7 +60,7 @@ def choice(aside: Aside) -> Json:
 
 
 def tool_of(tool: Json) -> Json:
-    """An OpenAI-form tool in Anthropic's form."""
+    """A tool in OpenAI's form, converted to Anthropic's form."""
     function = tool["function"]
     schema = {"type": "object", "properties": {}} | (function.get("parameters") or {})
     return {"name": function["name"], "description": function.get("description") or "", "input_schema": schema}
@@ -67,14 +69,15 @@ def tool_of(tool: Json) -> Json:
 def write_messages(
     out: BinaryIO, spans: Sequence[Span], change: Change | None = None, *, marked: bool = True, answer: int = 0
 ) -> None:
-    """The turns, with commas between them; a block is in memory, never a turn.
+    """Write the turns with commas between them; memory holds one block at a time, never a turn.
 
-    `marked`: the last block of the first message, of the request before and of this one get a mark for the prompt
-    cache.  `answer` is the place of the newest answer among the messages, counted from 0: the request before ended in
-    front of it.  0 where there is none, or where `change` gives other messages than those of the spans.
+    `marked`: three blocks get a prompt cache mark: the last block of the first message, of the previous request, and of
+    this request.  `answer` is the index of the newest answer among the messages, from 0: the previous request ended
+    before it.  0 where there is none, or where `change` yields other messages than the spans have.
     """
     role = ""
-    held, first, at = b"", -1, -1  # the last block, until it is known what follows; the first message; that of `held`
+    # the last block, held back until the next one is known; index of the first message; index of the message of `held`
+    held, first, at = b"", -1, -1
     for side, block, number in blocks(spans, change):
         if role:
             ends = role == "user" and number > at and (at == first or at < answer <= number)
@@ -93,12 +96,13 @@ def write_messages(
 
 
 def with_mark(block: bytes) -> bytes:
-    """A block as JSON with a mark: the server keeps the prefix that ends with it."""
+    """A block as JSON with a cache mark: the server caches the prefix that ends with it."""
     return block[:-1] + b',"cache_control":' + orjson.dumps(CACHE) + b"}"
 
 
 def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tuple[str, Json, int]]:
-    """(side, block, place of its message) of every message but the system's; a user's block first, nothing empty."""
+    """(side, block, index of its message) of all messages except system messages; the first block is a user's, and none
+    is empty."""
     begun = False
     for number, message in enumerate(parsed(spans) if change is None else change(parsed(spans))):
         for side, block in _blocks_of(message):
@@ -111,7 +115,7 @@ def blocks(spans: Sequence[Span], change: Change | None = None) -> Iterator[tupl
 def _blocks_of(message: Json) -> Iterable[tuple[str, Json]]:
     role, text = message["role"], message.get("content") or ""
     if role == "tool":
-        block: Json = {"type": "tool_result", "tool_use_id": translated(message["tool_call_id"], ANTHROPIC)}
+        block: Json = {"type": "tool_result", "tool_use_id": translate_id(message["tool_call_id"], ANTHROPIC)}
         if text.strip():
             block["content"] = text
         yield "user", block
@@ -133,12 +137,12 @@ def _blocks_of(message: Json) -> Iterable[tuple[str, Json]]:
 
 def _tool_use(call: Json) -> Json:
     own = {key: value for key, value in call.items() if key not in ("id", "type", "function")}
-    block = {"type": "tool_use", "id": translated(call["id"], ANTHROPIC), "name": call["function"]["name"]}
+    block = {"type": "tool_use", "id": translate_id(call["id"], ANTHROPIC), "name": call["function"]["name"]}
     return own | block | {"input": arguments_of(call)}
 
 
 def _laid_out(layout: Sequence[Any], texts: list[str], calls: list[Json]) -> Iterator[Json]:
-    """The blocks in the order in which they came.  `texts` and `calls` lose what was placed."""
+    """The blocks of a message in their original order.  Placed items are removed from `texts` and `calls`."""
     lengths = [block.get("length") for block in layout if _is(block, "text")]
     if lengths and all(isinstance(length, int) for length in lengths) and sum(lengths) == len(texts[0]):
         whole, texts[:] = texts[0], []
@@ -161,7 +165,7 @@ def _is(block: Any, kind: str) -> bool:
     return isinstance(block, dict) and block.get("type") == kind
 
 
-def read_answer(stream: Stream, who: str) -> Draft:
+def read_answer(stream: Stream, who: str) -> StreamAccumulator:
     """The whole answer, streamed or not."""
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
@@ -176,78 +180,80 @@ def read_answer(stream: Stream, who: str) -> Draft:
 
     for event, record in events(all_lines(), who):
         if record is DONE or (not record and event != "error"):
-            continue  # what a gateway adds
-        known = isinstance(record, dict) and not record.get("error")  # a proxy's error may lack event and type
+            continue  # an unknown event, which gateways add
+        known = isinstance(record, dict) and not record.get("error")  # an error of a proxy may lack event and type
         kind = record.get("type", event) if known else "error"
         if kind == "error":
-            raise fault(read(None, record), who)
+            raise map_error(parse_document(None, record), who)
         if kind == "message_stop":
             done = True
             break
         _take(draft, layout, usage, kind, record)
     if not done or not (draft.finish or draft.ends_well()):
-        raise cut(who)
+        raise cut_off(who)
     _lay_out(draft, layout)
     return draft
 
 
-def _lay_out(draft: Draft, layout: Mapping[Any, Json]) -> None:
-    """Keep blocks that only the server understands (thinking with its signature) and the order of all of them."""
+def _lay_out(draft: StreamAccumulator, layout: Mapping[Any, Json]) -> None:
+    """Store the provider-specific blocks (thinking with its signature) and the order of all blocks."""
     for block in layout.values():
         block.pop("partial_json", None)
     if any(block["type"] not in ("text", "tool_use") for block in layout.values()):
-        draft.keep({BLOCKS: list(layout.values())})
+        draft.add_fields({BLOCKS: list(layout.values())})
 
 
-def _take(draft: Draft, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json) -> None:
+def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json) -> None:
     if kind == "message_start":
         message = record.get("message") or {}
         draft.model = str(message.get("model") or "")
         _count(usage, message.get("usage"))
-        draft.report(usage_of(usage), early=True)
+        draft.set_usage(usage_of(usage), early=True)
     elif kind == "content_block_start":
         _block(draft, layout, record.get("index"), record.get("content_block") or {}, streamed=True)
     elif kind == "content_block_delta":
         _delta(draft, layout.get(record.get("index")), record.get("index"), record.get("delta") or {})
     elif kind == "message_delta":
-        draft.end((record.get("delta") or {}).get("stop_reason"))
+        draft.set_finish((record.get("delta") or {}).get("stop_reason"))
         _count(usage, told := record.get("usage"))
-        # The count of the answer in message_start is a place-holder; only a later one is of the whole.
+        # The count of the answer in message_start is a placeholder; only later counts cover the whole answer.
         early = not isinstance(told, dict) or not told.get("output_tokens")
-        draft.report(usage_of(usage), early=early and draft.is_early)
+        draft.set_usage(usage_of(usage), early=early and draft.is_early)
 
 
-def _block(draft: Draft, layout: dict[Any, Json], index: Any, block: Mapping[str, Any], *, streamed: bool) -> None:
+def _block(
+    draft: StreamAccumulator, layout: dict[Any, Json], index: Any, block: Mapping[str, Any], *, streamed: bool
+) -> None:
     kind = str(block.get("type") or "text")
     layout[index] = {"type": kind}
     if kind == "tool_use":
-        # In a stream `input` is {} here and follows in pieces.
+        # In a stream `input` is {} here and arrives in fragments.
         whole = None if streamed and not block.get("input") else block.get("input")
         own = {key: value for key, value in block.items() if key not in ("type", "id", "name", "input")}
-        draft.fragment(index, block.get("id"), block.get("name"), whole, own)
+        draft.add_call_part(index, block.get("id"), block.get("name"), whole, own)
     elif kind == "text":
         _text(draft, layout[index], block.get("text"))
     else:
         layout[index] = dict(block)
-        draft.think(block.get("thinking"))
+        draft.add_reasoning(block.get("thinking"))
 
 
-def _text(draft: Draft, block: Json, text: Any) -> None:
-    draft.say(text)
+def _text(draft: StreamAccumulator, block: Json, text: Any) -> None:
+    draft.add_content(text)
     if isinstance(text, str):
         block["length"] = block.get("length", 0) + len(text)
 
 
-def _delta(draft: Draft, block: Json | None, index: Any, delta: Mapping[str, Any]) -> None:
+def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapping[str, Any]) -> None:
     kind = block["type"] if block else ""
     if kind in ("", "text"):
         _text(draft, block if block is not None else {}, delta.get("text"))
-    draft.think(delta.get("thinking"))
+    draft.add_reasoning(delta.get("thinking"))
     if kind in ("", "tool_use") and "partial_json" in delta:
-        draft.fragment(index, None, None, delta["partial_json"])
+        draft.add_call_part(index, None, None, delta["partial_json"])
     if block is None or kind in ("text", "tool_use"):
         return
-    if "signature" in delta:  # whole, whatever came before
+    if "signature" in delta:  # a signature that arrives whole replaces the earlier one
         block["signature"] = delta["signature"]
     merge(block, {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")})
     if isinstance(delta.get("partial_json"), str):
@@ -258,41 +264,44 @@ def _delta(draft: Draft, block: Json | None, index: Any, delta: Mapping[str, Any
 
 
 def _count(usage: dict[str, int], record: Any) -> None:
-    """Take counts in; a later 0 never overwrites a number."""
+    """Merge counts; a later 0 never overwrites a number."""
     record = record or {}
     usage.update({name: value for name, value in record.items() if isinstance(value, int) and value > 0})
     if (thought := thinking_of(record)) is not None:
         usage[THOUGHT] = thought or usage.get(THOUGHT, 0)
 
 
-def _whole(body: bytes, stream: Stream, who: str) -> Draft:
+def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
     try:
         record = orjson.loads(body)
     except orjson.JSONDecodeError:
         record = None
     if not isinstance(record, dict) or record.get("type") != "message":
-        raise fault(hear(stream.status, body, stream.headers), who)
+        raise map_error(parse_error_body(stream.status, body, stream.headers), who)
     draft = stream.draft
     draft.model = str(record.get("model") or "")
     layout: dict[Any, Json] = {}
     for index, block in enumerate(record.get("content") or ()):
         _block(draft, layout, index, block, streamed=False)
     _lay_out(draft, layout)
-    draft.end(record.get("stop_reason") or "end_turn")
-    draft.report(usage_of(record.get("usage") or {}))
+    draft.set_finish(record.get("stop_reason") or "end_turn")
+    draft.set_usage(usage_of(record.get("usage") or {}))
     return draft
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage | None:
-    """`input_tokens` leaves out what was read from or written to the cache; our `prompt` is all of it."""
+    """The usage in the counts of this program.
+
+    Anthropic's `input_tokens` excludes tokens read from or written to the cache; our `prompt` includes them.
+    """
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     whole = sum(usage[name] for name in names if isinstance(usage.get(name), int))
     cached = usage.get("cache_read_input_tokens")
-    return counted(whole, usage.get("output_tokens"), cached, thinking_of(usage), partly=True)
+    return usage_of_counts(whole, usage.get("output_tokens"), cached, thinking_of(usage), partly=True)
 
 
 def thinking_of(usage: Mapping[str, Any]) -> int | None:
-    """`output_tokens_details.thinking_tokens`, which is a part of `output_tokens`; None where it is not reported."""
+    """The count `output_tokens_details.thinking_tokens`, which `output_tokens` includes; None if it is not reported."""
     details = usage.get("output_tokens_details")
     told = details.get("thinking_tokens") if isinstance(details, dict) else usage.get(THOUGHT)
     return told if isinstance(told, int) and not isinstance(told, bool) else None

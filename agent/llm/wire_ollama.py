@@ -1,6 +1,7 @@
-"""Ollama's `/api/chat` on the wire (facts on wires, section 2): arguments are objects, results name their tool.
+"""Ollama's `/api/chat` on the wire (docs/wire.md, "The request"): arguments are objects, and results have the name of
+their tool.
 
-Lines are translated as they pass; those that need no change are passed as they are.
+Lines are translated one at a time; lines that need no change are copied.
 """
 
 from __future__ import annotations
@@ -11,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import AnswerUnreadable
-from agent.llm.draft import counted
-from agent.llm.faults import RESAMPLE_TRIES, fault
-from agent.llm.said import hear, read
-from agent.llm.spans import lines
-from agent.llm.streams import parse
-from agent.llm.tidy import arguments_of, tidied
-from agent.llm.wire_openai import cut, own_fields
+from agent.llm.error_body import parse_document, parse_error_body
+from agent.llm.error_mapping import RESAMPLE_TRIES, map_error
+from agent.llm.message_lines import lines
+from agent.llm.normalize import arguments_of, normalized
+from agent.llm.sse import parse
+from agent.llm.stream_accumulator import usage_of_counts
+from agent.llm.wire_openai import cut_off, own_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agent.llm.draft import Draft
-    from agent.llm.spans import Shape
-    from agent.llm.tidy import Change
+    from agent.llm.normalize import Change
+    from agent.llm.stream_accumulator import StreamAccumulator
     from agent.llm.transport import Stream
+    from agent.message_list_check import Shape
     from agent.values import Json, Span
 
 KNOWN = frozenset(("role", "content", "images", "tool_calls", "tool_name", "tool_call_id"))
@@ -35,10 +36,12 @@ COUNTS = ("prompt_eval_count", "eval_count", "prompt_eval_cached_count")
 def messages(
     spans: Sequence[Span], shape: Shape, *, alternate: bool = False, change: Change | None = None
 ) -> Iterator[bytes]:
-    """Each message in Ollama's form, the results of a group in the order of its calls: that is what ties them to each
-    other in most templates."""
+    """Each message in Ollama's form, with the results of a group in the order of its calls.
+
+    Most templates match results with calls by their order.
+    """
     names: dict[str, str] = {}
-    results: dict[str, bytes] = {}  # of the open group, which is whole in every request
+    results: dict[str, bytes] = {}  # results of the open group; in a request every group is complete
     for answers, line in _lines(spans, shape, names, alternate=alternate, change=change):
         if not answers:
             yield line
@@ -52,9 +55,9 @@ def messages(
 def _lines(
     spans: Sequence[Span], shape: Shape, names: dict[str, str], *, alternate: bool, change: Change | None
 ) -> Iterator[tuple[str, bytes]]:
-    """(the call that it answers or "", message)."""
+    """(the id of the call that the message answers or "", the message)."""
     if alternate or change or not shape.tidy:
-        for message in tidied(spans, shape, alternate=alternate, change=change):
+        for message in normalized(spans, shape, alternate=alternate, change=change):
             yield message.get("tool_call_id", ""), orjson.dumps(translated(message, names))
         return
     for line in lines(spans):
@@ -69,7 +72,7 @@ def _lines(
 
 
 def translated(message: Json, names: dict[str, str]) -> Json:
-    """One message; `names` maps the calls of the open group to their tools and is kept up."""
+    """One message; `names` maps the calls of the open group to their tools and is updated."""
     if message["role"] == "tool":
         call_id = message["tool_call_id"]
         return {
@@ -91,8 +94,11 @@ def translated(message: Json, names: dict[str, str]) -> Json:
     return message | {"content": message.get("content") or "", "tool_calls": translated_calls}
 
 
-def read_answer(stream: Stream, who: str) -> Draft:
-    """The whole answer of an NDJSON stream (or of one JSON object).  A line with `error` under HTTP 200 is raised."""
+def read_answer(stream: Stream, who: str) -> StreamAccumulator:
+    """Read the whole answer from an NDJSON stream (or from one JSON object).
+
+    Raises an error for a line with the key `error`, even with status 200.
+    """
     draft, done = stream.draft, False
     for line in stream.lines():
         if not line.strip():
@@ -101,19 +107,19 @@ def read_answer(stream: Stream, who: str) -> Draft:
             record: Any = parse(line)
         except json.JSONDecodeError:
             rest = b"".join(stream.chunks()) if not draft.model else b""
-            error = fault(hear(stream.status, line + rest, stream.headers), who)
+            error = map_error(parse_error_body(stream.status, line + rest, stream.headers), who)
             if isinstance(error, AnswerUnreadable) and draft.model:
                 error.tries = RESAMPLE_TRIES
             raise error from None
         if not isinstance(record, dict) or record.get("error") or "message" not in record:
             known = isinstance(record, dict) and bool(record.get("error"))
-            raise fault(read(None if known else stream.status, record), who)
+            raise map_error(parse_document(None if known else stream.status, record), who)
         _take(draft, record)
         if record.get("done"):
             done = True
             break
     if not done:
-        raise cut(who)
+        raise cut_off(who)
     if draft.finish in ("load", "unload"):
         loaded = AnswerUnreadable(f"{who} loaded the model and answered nothing (done_reason {draft.finish})")
         loaded.tries = RESAMPLE_TRIES
@@ -121,18 +127,18 @@ def read_answer(stream: Stream, who: str) -> Draft:
     return draft
 
 
-def _take(draft: Draft, record: Json) -> None:
+def _take(draft: StreamAccumulator, record: Json) -> None:
     message = record.get("message") or {}
     draft.model = str(record.get("model") or draft.model)
-    draft.say(message.get("content"))
-    draft.think(message.get("thinking"))
-    draft.keep({key: value for key, value in message.items() if key not in KNOWN and value != ""})
+    draft.add_content(message.get("content"))
+    draft.add_reasoning(message.get("thinking"))
+    draft.add_fields({key: value for key, value in message.items() if key not in KNOWN and value != ""})
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
-        # Ollama sends each call whole, so every one is a new call whatever its index says.
+        # Ollama sends each call as a whole, so each one is a new call; its index is ignored.
         arguments = function.get("arguments") or {}
         own = own_fields(call, function)
-        draft.fragment(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
+        draft.add_call_part(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
     if record.get("done"):
-        draft.end(record.get("done_reason") or "stop")
-        draft.report(counted(*(record.get(key) for key in COUNTS), partly=True))
+        draft.set_finish(record.get("done_reason") or "stop")
+        draft.set_usage(usage_of_counts(*(record.get(key) for key in COUNTS), partly=True))

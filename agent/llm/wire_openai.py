@@ -1,7 +1,7 @@
-"""OpenAI's chat completions on the wire: request bytes and answer bytes (facts on wires, section 1).
+"""OpenAI's chat completions on the wire: the bytes of requests and answers (docs/wire.md, "The request").
 
-`{"model", parameters, "tools", "messages":[` + lines + `]}`: tidy conversations are copied, a newline made a comma.
-Used by the OpenAI, LM Studio and replay clients.
+A request is `{"model", parameters, "tools", "messages":[` + lines + `]}`: if no message needs a change, the lines are
+copied, with a comma for each newline.  The clients of OpenAI, LM Studio and replays use this module.
 """
 
 from __future__ import annotations
@@ -14,58 +14,63 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from agent.errors import ConfigError, HistoryRefused, ModelStalled
-from agent.llm.draft import Draft, counted
-from agent.llm.faults import STALLED_TRIES, fault
-from agent.llm.said import hear, read
-from agent.llm.spans import sized
-from agent.llm.streams import DONE, events, is_stream
+from agent.llm.error_body import parse_document, parse_error_body
+from agent.llm.error_mapping import STALLED_TRIES, map_error
+from agent.llm.message_lines import sized
+from agent.llm.sse import DONE, events, is_stream
+from agent.llm.stream_accumulator import StreamAccumulator, usage_of_counts
 from agent.values import Span, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.llm.spans import Shape
     from agent.llm.transport import Stream
+    from agent.message_list_check import Shape
     from agent.values import Json
 
 MOST_TOOLS = 128
 KNOWN = frozenset(
     ("role", "content", "tool_calls", "refusal", "function_call", "audio", "images", "annotations", "name", "index")
 )
-"""Fields of a message that are read here, or are never sent back.  Any other is kept for its server."""
+"""Fields of a message that this module reads, or that are never sent back.
+
+Other fields are stored for the server that sent them.
+"""
 KNOWN_OF_CALL = frozenset(("id", "type", "index", "function"))
 KNOWN_OF_FUNCTION = frozenset(("name", "arguments", "index"))
-BLOCK = 1 << 17  # bytes; a MiB falls out of the cache between reading and writing it, and is new memory each time
+BLOCK = 1 << 17  # block size in bytes; a MiB does not fit into the CPU cache and needs new memory each time
 NEWLINE, COMMA = b"\n,"
 
 
 def header(parameters: Mapping[str, Any], tools: bytes = b"") -> bytes:
-    """Everything before the first message: `{"model": …, "tools": […], "messages":[`; `tools` as `offered` says."""
+    """The bytes of a request before the first message: `{"model": …, "tools": […], "messages":[`; `tools` is the result
+    of `offered`."""
     return orjson.dumps(parameters)[:-1] + tools + b',"messages":['
 
 
 def offered(tools: Sequence[Json]) -> bytes:
-    """The tools as they stand behind the parameters.  They never change within a task: made once, sent each turn."""
+    """The tools as JSON that follows the parameters.  They never change within a task, so they are encoded once."""
     return b',"tools":' + orjson.dumps([with_properties(tool) for tool in tools]) if tools else b""
 
 
 def with_properties(tool: Json) -> Json:
-    """A tool whose `parameters` is an object schema with `properties`: LM Studio and Ollama refuse one without."""
+    """A tool with `parameters` that are an object schema with `properties`: LM Studio and Ollama refuse other
+    schemas."""
     function = tool["function"]
     schema = {"type": "object", "properties": {}} | (function.get("parameters") or {})
     return {**tool, "function": {**function, "parameters": schema}}
 
 
 def check_tools(tools: Sequence[Json]) -> None:
-    """ConfigError for more tools than any server takes."""
+    """Raise ConfigError for more tools than any server accepts."""
     if len(tools) > MOST_TOOLS:
         raise ConfigError(f"{len(tools)} tools are offered; at most {MOST_TOOLS} are allowed. Remove some MCP servers")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """The last request that was copied, as its file still has it: the messages of `parts` end at byte `end`."""
+class WrittenRequest:
+    """The last request that was copied, as its file still contains it: the messages of `parts` end at byte `end`."""
 
     header: bytes
     shape: Shape
@@ -73,10 +78,12 @@ class Written:
     end: int
 
     def rest(self, out: BinaryIO, header: bytes, parts: list[tuple[Path, int, int]], shape: Shape) -> Span | None:
-        """What is still to be copied when a request only goes on from this one, and `out` stands where; None when it is
-        another, and `out` stands at its beginning.  `parts`: those of the new one (`spans.sized`).
+        """The span to write to `out` for a request that extends the last one; `out` is positioned where the span
+        belongs.
 
-        The same `shape` says that the lines up to here are those that were seen then (`spans.Lines`).
+        Returns None, with `out` at its beginning, when the request does not extend the last one.  `parts`: the parts of
+        the new request (`message_lines.sized`).  If the `shape` is identical, the lines before are unchanged
+        (`message_reader.py`).
         """
         *fixed, (path, start, end) = parts
         *known, (view, begin, last) = self.parts
@@ -91,16 +98,16 @@ class Written:
 
 
 def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
-    """The lines as they are, with commas between them; whether the last of them is whole, with its newline.
+    """Copy the lines with commas between them; returns whether the last line is complete, with its newline.
 
-    One block of memory is filled, changed in its place and written, each time up to a multiple of its size in the file:
-    the kernel keeps such a file in large pieces, which costs a third less than single pages to make and to remove.
+    One block of memory is filled, changed in place and written, each time up to a multiple of its size in the file: the
+    kernel stores such a file in large pages, which are a third cheaper to create and remove than small pages.
     """
     block = bytearray(BLOCK)
     view = memoryview(block)
-    first = last = out.tell() % BLOCK  # between them stands what is to be written
+    first = last = out.tell() % BLOCK  # the block's bytes from `first` to `last` are still to be written
     for number, (path, start, end) in enumerate(sized(spans)):
-        if number and block[last - 1] != COMMA:  # the part before ends without a newline
+        if number and block[last - 1] != COMMA:  # the previous span ends without a newline
             out.write(view[first:last])
             out.write(b",")
             first = last = out.tell() % BLOCK
@@ -122,16 +129,19 @@ def copy(out: BinaryIO, spans: Sequence[Span]) -> bool:
 
 
 def join(out: BinaryIO, messages: Iterable[bytes]) -> None:
-    """Messages with commas between them."""
+    """Write messages with commas between them."""
     for number, message in enumerate(messages):
         if number:
             out.write(b",")
         out.write(message)
 
 
-def read_answer(stream: Stream, who: str) -> Draft:
-    """The whole answer, streamed or not.  Raises the error that the stream carries, ModelStalled when it was cut,
-    AnswerUnreadable when there is no answer in it."""
+def read_answer(stream: Stream, who: str) -> StreamAccumulator:
+    """Read the whole answer, streamed or not.
+
+    Raises the error that the stream contains, ModelStalled for a stream that was cut, AnswerUnreadable for a body
+    without an answer.
+    """
     lines = stream.lines()
     first = next((line for line in lines if line.strip()), b"")
     if is_stream(first, stream.headers.get("content-type", "")):
@@ -139,64 +149,65 @@ def read_answer(stream: Stream, who: str) -> Draft:
     return _whole(b"\n".join(chain([first], lines)), stream, who)
 
 
-def cut(who: str) -> ModelStalled:
-    """The error for a stream that ended before the answer did."""
+def cut_off(who: str) -> ModelStalled:
+    """The error for a stream that ended before the answer was complete."""
     error = ModelStalled(f"{who} ended the stream before the answer was whole; nothing of it was used")
     error.tries = STALLED_TRIES
     return error
 
 
-def _streamed(lines: Iterable[bytes], who: str, draft: Draft) -> Draft:
+def _streamed(lines: Iterable[bytes], who: str, draft: StreamAccumulator) -> StreamAccumulator:
     done = False
     for event, chunk in events(lines, who):
         if chunk is DONE:
             done = True
             break
         if not chunk and event != "error":
-            continue  # null and the like, to keep the connection
+            continue  # null and the like, which some servers send to keep the connection alive
         if event == "error" or not isinstance(chunk, dict) or chunk.get("error"):
-            raise fault(read(None, chunk), who)
+            raise map_error(parse_document(None, chunk), who)
         _take(draft, chunk)
     if not (draft.finish or (done and draft.ends_well())):
-        raise cut(who)
+        raise cut_off(who)
     return draft
 
 
-def _take(draft: Draft, chunk: Mapping[str, Any]) -> None:
+def _take(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
-    draft.report(usage_of(chunk.get("usage")))
-    if "x_groq" in chunk:  # Groq's older streams
-        draft.report(usage_of((chunk["x_groq"] or {}).get("usage")))
+    draft.set_usage(usage_of(chunk.get("usage")))
+    if "x_groq" in chunk:  # where Groq's older streams report usage
+        draft.set_usage(usage_of((chunk["x_groq"] or {}).get("usage")))
     for choice in chunk.get("choices") or ():
-        draft.report(usage_of(choice.get("usage")))  # Moonshot's streams
+        draft.set_usage(usage_of(choice.get("usage")))  # where Moonshot's streams report usage
         if choice.get("index") in (None, 0):
             take_message(draft, choice.get("delta") or choice.get("message") or {})
-            draft.end(choice.get("finish_reason"))
+            draft.set_finish(choice.get("finish_reason"))
 
 
-def take_message(draft: Draft, message: Mapping[str, Any]) -> None:
-    """A delta or a whole message."""
-    draft.say(message.get("content"))
-    draft.refuse(message.get("refusal"))
-    draft.think(message.get("reasoning_content") or message.get("reasoning"))
-    draft.keep({key: value for key, value in message.items() if key not in KNOWN})
+def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
+    """Read a delta, or a whole message."""
+    draft.add_content(message.get("content"))
+    draft.add_refusal(message.get("refusal"))
+    draft.add_reasoning(message.get("reasoning_content") or message.get("reasoning"))
+    draft.add_fields({key: value for key, value in message.items() if key not in KNOWN})
     if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):
-        draft.fragment(None, None, old.get("name"), old.get("arguments"))  # the form before tool calls
+        # the older form of tool calls in OpenAI's API
+        draft.add_call_part(None, None, old.get("name"), old.get("arguments"))
     calls = message.get("tool_calls") or ()
     for call in [calls] if isinstance(calls, dict) else calls:
         function = call.get("function") or {}
         own = own_fields(call, function)
-        draft.fragment(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"), own)
+        draft.add_call_part(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"), own)
 
 
 def own_fields(call: Mapping[str, Any], function: Mapping[str, Any]) -> Json:
-    """What a call has beside id, name and arguments: only its server understands it."""
+    """The fields of a call other than id, name and arguments; only the server that sent them understands them."""
     own = {key: value for key, value in call.items() if key not in KNOWN_OF_CALL and value is not None}
     inner = {key: value for key, value in function.items() if key not in KNOWN_OF_FUNCTION and value is not None}
     return own | {"function": inner} if inner else own
 
 
-def _whole(body: bytes, stream: Stream, who: str) -> Draft:
+def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
     try:
         record = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -206,15 +217,15 @@ def _whole(body: bytes, stream: Stream, who: str) -> Draft:
         _take(draft, record)
         if draft.finish or draft.ends_well():
             return draft
-        raise cut(who)
-    raise fault(hear(stream.status, body, stream.headers), who)
+        raise cut_off(who)
+    raise map_error(parse_error_body(stream.status, body, stream.headers), who)
 
 
 def usage_of(record: Any) -> Usage | None:
-    """The provider's counts; None when there are none (0 tokens are no count).
+    """The token counts of the provider; None when it sends none (0 tokens are no count).
 
-    Thinking is a part of `completion_tokens` at OpenAI.  xAI, Gemini's endpoint and gateways before them count it
-    beside the text: there only the total has it, and what the total has more is thinking.
+    OpenAI includes thinking in `completion_tokens`.  xAI, Gemini's endpoint and gateways in front of them count
+    thinking separately: only the total includes it, so the rest of the total is thinking.
     """
     if not isinstance(record, dict):
         return None
@@ -222,16 +233,16 @@ def usage_of(record: Any) -> Usage | None:
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     cached = cached or record.get("prompt_cache_hit_tokens") or record.get("cached_tokens")
     prompt, completion, thought = record.get("prompt_tokens"), record.get("completion_tokens"), reasoning_of(record)
-    total = counted(record.get("total_tokens"), None, None)
-    usage = counted(prompt, completion, cached, partly=True)
+    total = usage_of_counts(record.get("total_tokens"), None, None)
+    usage = usage_of_counts(prompt, completion, cached, partly=True)
     if usage is None or total is None or not usage.prompt or total.prompt - usage.prompt <= usage.completion:
-        return counted(prompt, completion, cached, thought, partly=True)
+        return usage_of_counts(prompt, completion, cached, thought, partly=True)
     beside = total.prompt - usage.prompt - usage.completion
     return Usage(usage.prompt, usage.completion + beside, usage.cached, max(thought or 0, beside))
 
 
 def reasoning_of(record: Mapping[str, Any]) -> int | None:
-    """Tokens of thinking in a `usage`, None where the server does not report them."""
+    """The thinking tokens in a `usage`, None if the server does not report them."""
     places = (record.get("completion_tokens_details"), record.get("output_tokens_details"), record)
     for place in places:
         told = place.get("reasoning_tokens") if isinstance(place, dict) else None

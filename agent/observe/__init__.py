@@ -1,4 +1,4 @@
-"""Watching: events that rooms announce, the structured log and the metrics that listen to them.
+"""Observation: events that rooms announce, and a structured log and metrics that listen to them.
 
-Not a place for decisions: nothing here changes what a task does, and a listener that fails fails alone.
+Nothing here decides about a task or changes it, and an error of a listener stops neither the work nor other listeners.
 """

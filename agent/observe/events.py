@@ -1,8 +1,9 @@
-"""Events: what the rooms announce and others watch (log, metrics, dashboard, notes for the progress comment).
+"""Events: rooms announce them; the log, the metrics, the dashboard and the notes for the progress comment listen.
 
-The names are fixed: a name that is not in `EVENTS` is a bug and raises.  A listener is a callable
-`(name, fields)`; it runs in the caller's thread, in the order of registration, and may fail alone.  So a listener only
-watches: what must happen, or must stop the work when it fails, is a call of its own.
+The event names are fixed: announcing a name that is not in `EVENTS` is a bug and raises an error.  A listener is a
+callable `(name, fields)`.  A listener runs in the thread that announces the event, in the order of registration; its
+errors do not reach that thread.  So a listener only observes: an action that must happen, or must stop the work when it
+fails, is called directly.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 EVENTS: dict[str, str] = {
     # the daemon
     "daemon_started": "The daemon runs (pid, role, base_dir, version).",
-    "daemon_stopping": "The daemon was told to end; running tasks go back to the queue (signal, seconds to wait).",
+    "daemon_stopping": "The daemon got a signal to end; running tasks go back to the queue (signal, seconds to wait).",
     "daemon_stopped": "The daemon has ended (seconds).",
-    "poll_finished": "A place where tasks come from was asked and answered (source, instance, found).",
-    "poll_failed": "A place where tasks come from could not be asked; it is tried again (source, instance, error).",
+    "poll_finished": "A place where tasks come from answered a poll (source, instance, found).",
+    "poll_failed": "A poll of a place where tasks come from failed; it is tried again (source, instance, error).",
     "issue_skipped": "One issue cannot be a task; the others go on (source, instance, why).",
+    "label_unknown": (
+        "A label of the configuration is on no project, or in another spelling; told after the first poll (source, "
+        "instance, why)."
+    ),
     "issue_taken_up": (
         "An issue shows that somebody has it, and the ledger knew no task of it: it is queued again (uuid, task, "
         "known: whether its uuid stood on the issue)."
@@ -37,11 +42,11 @@ EVENTS: dict[str, str] = {
     ),
     "worker_hung": "A worker's step has outlived its own time-out; it is traced and ended (uuid, pid, heartbeat).",
     "task_too_large": "A task's processes hold more than `limits.memory`; they are ended (uuid, pid, bytes, limit).",
-    "drain_overdue": "Tasks did not end in time when the daemon was told to stop; they are ended (uuids).",
+    "drain_overdue": "Tasks did not end in time after a signal to stop; they are ended (uuids).",
     "broker_connected": "The broker answers; it wakes the workers from now on (broker).",
-    "notices_lost": "The ledger tells of no changes until it is heard again; it is asked more often (error).",
+    "notices_lost": "The ledger sends no notices of changes for now; it is polled more often (error).",
     "broker_away": "The broker does not answer; the ledger is polled until it does (broker, error, seconds).",
-    # what a start mends
+    # events of repairs at the start of a daemon
     "folder_moved": "A closed task's folder still lay in running/; it is in completed/ now (uuid, status).",
     "row_restored": "The ledger had no row at all; this one was made again from its folder (uuid, status, error).",
     "row_settled": "An open row's folder, or its issue, shows its end; the row does so now (uuid, was, status).",
@@ -51,7 +56,7 @@ EVENTS: dict[str, str] = {
     "folder_quarantined": "Something in running/ belongs to no task; it was put aside (name, place, why).",
     "ground_replaced": "base_dir or tasks.db was removed or replaced; it is mended as by a start (path).",
     "ground_unfit": "Nothing is started: another daemon has base_dir, or the ledger's schema is newer (why).",
-    "ground_fit": "What kept the daemon from starting tasks is over.",
+    "ground_fit": "The reason for which the daemon started no tasks is over.",
     "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
     "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",
     "code_changed": "The program's files were replaced under this daemon, which starts nothing more (why, todo).",
@@ -61,7 +66,7 @@ EVENTS: dict[str, str] = {
     ),
     "starts_go_on": "A try has succeeded; tasks of this place are started again (place).",
     "disk_free": "The disk can be written and has room again (free).",
-    # a task's way
+    # events of a task from the queue to its end
     "task_queued": "A task was put in the queue (uuid, task).",
     "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
@@ -72,7 +77,7 @@ EVENTS: dict[str, str] = {
         "Another host's files of the task were fetched from the replica (uuid; host, attempt, last_seq: of what was "
         "fetched; bytes; aside: where the older files of this host lie now)."
     ),
-    "replica_lacks": "Work that is not committed cannot be kept in the replica; all else is (uuid, why).",
+    "replica_lacks": "Uncommitted work is missing in the replica; all else is there (uuid, why).",
     "replica_unused": "The replica could not be used, and the task goes on without it (uuid, why).",
     "tree_revived": "The work tree was made again from mirror, branch and patch (head; lacks: what could not be had).",
     "task_anew": "The files of a task that was begun are not here: it starts from the issue (uuid, turns made).",
@@ -80,12 +85,12 @@ EVENTS: dict[str, str] = {
     "task_claimed": "A worker owns the task (uuid, pid).",
     "task_started": "The task's folder is open and work begins (uuid, task, provider, model, resumed).",
     "task_paused": "The task waits for a person (uuid, why).",
-    "step_overdue": "A step has outlived its own time-out; the task's lease is no longer kept (uuid, step, seconds).",
+    "step_overdue": "A step has outlived its own time-out; its lease is not renewed any more (uuid, step, seconds).",
     "task_resumed": "A task that waited goes on (uuid; why, when it does so by itself).",
     "order_obeyed": "A person wrote /stop, /pause, /resume or /retry (uuid, order, author, comment).",
     "task_failed": "The task ended by an error, which is raised again (code; error: its message; the traceback).",
     "task_ended": "The run is over, however it ended (uuid, status, end, code).",
-    # before and after the turns
+    # events before and after the turns
     "setup_started": "The setup command runs on the base commit (command).",
     "setup_finished": "The setup command has ended, or its cached result was copied (ok, cached).",
     "network_used": "A command reached a host (host, port, connections; sent, received: bytes).",
@@ -111,36 +116,49 @@ EVENTS: dict[str, str] = {
         "prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens where they are reported, estimated, cost)."
     ),
     "pictures_refused": "The server refused a request for its pictures; none are sent now (provider, model, error).",
-    "model_differs": "Another model answered than the one that was asked for (provider, model, answered).",
+    "model_differs": "The answer names another model than the request (provider, model, answered).",
     "model_adapted": (
         "A refusal taught what the server takes; the request is sent again (provider, model, learnt, why)."
     ),
     "window_unknown": "Nobody says how large the window is; the default counts (provider, model, window, advice).",
     "model_lacks": "The server says that the model cannot do this (provider, model, what, advice).",
     "text_mode": "The model calls tools in its text, since it has no tool calls (provider, model, why).",
-    "calls_dropped": "An answer had too many tool calls; the model is told (provider, model, calls, kept).",
+    "calls_dropped": "An answer had too many tool calls; the model gets a hint (provider, model, calls, kept).",
     "call_recovered": "The server left tool calls in the text; they are run (provider, model, tools).",
     "model_wait": "The model's server must be waited for (provider, model, retry, seconds, code, why).",
     "model_failed": "The model's server could not be used (code, error).",
     "token_drift": "Estimated and reported tokens differ by more than 10 % (model, estimated, reported, ratio).",
     "length_suspected": "A refusal that nothing explains may be for the length: room is made (model, tokens, why).",
-    "window_learnt": "An error or the server told the true window of the model (model, window, source).",
+    "window_learnt": "An error or the server has shown the true window of the model (model, window, source).",
     "tool_started": "A tool call begins (tool).",
     "tool_finished": "A tool call has ended (tool, seq, status, duration_ms).",
     "compaction": "The view was compacted (strategy, start_seq, end_seq, tokens_before, tokens_after).",
-    "compaction_failed": "One means of compaction did not help; the next is used (strategy, why).",
-    "nudge": "The model was told that it repeats itself, or that it must go on (why).",
+    "compaction_failed": "One means of compaction did not free enough; the next one is tried (strategy, why).",
+    "compaction_exhausted": "No means of compaction freed enough for a request that must be shorter (tokens, limit).",
+    "nudge": "The model got a hint that it repeats itself, or that it must go on (why).",
     "store_repaired": "A file of a task was mended: a torn or broken line, or what another program did to it (file).",
     # outside effects
     "effect_done": "An outside effect happened, or was found to have happened (effect, url).",
     "effect_failed": "An outside effect could not be made (effect, error).",
     "publication_masked": "A text was masked or made inert before it was published (what, rules: id and count).",
     "push_refused": "What would be published holds a secret or touches a guarded path (findings).",
+    # long-term memory
+    "memory_extracted": (
+        "A task that has ended, or the end of its pull request, is in long-term memory (uuid, job; events, records, "
+        "commits, amended: how many; dropped: proposals of the model that were not used; seconds)."
+    ),
+    "memory_extraction_failed": (
+        "A try to take a task into long-term memory failed; after the last one the job is listed as failed (uuid, job, "
+        "attempt, last, error)."
+    ),
+    "memory_unavailable": "Long-term memory cannot be used; tasks go on, and the job waits (uuid, error).",
+    "memory_worker_died": "The process of an extraction job was killed; the job is done again (uuid, signal).",
+    "pull_ended": "The pull request of an ended task was merged or closed (uuid, state, url).",
     # watching itself
     "listener_failed": "A listener raised; the work went on without it (listener, event_name, error).",
 }
-"""name → one line of meaning, with the fields in brackets.  docs/events.md is made from it; tests/docs checks that
-each one is announced somewhere."""
+"""Name of an event → one line of meaning, with the fields in brackets.  docs/events.md is made from it; tests/docs
+checks that the program announces each one."""
 
 LEVELS: dict[str, str] = {
     "tool_started": "debug",
@@ -158,6 +176,7 @@ LEVELS: dict[str, str] = {
     "calls_dropped": "warning",
     "model_wait": "warning",
     "issue_skipped": "warning",
+    "label_unknown": "warning",
     "issue_taken_up": "warning",
     "item_skipped": "warning",
     "disk_low": "warning",
@@ -177,12 +196,15 @@ LEVELS: dict[str, str] = {
     "token_drift": "warning",
     "length_suspected": "warning",
     "layer_failed": "warning",
-    "compaction_failed": "warning",
+    "compaction_exhausted": "warning",
     "store_repaired": "warning",
     "push_refused": "warning",
     "effect_failed": "warning",
     "poll_failed": "warning",
     "worker_died": "error",
+    "memory_extraction_failed": "warning",
+    "memory_unavailable": "warning",
+    "memory_worker_died": "warning",
     "worker_unclaimed": "warning",
     "ground_replaced": "error",
     "ground_unfit": "error",
@@ -193,76 +215,87 @@ LEVELS: dict[str, str] = {
     "model_failed": "error",
     "listener_failed": "error",
 }
-"""Events that are not logged as `info`."""
+"""Log levels of events; events without an entry have the level `info`."""
 
 LINES: dict[str, str] = {
     "comment_skipped": "A line of a local comment file cannot be read and is left out (why).",
     "draft_unsupported": "The repository has no draft pull requests; an ordinary one is opened.",
-    "review_not_asked": "The person who asked could not be asked for a review.",
+    "review_not_asked": "The person who asked could not be made a reviewer.",
     "item_left_out": "One row, folder, comment or answer cannot be handled; the others are (loop, item, why).",
     "bug": "An item of a loop met an error that nobody foresaw; the others are handled (item, error; the traceback).",
-    "edit_left_out": "An issue's own text was edited, perhaps by somebody whose word does not count (issue, author).",
+    "edit_left_out": "An issue's own text was edited, perhaps by somebody without the right to ask (issue, author).",
     "log_refused": "The log file cannot be opened; its lines go to stderr (why).",
     "metrics": "Metrics are answered on this port (port).",
+    "task_put_back": "A task is tried again after an error that nobody foresaw (code, error; the traceback).",
 }
-"""Lines that a room logs by itself: nobody else hears of them."""
+"""Lines that a room writes to the log directly; they are not events, so no listener gets them."""
 
 MESSAGES: dict[str, str] = {
     "daemon_stopping": (
-        "waiting up to {seconds} s for answers of models that are under way; a second signal ends the workers at once; "
-        "run again to go on"
+        "waiting up to {seconds} s for answers of models and publishing that are under way; a second signal ends the "
+        "workers at once; run again to go on"
     ),
-    "task_started": "Task started: {uuid}",  # seed 002, 5.1
-    "task_failed": "Task processing failed",  # seed 002, 11.1
+    "task_started": "Task started: {uuid}",  # the text is given in docs/design/context.md, 5.1
+    "task_failed": "Task processing failed",  # the text is given in docs/design/context.md, 11.1
 }
-"""Sentences that the seed logs; they stand beside the name as `message`."""
+"""Sentences for some events; the log has them beside the name as `message`."""
 
 
 class Events:
-    """Announces.  `on` adds a listener, `emit` calls each; safe to use from several threads."""
+    """Calls the listeners of events.
+
+    `on` adds a listener, `emit` calls each of them; both are safe to use from several threads.
+    """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
         self._listeners: tuple[Listener, ...] = tuple(listeners)
+        self._traced: set[tuple[str, str]] = set()  # (listener, type of its error) with a logged traceback
 
     def on(self, listener: Listener) -> Listener:
-        """Add a listener; returns it, so that it can be a decorator."""
+        """Add a listener; returns it, so that this method can be a decorator."""
         self._listeners = (*self._listeners, listener)
         return listener
 
     def off(self, listener: Listener) -> None:
-        """Take a listener away; nothing when it is not there."""
+        """Remove a listener; nothing happens when it is not registered."""
         self._listeners = tuple(one for one in self._listeners if one is not listener)
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Announce `name`.  ValueError when it is not in `EVENTS`; a listener that raises is logged and skipped."""
+        """Announce the event `name`.
+
+        Raises ValueError when the name is not in `EVENTS`; an error of a listener is logged, and the other listeners
+        run.
+        """
         if name not in EVENTS:
             raise ValueError(f"{name!r} is not an event; the names are in agent/observe/events.py")
         for listener in self._listeners:
             try:
                 listener(name, fields)
-            except Exception as error:  # noqa: BLE001 - watching must never break the work that is watched
-                _report(listener, name, error)
+            except Exception as error:  # noqa: BLE001 - an error of a listener must never reach the observed code
+                self._report(listener, name, error)
 
-
-def _report(listener: Listener, name: str, error: Exception) -> None:
-    known = getattr(listener, "__qualname__", type(listener).__qualname__)
-    log.get("events").error(
-        "listener_failed", listener=known, event_name=name, error=f"{type(error).__name__}: {error}"
-    )
+    def _report(self, listener: Listener, name: str, error: Exception) -> None:
+        """Log an error of a listener, with a traceback only the first time, since it may fail at each event."""
+        known = getattr(listener, "__qualname__", type(listener).__qualname__)
+        kind = (known, type(error).__name__)
+        trace = None if kind in self._traced else error
+        self._traced.add(kind)
+        said = f"{type(error).__name__}: {error}"
+        log.get("events").error("listener_failed", listener=known, event_name=name, error=said, exc_info=trace)
 
 
 def to_log(name: str, fields: Mapping[str, Any]) -> None:
     """The listener that writes every event to the log, at its level."""
-    # These five mean something to the logger itself.
+    # The logger itself has parameters with these five names.
     own = ("self", "event", "level", "exc_info", "stack_info")
     said = {f"{key}_" if key in own else key: value for key, value in fields.items()}
     if name in MESSAGES:
         said["message"] = MESSAGES[name].format_map({"uuid": "", "seconds": "some", **said})
-    log.tell(LEVELS.get(name, "info"), "events", name, said)
+    log.write(LEVELS.get(name, "info"), "events", name, said)
 
 
 def markdown() -> str:
-    """docs/events.md."""
+    """The text of docs/events.md, made from the tables."""
     rows = "".join(f"| `{name}` | {LEVELS.get(name, 'info')} | {meaning} |\n" for name, meaning in EVENTS.items())
     lines = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in LINES.items())
     return f"{_HEAD}{rows}{_LINES}{lines}"

@@ -1,6 +1,7 @@
-"""Gauges that are read when somebody asks for metrics: the rows of the ledger by status and host, and their ages.
+"""Gauges that are read when metrics are requested: the rows of the ledger by status and host, and their ages.
 
-What reads them is handed in, since the ledger lies above this floor (`run/gauges.py`).  Registered by `Metrics`.
+The function that reads the rows is a parameter, since the ledger is on a higher floor (`daemon/ledger_gauges.py`).
+`Metrics` registers the collector.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 KEPT_SECONDS = 5.0
-"""For how long an answer is given again: many may ask, and each question reads all rows."""
+"""Seconds for which a snapshot is cached: many clients may request metrics, and each read loads all rows."""
 
 ROWS = ("makimono_rows", "Tasks in the ledger, by status and the host that worked on them last.", ("status", "host"))
 OLDEST = (
@@ -26,7 +27,7 @@ OLDEST = (
     ("status",),
 )
 WORKERS = ("makimono_workers", "Tasks that run in this base_dir.", ())
-UP = ("makimono_ledger_up", "Whether the ledger could be asked for the other gauges.", ())
+UP = ("makimono_ledger_up", "Whether the ledger answered for the other gauges.", ())
 ALL = (UP, ROWS, OLDEST, WORKERS)
 OPEN = ("queued", "running", "paused")
 MOST_HOSTS = 64
@@ -34,7 +35,10 @@ MOST_HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one status and host.  `age`: seconds since the oldest is in that status, None for closed ones."""
+    """Rows of one status and host.
+
+    `age` is the time in seconds since the oldest row got that status, None for closed rows.
+    """
 
     status: str
     host: str
@@ -44,7 +48,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows in groups, and how many tasks run in this base_dir."""
+    """All rows in groups, and the number of tasks that are running in this base_dir."""
 
     groups: tuple[Group, ...]
     workers: int
@@ -59,7 +63,7 @@ class Gauges:
         self._until = 0.0
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Each gauge with its present values; without the ledger only that it is away."""
+        """Each gauge with its present values; if the ledger cannot be read, only the gauge that reports this."""
         snapshot = self._snapshot()
         up = _family(UP)
         up.add_metric([], float(snapshot is not None))
@@ -76,7 +80,7 @@ class Gauges:
         yield from (rows, oldest, workers)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """The names, so that registering asks nothing."""
+        """The gauges without values, so that their registration does not read the ledger."""
         yield from map(_family, ALL)
 
     def _snapshot(self) -> Snapshot | None:
@@ -96,7 +100,8 @@ def _family(named: tuple[str, str, tuple[str, ...]]) -> GaugeMetricFamily:
 
 
 def _counted(snapshot: Snapshot) -> dict[tuple[str, str], int]:
-    """(status, host) → rows; every open status is there, and hosts beyond MOST_HOSTS count as `other`."""
+    """(status, host) → number of rows, with 0 for an open status without rows; hosts beyond MOST_HOSTS count as
+    `other`."""
     found: dict[tuple[str, str], int] = {}
     hosts = sorted({one.host for one in snapshot.groups})[:MOST_HOSTS]
     for one in snapshot.groups:

@@ -1,9 +1,10 @@
-"""The structured log: structlog in front, a file and stderr behind; what libraries log comes here too.
+"""The structured log of a process; structlog formats it, and it goes to a file and to stderr.
 
 Lines have fixed event names and fields, never sentences.  A file gets JSON lines (`worker.log` in a task's folder),
-stderr a short human form or JSON; any value fits into one (`fit.py`).  Every finished line passes a Redact callable.
-A log that cannot be written never stops the work.  `setup` is called once by whoever owns the process; rooms call
-`get`.
+stderr a short human-readable form or JSON.  Any value fits into a line (`truncate.py`).  Records of the standard
+`logging` module, which libraries write, are included.  Every finished line passes through the masker, a Redact
+callable.  A log that cannot be written never stops the work.  The code that starts the process calls `setup` once;
+rooms call `get` to obtain their log.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk
-from agent.config.passwords import without_passwords
-from agent.observe.fit import fit, shortened, text_of
+from agent import clock, durable_files
+from agent.config.url_passwords import without_passwords
+from agent.observe.truncate import shorten, text_of, truncate
 from agent.registry import without
 
-# structlog takes in rich where it is installed, to draw tracebacks with the values of variables: 8 MB in each worker
-# for something that is never used here, and that must not be (a value may be a secret).
+# structlog imports rich where it is installed, to draw tracebacks with the values of variables.  The import takes 8 MB
+# in each worker for a function that the program never uses, and must not use: a value may be a secret.
 with without("rich"):
     import structlog
 
@@ -42,33 +43,35 @@ if TYPE_CHECKING:
     Render = Callable[[dict[str, Any]], str]
 
 LEVELS = ("debug", "info", "warning", "error")
-# C0 and C1 signs, DEL, and the marks that turn text around: none of them may reach a terminal.
+# C0 and C1 control characters, DEL, and the characters that change the direction of text: none of them may reach a
+# terminal.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _BARE = re.compile(r"[^\s\"'=\x00-\x1f]+")
 
 
 class _Log:
-    """Where the lines of this process go."""
+    """The destinations and settings of the log of this process."""
 
     def __init__(self) -> None:
-        self.least = 0  # place in LEVELS
+        self.least = 0  # index in LEVELS of the lowest level that is written
         self.uuid: str | None = None
         self.redact: Redact | None = None
         self.file = -1
         self.on_stderr: Render | None = None
 
     def write(self, level: str, room: str, event: str, found: MutableMapping[str, Any]) -> None:
-        """One line, wherever it is wanted."""
+        """Write one line to each destination."""
         level = level if level in LEVELS else "error"
         if (self.file < 0 and self.on_stderr is None) or LEVELS.index(level) < self.least:
             return
         fields = _fields(level, room, event, self.uuid, found)
         if self.file >= 0:
-            with suppress(OSError):  # a full disk stops the log, not the work
+            with suppress(OSError):  # a full disk ends the log, not the work
                 os.write(self.file, self._line(_json_line, fields).encode("utf-8", "backslashreplace"))
         if self.on_stderr is not None:
-            with suppress(OSError, ValueError):  # nor does a closed pipe; whatever stderr is at the time
+            # a closed pipe does not end the work either; `sys.stderr` may be replaced
+            with suppress(OSError, ValueError):
                 sys.stderr.write(self._line(self.on_stderr, fields))
                 sys.stderr.flush()
 
@@ -81,7 +84,7 @@ _log = _Log()
 
 
 class _Lossy(io.RawIOBase):
-    """A descriptor that takes everything: what cannot be written is lost."""
+    """A raw stream on a file descriptor.  A write never fails; bytes that cannot be written are lost."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -97,15 +100,16 @@ class _Lossy(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         with suppress(OSError):
-            disk.write_all(self.descriptor, data)
+            durable_files.write_all(self.descriptor, data)
         return memoryview(data).nbytes
 
 
 def lose_what_stderr_refuses() -> None:
-    """From now on a write to `sys.stderr` never fails, and nothing waits in a buffer of it.
+    """Replace `sys.stderr` by a stream that has no buffer and never fails to write.
 
-    With a full disk or a reader that is gone behind it, its buffer would fail at every flush, and multiprocessing
-    flushes it before each start of a process (`util._flush_std_streams`): the daemon could start no worker.
+    When the disk is full or the reader has closed the pipe, the buffer of the original would fail at every flush.
+    multiprocessing flushes it before each start of a process (`util._flush_std_streams`), so the daemon could start no
+    worker.
     """
     before = sys.stderr
     if before is None or isinstance(getattr(before, "buffer", None), _Lossy):
@@ -113,10 +117,10 @@ def lose_what_stderr_refuses() -> None:
     try:
         descriptor = before.fileno()
     except (OSError, ValueError):
-        return  # no file: a test, or a notebook
+        return  # there is no descriptor: a test, or a notebook
     with suppress(OSError, ValueError):
         before.flush()
-    raw: Any = _Lossy(descriptor)  # as `python -u` does it: text straight onto a raw stream
+    raw: Any = _Lossy(descriptor)  # like `python -u`: the text layer writes directly to a raw stream
     sys.stderr = io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)
 
 
@@ -129,17 +133,19 @@ def setup(
     redact: Redact | None = None,
     stderr: bool = True,
 ) -> None:
-    """Send the log of this process to the file `path` (JSON lines, mode 0600) and, unless `stderr` is False, to
-    stderr (human, or JSON lines with `json`).  `level` is the least that is written.  `uuid` goes into every line,
-    whichever thread writes it.  Calling it again replaces what was set up before.  A file that cannot be opened is said
-    on stderr, which gets the lines then.  ValueError for another level.
+    """Send the log of this process to the file `path` (JSON lines, mode 0600) and, unless `stderr` is False, to stderr
+    (human-readable, or JSON lines with `json`).
+
+    `level` is the lowest level that is written.  `uuid` is added to every line, from any thread.  A second call
+    replaces the settings of the first.  When the file cannot be opened, a line on stderr reports it, and stderr gets
+    the lines.  Raises ValueError for an unknown level.
     """
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not known; known are {', '.join(LEVELS)}")
     close()
     refused = ""
     if path is not None:
-        # No symlink is followed; the file follows a renamed folder, since it stays open.
+        # Symlinks are not followed.  The descriptor stays open, so the log continues after the folder is renamed.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             _log.file = os.open(path, flags, 0o600)
@@ -147,13 +153,13 @@ def setup(
             refused, stderr = f"{path}: {error.strerror}", True
     _log.on_stderr = (_json_line if json else _human_line) if stderr else None
     _log.least, _log.uuid, _log.redact = LEVELS.index(level), uuid, redact
-    # The library's switches for what no line here tells: finding the caller walks the whole stack.
-    logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO
+    # Switch off the record fields that no line here shows: finding the calling code walks the whole stack.
+    logging._srcfile = None  # noqa: SLF001 - documented under "Optimization" in the logging HOWTO of Python
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     root = logging.getLogger()
     root.setLevel(level.upper())
     root.addHandler(_Libraries())
-    # What libraries say below a warning (each connection of urllib3) is noise here.
+    # Messages of libraries below a warning (each connection of urllib3) are noise here.
     for noisy in ("urllib3", "requests", "charset_normalizer"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if refused:
@@ -161,7 +167,7 @@ def setup(
 
 
 def close() -> None:
-    """Take away what `setup` made and close its file."""
+    """Remove the handlers that `setup` added and close the file."""
     root = logging.getLogger()
     for handler in list(root.handlers):
         if isinstance(handler, _Libraries):
@@ -173,54 +179,57 @@ def close() -> None:
 
 @cache
 def get(name: str) -> FilteringBoundLogger:
-    """The log of a room: `get("llm").info("request_sent", bytes=12)`.  Goes where `setup` said, whenever that is
-    called; nowhere before."""
+    """The log of a room: `get("llm").info("request_sent", bytes=12)`.
+
+    Its lines go to the destinations of the latest `setup`, which may be called later; before it they are dropped.
+    """
     room: FilteringBoundLogger = structlog.wrap_logger(
         None, processors=[_write], wrapper_class=_Room, context_class=dict, _room=name
     ).bind()
     return room
 
 
-def tell(level: str, room: str, event: str, fields: dict[str, Any]) -> None:
-    """`getattr(get(room), level)(event, **fields)` by the shortest way, for what is said several times a turn."""
+def write(level: str, room: str, event: str, fields: dict[str, Any]) -> None:
+    """`getattr(get(room), level)(event, **fields)`, but faster, for lines that are written several times a turn."""
     _log.write(level, room, event, fields)
 
 
-_Room = structlog.make_filtering_bound_logger(logging.NOTSET)  # `_Log` knows the level, also of loggers got before
+# `_Log` filters the levels, even for loggers that were made before `setup`
+_Room = structlog.make_filtering_bound_logger(logging.NOTSET)
 
 
 def _write(_logger: Any, level: str, found: MutableMapping[str, Any]) -> Any:
-    """The one processor of structlog: writes the line, so that nothing is left to do behind it."""
+    """The only processor of structlog: it writes the line and drops the event, so that nothing runs after it."""
     _log.write(level, found.pop("_room"), str(found.pop("event", "")), found)
     raise structlog.DropEvent
 
 
 class _Libraries(logging.Handler):
-    """Takes in what libraries log: their sentence is the `message` of an event `library`."""
+    """Handles the log records of libraries: writes an event `library` with the formatted record as `message`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             said = record.getMessage()
-        except Exception:  # noqa: BLE001 - what a library logs may raise anything when it is put in words
+        except Exception:  # noqa: BLE001 - formatting the record of a library may raise any error
             said = text_of(record.msg)
         found = {"message": said, "exc_info": record.exc_info}
         _log.write(record.levelname.lower(), record.name, "library", found)
 
 
 def _fields(level: str, room: str, event: str, uuid: str | None, found: MutableMapping[str, Any]) -> dict[str, Any]:
-    """What a line says, in the order in which it is read."""
+    """The fields of a line in the order that suits a reader."""
     error = found.pop("exc_info", None)
     fields: dict[str, Any] = {"timestamp": clock.stamp(), "level": level, "event": event, "logger": room}
     if uuid:
         fields["uuid"] = uuid
-    fields.update({key: fit(value) for key, value in found.items() if key not in fields or key == "uuid"})
+    fields.update({key: truncate(value) for key, value in found.items() if key not in fields or key == "uuid"})
     if trace := _trace(error):
-        fields["exception"] = shortened(trace)
+        fields["exception"] = shorten(trace)
     return fields
 
 
 def _trace(error: Any) -> str:
-    """The traceback of `exc_info=True`, of an exception, or of what `sys.exc_info` gives."""
+    """The traceback for a value of `exc_info`: True, an exception, or a tuple from `sys.exc_info`."""
     if isinstance(error, BaseException):
         return "".join(traceback.format_exception(error)).rstrip()
     if isinstance(error, tuple):
@@ -231,12 +240,13 @@ def _trace(error: Any) -> str:
 def _json_line(fields: dict[str, Any]) -> str:
     try:
         return orjson.dumps(fields).decode()
-    except TypeError:  # half a character, a number beyond 64 bits
+    except TypeError:  # orjson refuses the value: a lone surrogate, a number beyond 64 bits
         return _encode(fields)
 
 
 def _human_line(fields: dict[str, Any]) -> str:
-    """`09:15:00 info    task_started uuid=… task=…`, without any sign that a terminal would obey."""
+    """A line for people, such as `09:15:00 info    task_started uuid=… task=…`, with control characters escaped for a
+    terminal."""
     rest = {key: value for key, value in fields.items() if key not in ("timestamp", "level", "event", "exception")}
     rest.pop("logger")
     message = rest.pop("message", None)

@@ -1,8 +1,9 @@
-"""Metrics in Prometheus form, fed by events; no port is opened unless somebody asks.
+"""Metrics in the format of Prometheus, counted from events; no port is opened unless `serve` is called.
 
-`Metrics` is a listener; a daemon gives it its own events and, by a `Follower`, those of its workers.  It has a
-registry of its own, so that two of them in one process (tests, an embedding program) do not meet.
-Names of seed 000 (Tier 2) are kept as they are; all others begin with `makimono_`.
+`Metrics` is a listener.  A daemon registers it for its own events and, through a `LogFollower`, for those of its
+workers.  The object has a registry of its own, so that two `Metrics` in one process (tests, an embedding program) do
+not collide.  The metric names of docs/design/assembler.md, section 0 are used unchanged; all other names begin with
+`makimono_`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, make_wsgi_app
 
-from agent import disk
-from agent.errors import SurroundingsError
+from agent import durable_files
+from agent.errors import HostError
 from agent.observe import gauges
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     Health = Callable[[], tuple[bool, bool, tuple[str, ...]]]
 
 MOST_LABELS = 64
-"""Different values of one label; a model may invent tools, and each new value would cost memory for ever."""
+"""The maximum number of values of one label.
+
+A model may invent tool names, and each new value would take memory for ever.
+"""
 
 LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TOKENS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000)
@@ -39,7 +43,8 @@ SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric under the name that `GET /metrics` shows (a histogram's ends in `_bucket`, `_sum` and `_count`)."""
+    """One metric under the name that `GET /metrics` shows (the names of a histogram end in `_bucket`, `_sum` and
+    `_count`)."""
 
     name: str
     kind: str
@@ -48,15 +53,23 @@ class Described:
 
 
 class Metrics:
-    """Counts what the events tell.  Call it with `(name, fields)`: `events.on(Metrics())`.  `rows` reads the ledger for
-    the gauges, at most every few seconds; without it there are none."""
+    """A listener that counts events; it is called with `(name, fields)`: `events.on(Metrics())`.
+
+    `rows` reads the ledger for the gauges, at most once every few seconds; without it there are no gauges.
+    """
 
     def __init__(self, rows: Callable[[], Snapshot] | None = None) -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
         self._seen: dict[str, set[str]] = {}
         histogram, counter = self._histogram, self._counter
-        self.assembly = histogram("context_assembly_latency_ms", "Milliseconds to plan one request.", LATENCY_MS)
+        self.assembly_ms = histogram(
+            "context_assembly_latency_ms",
+            "As makimono_context_assembly_seconds, in milliseconds; for dashboards that have this name.",
+            LATENCY_MS,
+        )
+        seconds = tuple(one / 1000 for one in LATENCY_MS)
+        self.assembly = histogram("makimono_context_assembly_seconds", "Time to plan one request.", seconds)
         self.context_tokens = histogram("context_token_count", "Tokens of one request as planned.", TOKENS)
         self.layers = counter("memory_layer_usage", "Tokens sent, by layer.", "layer")
         self.turns = counter("makimono_turns", "Turns begun.")
@@ -90,34 +103,36 @@ class Metrics:
         return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Take one event in; events and fields that are not counted are passed over."""
+        """Count one event; events and fields without a metric are ignored."""
         count = getattr(self, f"_on_{name}", None)
         if count is not None:
             count(fields)
 
     def text(self) -> bytes:
-        """Everything in the text format of Prometheus."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
     def write(self, path: Path) -> None:
-        """Write `text` to a file, whole or not at all (for a collector that reads files).  DiskError."""
-        disk.write_file(path, self.text(), 0o644, sync=False)
+        """Write `text` to a file atomically (for a collector that reads files).  Raises DiskError."""
+        durable_files.write_file(path, self.text(), 0o644, sync=False)
 
     def serve(self, port: int, address: str = "127.0.0.1", health: Health | None = None) -> int:
-        """Answer `GET /metrics` in a thread until `close`; returns the port (`port` 0: a free one).  With `health`,
-        which says (live, ready, why not), `/live` and `/ready` too: 200 or 503, and a JSON object.  SurroundingsError
-        when the port cannot be had."""
+        """Answer `GET /metrics` in a thread until `close`; returns the port (with `port` 0 a free one is chosen).
+
+        `health` returns (live, ready, reasons).  With it, `/live` and `/ready` are answered too, with 200 or 503 and a
+        JSON object.  Raises HostError when the port cannot be opened.
+        """
         try:
             app = _Answers(make_wsgi_app(self.registry), health)
             self._server = make_server(address, port, app, _Server, handler_class=_Silent)
         except OSError as error:
-            raise SurroundingsError(f"metrics: cannot listen on {address}:{port}: {error.strerror}") from error
+            raise HostError(f"metrics: cannot listen on {address}:{port}: {error.strerror}") from error
         self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop the HTTP server."""
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -125,7 +140,7 @@ class Metrics:
             self._server = self._thread = None
 
     def _label(self, kind: str, value: Any) -> str:
-        """`value`, or `other` once `MOST_LABELS` different ones were seen."""
+        """`value`, or `other` if it is new and the label has `MOST_LABELS` values already."""
         text = str(value or "unknown")[:100]
         seen = self._seen.setdefault(kind, set())
         if text not in seen and len(seen) >= MOST_LABELS:
@@ -135,7 +150,8 @@ class Metrics:
 
     def _on_context_assembled(self, fields: Mapping[str, Any]) -> None:
         if "latency_ms" in fields:
-            self.assembly.observe(fields["latency_ms"])
+            self.assembly_ms.observe(fields["latency_ms"])
+            self.assembly.observe(fields["latency_ms"] / 1000)
         if "tokens" in fields:
             self.context_tokens.observe(fields["tokens"])
         for layer, tokens in (fields.get("layers") or {}).items():
@@ -150,7 +166,7 @@ class Metrics:
         self.tool_seconds.labels(tool).observe((fields.get("duration_ms") or 0) / 1000)
 
     def _request(self, fields: Mapping[str, Any], status: str) -> str:
-        """Count one request; its model's label."""
+        """Count one request; returns the label of its model."""
         model = self._label("model", fields.get("model"))
         for kind in ("prompt", "completion", "cached"):
             self.tokens.labels(kind, model).inc(fields.get(f"{kind}_tokens") or 0)
@@ -201,20 +217,20 @@ class Metrics:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One slow reader keeps no other waiting."""
+    """An HTTP server with a thread for each request, so that a slow client does not block the others."""
 
     daemon_threads = True
 
 
 class _Silent(WSGIRequestHandler):
-    """Requests are no lines of the log."""
+    """A request handler that writes no log."""
 
     def log_message(self, *_: Any) -> None:
         pass
 
 
 class _Answers:
-    """The WSGI application: what is counted, and how the daemon is."""
+    """The WSGI application: answers with the metrics and the health of the daemon."""
 
     def __init__(self, metrics: Any, health: Health | None) -> None:
         self.metrics = metrics
@@ -232,7 +248,7 @@ class _Answers:
 
 
 def markdown() -> str:
-    """docs/metrics.md."""
+    """The text of docs/metrics.md."""
     rows = "".join(
         f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |\n"
         for one in Metrics().described
@@ -249,8 +265,8 @@ Prometheus' text format, of one daemon and the workers it started. `./main.py ru
 tell what the [events](events.md) say, and start from zero with each daemon. Gauges are read from the ledger when
 somebody asks, so that any one daemon tells of all hosts. A histogram `NAME` has the series `NAME_bucket` (with the
 label `le`), `NAME_sum` and `NAME_count`. A label has at most {MOST_LABELS} values; what comes after
-that counts as `other`. `promtool check metrics` remarks on one name, `context_assembly_latency_ms`, which is given
-from outside.
+that counts as `other`. `promtool check metrics` remarks on one name, `context_assembly_latency_ms`: its unit is no base
+unit. It stays for existing dashboards; new ones take `makimono_context_assembly_seconds`.
 This page is made from the program (`scripts/write_docs.py`).
 
 | metric | type | labels | meaning |

@@ -1,9 +1,10 @@
-"""Every text that this program writes to a model, a forge or git: templates, versioned by their content.
+"""Templates of every text that this program writes to a model, a forge or git, versioned by their content.
 
-`render(name, **values)` fills `{name}.md.j2`; the comment at the head of each template names its variables, and
-docs/prompts.md is made from those comments.  `publish` does the same for what others read (`run/publishable.py`).
-Templates are ours and sandboxed all the same; values are never compiled, so text from outside cannot become a
-template.  Fencing and cleaning are `security`'s and happen before.
+`render(name, **values)` fills `{name}.md.j2`.  The comment at the head of each template documents its variables, and
+docs/prompts.md is made from those comments.  `publish` fills a template for other people to read
+(`issue/publish_filter.py`).  The templates are part of the program, and are sandboxed nevertheless.  Values are never
+compiled, so text from outside cannot become a template.  The room `security` fences and cleans values before they come
+here.
 """
 
 from agent.prompts.rendering import (

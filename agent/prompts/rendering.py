@@ -1,4 +1,4 @@
-"""Templates: loading, filling, versions and their table.  See the package's docstring for what they are."""
+"""Loads and fills templates, computes their versions, and describes them for docs/prompts.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import StrictUndefined, TemplateError, TemplateNotFound, pass_context
 from jinja2.loaders import FileSystemLoader
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -36,7 +38,7 @@ _PAGE = (
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One value that a template takes.  An optional one may be left out."""
+    """One variable of a template.  A template can be filled without its optional variables."""
 
     name: str
     meaning: str
@@ -44,12 +46,12 @@ class Variable:
 
 
 def line(value: object) -> str:
-    """Filter: one line without control characters."""
+    """Template filter: one line without control characters."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in str(value)).split())
 
 
 def code(value: object) -> str:
-    """Filter: inline code that its own backticks cannot end."""
+    """Template filter: inline code that backticks in the value cannot end."""
     text = line(value)
     ticks = "`" * (_longest(text, "`") + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
@@ -57,17 +59,17 @@ def code(value: object) -> str:
 
 
 def block(value: object) -> str:
-    """Filter: a code block that its own backticks cannot end."""
+    """Template filter: a code block that backticks in the value cannot end."""
     text = str(value).strip("\n")
     ticks = "`" * max(3, _longest(text, "`") + 1)
     return f"{ticks}\n{text}\n{ticks}"
 
 
 def numbers(facts: Mapping[str, Any]) -> str:
-    """Filter: turns, tokens, money and model on one line, each followed by ` · `; "" when nothing is known.
+    """Template filter: turns, tokens, money and model on one line, each followed by ` · `; "" when nothing is known.
 
-    `estimated` is how many of the tokens no server has reported, or true for all of them; then `~` stands before the
-    numbers, and it is said.  `requests` are named where there were more than turns.
+    `estimated` is the number of tokens that no server has reported, or True for all of them.  If `estimated` is not 0,
+    `~` precedes the numbers and a remark follows them.  `requests` are shown when there were more requests than turns.
     """
     turns, cost, requests = facts.get("turns") or 0, facts.get("cost"), facts.get("requests") or 0
     if not turns and not requests:
@@ -94,18 +96,19 @@ def _longest(text: str, sign: str) -> int:
 
 
 class Live(str):
-    """What the program itself says to the host, so that it is not made inert (`publish`)."""
+    """Text that `publish` does not make inert, because the program addresses it to the host."""
 
     __slots__ = ()
 
 
 def live(value: object) -> Live:
-    """Filter: a value of our own, such as the account's mention or the address of our pull request."""
+    """Template filter: marks a value of the program, such as the account's mention or the address of its pull request,
+    as `Live`."""
     return Live(value)
 
 
 @cache
-def _environment(*, published: bool = False) -> ImmutableSandboxedEnvironment:
+def _environment(*, published: bool) -> ImmutableSandboxedEnvironment:
     @pass_context
     def finalize(context: Context, value: object) -> object:
         if isinstance(value, Live):
@@ -117,7 +120,7 @@ def _environment(*, published: bool = False) -> ImmutableSandboxedEnvironment:
         finalize=finalize if published else None,
         loader=FileSystemLoader(_FOLDER),
         undefined=StrictUndefined,
-        autoescape=False,  # Markdown and prompts, not HTML
+        autoescape=False,  # the output is Markdown or a prompt, not HTML
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
@@ -128,7 +131,7 @@ def _environment(*, published: bool = False) -> ImmutableSandboxedEnvironment:
 
 @cache
 def names() -> tuple[str, ...]:
-    """The templates there are, sorted."""
+    """The names of all templates, sorted."""
     return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
 
 
@@ -141,23 +144,29 @@ def _source(name: str) -> str:
 def render(name: str, /, **values: object) -> str:
     """The text of template `name`, without white space at its ends.
 
-    ValueError for an unknown template or a missing value: both are mistakes of this program.
+    Raises ValueError for an unknown template or a missing value: both are bugs of this program.
     """
-    return _filled(_environment(), name, values)
+    return _filled(_environment(published=False), name, values)
 
 
 def publish(name: str, words: Words, /, **values: object) -> str:
-    """The same for others to read: each value passes `words` (`run/publishable.py`), but for those that the template
-    calls live.  The template's own text stays."""
+    """As `render`, for people outside: each value is passed to `words` (`issue/publish_filter.py`), except for values
+    with the filter `live`.
+
+    The template's own text is not passed to `words`.
+    """
     return _filled(_environment(published=True), name, values | {WORDS: words})
 
 
-def publish_text(template: str, words: Words, /, **values: object) -> str:
-    """As `publish`, for a template of the operator's.  ValueError when it cannot be filled."""
+def publish_text(key: str, template: str, words: Words, /, **values: object) -> str:
+    """As `publish`, for a template of the operator's, from the configuration's `key`.  Raises ConfigError when the
+    template cannot be filled with these values."""
     try:
         return _environment(published=True).from_string(template).render(values | {WORDS: words}).strip()
     except TemplateError as error:
-        raise ValueError(f"the template cannot be filled: {error}") from error
+        raise ConfigError(
+            f"{key}: the template cannot be filled for this task ({error}); known are {', '.join(sorted(values))}"
+        ) from error
 
 
 def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mapping[str, object]) -> str:
@@ -171,25 +180,27 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
 
 
 def preload(published: Collection[str]) -> None:
-    """Compile every template now, so that processes forked from this one share them; `published` are those that others
-    read."""
+    """Compile every template now, so that processes forked from this one share them.
+
+    `published` names the templates that `publish` fills.
+    """
     for name in names():
         _environment(published=name in published).get_template(f"{name}{_END}")
 
 
 @cache
 def version(name: str) -> str:
-    """Twelve hexadecimal digits that change when the template does."""
+    """A version of the template: twelve hexadecimal digits that change when the template does."""
     return hashlib.sha256(_source(name).encode()).hexdigest()[:12]
 
 
 def versions() -> dict[str, str]:
-    """Every template with its version."""
+    """The version of every template, by name."""
     return {name: version(name) for name in names()}
 
 
 def describe(name: str) -> tuple[str, list[Variable]]:
-    """What a template is, and its variables, from the comment at its head."""
+    """The description of a template and its variables, from the comment at its head."""
     head = _HEAD.match(_source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")
@@ -203,7 +214,7 @@ def describe(name: str) -> tuple[str, list[Variable]]:
 
 
 def markdown() -> str:
-    """docs/prompts.md, made from the templates."""
+    """The text of docs/prompts.md, made from the templates."""
     parts = ["# Prompts", _PAGE]
     for name in names():
         what, variables = describe(name)

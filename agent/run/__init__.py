@@ -1,6 +1,6 @@
-"""Tasks as processes: who polls, who starts workers, what a worker does, and how it ends.
+"""The names that the specification demands: `TaskHandler`, `fetch_and_enqueue_tasks` and `process_task`.
 
-`daemon.py` is the main job; `handler.py` is one task.  The names of the seeds are here.
+The code of these three is in the rooms `worker` and `intake`; plug-ins and scripts may import the names from here.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.run.handler import TaskHandler
-    from agent.run.producer import fetch_and_enqueue_tasks
-    from agent.run.worker import process_task
+    from agent.intake.poller import fetch_and_enqueue_tasks
+    from agent.worker.handler import TaskHandler
+    from agent.worker.worker import process_task
 
 __all__ = ["TaskHandler", "fetch_and_enqueue_tasks", "process_task"]
 
 _HOMES = {
-    "TaskHandler": "agent.run.handler",
-    "fetch_and_enqueue_tasks": "agent.run.producer",
-    "process_task": "agent.run.worker",
+    "TaskHandler": "agent.worker.handler",
+    "fetch_and_enqueue_tasks": "agent.intake.poller",
+    "process_task": "agent.worker.worker",
 }
 
 

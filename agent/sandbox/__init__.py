@@ -1,4 +1,4 @@
-"""Where commands run that a model, a repository or its dependencies wrote.  The contract is `base.py`."""
+"""The sandbox for commands that a model, a repository or its dependencies wrote.  `base.py` has the contract."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Verdict", "make_sandbox
 
 
 def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:
-    """The sandbox of one task, as `sandbox.kind` says.
+    """The sandbox of one task, according to `sandbox.kind`.
 
-    Where commands cannot be isolated it is one that refuses each of them: a task that needs none goes on.  Never one
-    that isolates less than was asked for.  ConfigError for an unknown kind or a bad `sandbox.read_only`.
+    If commands cannot be isolated, this sandbox refuses each of them: a task that needs none continues.  A sandbox
+    never isolates less than the configuration demands.  Raises ConfigError for an unknown kind or an invalid
+    `sandbox.read_only`.
     """
     verdict = probe(settings)
     if not verdict.ok:

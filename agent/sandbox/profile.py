@@ -1,8 +1,8 @@
-"""The bubblewrap profile: which parts of the host a command sees, as an argument list.
+"""The profile of bubblewrap as an argument list: the parts of the host that a command sees.
 
-Pure but for looking at which paths exist; starts nothing.  It is the profile measured in the security facts (5.2)
-with the changes of the design (section 10).  A minimal root beats a list of what is forbidden: what is not named
-here is not there.
+The functions are pure, apart from checks whether paths exist; this module starts no process.  docs/security.md,
+"Commands" has the profile as a table.  The root is minimal: a path that is not in the profile does not exist inside.
+This is safer than a list of forbidden paths.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.sandbox import base, surroundings
-from agent.sandbox.network import opener
+from agent.sandbox import base, environment
+from agent.sandbox.network import socket_opener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,10 +33,11 @@ ISOLATION = (
 )
 
 STAGE = "/mnt"
-"""Where the outer stage shows sources to the uid; an empty folder on every Linux, and only this command sees it."""
+"""The folder where the outer stage mounts the sources for the uid; this folder is empty on every Linux, and only the
+one command sees the mounts."""
 
 TAKEN = (base.WORK, base.GIT, base.HOME, "/proc", "/dev", "/etc")
-"""Places of the sandbox's own: a host path below one of them cannot stand at its own place inside."""
+"""Paths that the sandbox itself uses: a host path below one of them cannot be mounted at its own path inside."""
 
 MIRROR = "/mirror.git"
 
@@ -45,10 +46,11 @@ ROOT_FOLDERS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 @dataclass(slots=True)
 class Sources:
-    """Names of host paths as bubblewrap can open them.
+    """Names under which the inner bubblewrap can open paths of the host.
 
-    Not staged they are the paths themselves.  Staged, root's outer bubblewrap binds each at /mnt/N first, because
-    the uid that the inner one runs as cannot pass a folder on the way (`/root`, a 0700 temporary folder).
+    Without staging the names are the paths themselves.  With staging, root's outer bubblewrap first binds each path at
+    /mnt/N, because the uid of the inner bubblewrap has no access to a folder on the way (`/root`, a 0700 temporary
+    folder).
     """
 
     staged: bool
@@ -66,13 +68,15 @@ class Sources:
 
 
 def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: Sources, status: int) -> list[str]:
-    """The outer command, run by root: bind the sources, become `uid` with `groups` for good, run what follows.
+    """The outer command, which root runs: bind the sources, change permanently to `uid` with `groups`, run the command
+    that follows.
 
-    It has processes of its own, so that all of it dies with its first: the signal that ends a child with its parent
-    (PR_SET_PDEATHSIG) is checked like any other, and root without capabilities may not send it to another uid.  So it
-    has a /proc of its own, too: the inner bubblewrap looks its child up there, by the number that it has in here, while
-    the host's shows other numbers and may hide processes (hidepid).  bubblewrap covers parts of what it mounts; since
-    Linux lets a user namespace mount /proc only where one is there whole, the host's stands at /mnt/proc.
+    The outer command has a pid namespace of its own, so that all its processes die with its first process.
+    PR_SET_PDEATHSIG is not enough: the kernel checks permissions for that signal, too, and root without capabilities
+    may not send it to another uid.  A pid namespace needs its own /proc: the inner bubblewrap looks up its child there
+    by the pid in this namespace, while the host's /proc shows other pids and may hide processes (hidepid).  bubblewrap
+    covers parts of the /proc that it mounts, and Linux lets a user namespace mount /proc only where a completely
+    visible one exists.  So the host's /proc is mounted at /mnt/proc.
     """
     others = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     become = [f"--reuid={uid}", f"--regid={uid}", others, "--no-new-privs", "--inh-caps=-all"]
@@ -83,7 +87,7 @@ def stage(bwrap: str, setpriv: str, uid: int, groups: Sequence[int], sources: So
 
 
 def clashes(path: Path | str) -> str | None:
-    """The place of the sandbox's own that `path` lies at or below, or that lies below it; None when there is none."""
+    """The path of the sandbox itself that `path` equals, contains or lies below; None if there is none."""
     wanted = Path(path)
     for place in TAKEN:
         if wanted.is_relative_to(place) or Path(place).is_relative_to(wanted):
@@ -92,7 +96,8 @@ def clashes(path: Path | str) -> str | None:
 
 
 def system(network: bool) -> list[str]:
-    """The read-only system: /usr, the links into it, the few public files of /etc, with `network` certificates."""
+    """The read-only parts of the system: /usr, the links into it, and a few public files of /etc; with `network` also
+    the certificates."""
     found = ["--ro-bind", "/usr", "/usr"]
     for name in ROOT_FOLDERS:
         path = Path("/", name)
@@ -100,31 +105,31 @@ def system(network: bool) -> list[str]:
             found += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             found += ["--ro-bind", str(path), str(path)]
-    names = [*surroundings.ETC_ALWAYS, *(surroundings.ETC_TRUST if network else ())]
-    # bubblewrap makes missing parents 0700; these two folders are made the way other users may pass.
+    names = [*environment.ETC_ALWAYS, *(environment.ETC_TRUST if network else ())]
+    # bubblewrap creates missing parents with mode 0700; these two folders must be accessible to other users.
     found += ["--perms", "0755", "--dir", "/etc"]
     for path in [Path("/etc", name) for name in names] + sorted(Path("/etc").glob("java-*-openjdk")):
-        # Resolved: a link may lead to where nothing is inside.
+        # The resolved path is mounted, because the target of a link may be missing inside.
         if path.exists():
             found += ["--ro-bind", str(path.resolve()), str(path)]
     return found
 
 
 def scratch(limits: Limits, sources: Sources, home: Path | None) -> list[str]:
-    """/proc, /dev and what is writable beside the work tree; `--size` belongs to the tmpfs after it."""
+    """/proc, /dev and the writable folders beside the work tree; `--size` applies to the tmpfs that follows it."""
 
     def tmpfs(path: str, size: int | None) -> list[str]:
         return [*(["--size", str(size)] if size else []), "--perms", "0700", "--tmpfs", path]
 
     found = ["--proc", "/proc", "--dev", "/dev", *tmpfs("/dev/shm", limits.tmp_size), *tmpfs("/tmp", limits.tmp_size)]  # noqa: S108
-    found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - the same tmpfs
+    found += ["--perms", "0755", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"]  # noqa: S108 - a link to the same tmpfs
     if home is None:
         return found + tmpfs(base.HOME, limits.home_size)
     return [*found, "--bind", sources.of(home, writable=True), base.HOME]
 
 
 def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> list[str]:
-    """The work tree, its git directory and the mirror that this borrows from."""
+    """The work tree, its git directory and the mirror from which the git directory borrows objects."""
     found = ["--bind", sources.of(mounts.work, writable=True), base.WORK]
     if mounts.git is not None:
         found += ["--ro-bind", sources.of(mounts.git), base.GIT]
@@ -138,15 +143,14 @@ def repository(mounts: Mounts, sources: Sources, data: Mapping[str, int]) -> lis
 
 
 def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
-    """The small files that are made for each command, by their place inside; `opening` is the program that opens the
-    way to the network.
+    """Small files created for each command, by their path inside; `opening` is the opener program for network access.
 
-    A mirror whose own path is taken inside (a base_dir below /work) is shown at /mirror.git, and the file of the git
-    directory that names it is covered by one that says so.
+    A mirror at a path that the sandbox itself uses (a base_dir below /work) is mounted at /mirror.git.  A file with
+    this path then covers the `alternates` file of the git directory.
     """
-    found = {"/etc/gitconfig": surroundings.GITCONFIG, **surroundings.ETC_OFFLINE}
+    found = {"/etc/gitconfig": environment.GITCONFIG, **environment.ETC_OFFLINE}
     if opening is not None:
-        found[opener.PLACE] = opening
+        found[socket_opener.PLACE] = opening
     if mounts.git is not None and mounts.mirror is not None and clashes(mounts.mirror):
         found["alternates"] = f"{MIRROR}/objects\n".encode()
     return found
@@ -166,13 +170,22 @@ def arguments(
     status: int,
     seccomp: int | None = None,
 ) -> list[str]:
-    """The whole inner command.  `data` are descriptors of what `files` said, `status` takes bubblewrap's own report,
-    from `seccomp` it reads the filter of system calls.  `network`: certificates are of use."""
+    """The argument list of the whole inner command.
+
+    `data` maps the paths of `files` to descriptors with their content.  bubblewrap writes its report to `status`, and
+    reads the system call filter from `seccomp`.  With `network` the certificates are mounted.
+    """
     filtered = [] if seccomp is None else ["--seccomp", str(seccomp)]
     made: list[str] = []
     for place, descriptor in data.items():
         if place.startswith("/"):
-            made += ["--perms", "0755" if place == opener.PLACE else "0644", "--ro-bind-data", str(descriptor), place]
+            made += [
+                "--perms",
+                "0755" if place == socket_opener.PLACE else "0644",
+                "--ro-bind-data",
+                str(descriptor),
+                place,
+            ]
     bound: list[str] = []
     for path in dict.fromkeys((*read_only, *mounts.read_only)):
         bound += ["--ro-bind", sources.of(path), os.fspath(path)]

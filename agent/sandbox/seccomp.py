@@ -1,8 +1,9 @@
-"""The system call filter of a command, assembled from `syscalls` into what `bwrap --seccomp` reads.
+"""The system call filter of a command, generated from `syscalls` in the format that `bwrap --seccomp` reads.
 
-A filter is a program of the classic BPF machine that the kernel runs at every system call (seccomp(2), struct
-sock_filter of linux/filter.h): eight bytes an instruction, jumps forward only.  Ours loads the ABI and the number of
-the call, compares it with each refused one, and permits the rest.  Nothing is installed here.
+A filter is a classic BPF program that the kernel runs at every system call (seccomp(2), struct sock_filter of
+linux/filter.h): eight bytes per instruction, only forward jumps.  This filter loads the ABI and the number of the call,
+compares the number with each refused one, and permits all others.  This module only generates the filter; it installs
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from agent import keyring
+from agent import session_keyring
 from agent.sandbox.syscalls import ALLOWABLE, ARCHITECTURES, CALLS, TITLES, X32
 
 if TYPE_CHECKING:
@@ -31,14 +32,16 @@ FAIL = 0x0005_0000  # SECCOMP_RET_ERRNO, the error in the low bits
 
 
 def instruction(code: int, value: int, when_true: int = 0, when_false: int = 0) -> bytes:
-    """One sock_filter: u16 code, u8 jt, u8 jf, u32 k, in the byte order of this machine.  The jumps count the
-    instructions to be left out."""
+    """One `struct sock_filter`: u16 code, u8 jt, u8 jf, u32 k, in the byte order of this machine.
+
+    `when_true` and `when_false` are the numbers of instructions to skip.
+    """
     return struct.pack("=HBBI", code, when_true, when_false, value)
 
 
 @lru_cache(maxsize=8)
 def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
-    """The filter for `machine` without the groups of `allow`; None for a machine that `syscalls` has no numbers of."""
+    """The filter for `machine` without the groups in `allow`; None for a machine that `syscalls` does not cover."""
     if machine not in ARCHITECTURES:
         return None
     column = list(ARCHITECTURES).index(machine)
@@ -56,27 +59,29 @@ def program(machine: str, allow: frozenset[str] = frozenset()) -> bytes | None:
             continue
         body = [instruction(RETURN, FAIL | call.error)]
         if call.argument is not None:
-            # The low word stands first: both machines are little-endian.  A value that is permitted jumps over the
-            # comparisons behind it and the refusal.
+            # The low word of an argument is first, since both machines are little-endian.  A permitted value jumps over
+            # the remaining comparisons and the refusal, to the instruction that loads the call's number for the next
+            # entry.
             count = len(call.permitted)
             found = [instruction(JUMP_IF_EQUAL, value, count - place, 0) for place, value in enumerate(call.permitted)]
             load = instruction(LOAD_WORD, ARGUMENTS + ARGUMENT_SIZE * call.argument)
-            body = [load, *found, *body, instruction(RETURN, PERMIT)]
+            body = [load, *found, *body, instruction(LOAD_WORD, NUMBER)]
         lines += [instruction(JUMP_IF_EQUAL, call.numbers[column], 0, len(body)), *body]
     lines.append(instruction(RETURN, PERMIT))
     return b"".join(lines)
 
 
 def wanted(settings: Settings) -> bytes | None:
-    """The filter that this configuration asks for on this machine; None when it asks for none, or there is none."""
+    """The filter for this configuration on this machine; None if the configuration disables it, or if there is none for
+    the machine."""
     if not settings.sandbox.seccomp:
         return None
-    return program(keyring.machine(), frozenset(settings.sandbox.allow))
+    return program(session_keyring.machine(), frozenset(settings.sandbox.allow))
 
 
-def described(settings: Settings, machine: str = "") -> tuple[bool, str]:
-    """(whether nothing is missing, which filter is in force), for a person."""
-    machine = machine or keyring.machine()
+def describe(settings: Settings, machine: str = "") -> tuple[bool, str]:
+    """(whether the filter is complete, a description of the filter in force), for a person."""
+    machine = machine or session_keyring.machine()
     if not settings.sandbox.seccomp:
         return False, "system calls are not filtered: sandbox.seccomp is false"
     if machine not in ARCHITECTURES:
@@ -88,10 +93,11 @@ def described(settings: Settings, machine: str = "") -> tuple[bool, str]:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Variables for programs that have no other way to meet the filter.
+    """Environment variables for programs that cannot adapt to the filter by themselves.
 
-    LeakSanitizer, a part of every program built with -fsanitize=address, stops its own threads by ptrace at the end
-    and makes the program fail when it cannot: it is switched off, and the rest of the sanitizer stays.
+    LeakSanitizer, a part of every program built with -fsanitize=address, stops its own threads with ptrace at the end,
+    and makes the program fail if it cannot.  So the variables switch LeakSanitizer off; the rest of the sanitizer
+    works.
     """
     if wanted(settings) is None or "ptrace" in settings.sandbox.allow:
         return {}

@@ -1,8 +1,9 @@
-"""`sandbox.kind: none`: the same interface without isolation, for those who set it on purpose.
+"""The sandbox for `sandbox.kind: none`: it has the same interface without isolation, for users who choose this on
+purpose.
 
-A command can do what its user can.  What is kept of a sandbox: a made environment, an empty stdin, limits, a session
-of its own, the time-out, and that nothing it started is alive afterwards: what has left its session and thrown its
-environment away is a child of this process, which becomes a subreaper.
+A command has all rights of its user.  A command still gets an environment built from scratch, an empty stdin, limits, a
+session of its own and a time-out, and no process of the command is alive afterwards.  A process that left its session
+and cleared its environment becomes a child of this process, which is a subreaper.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import uuid4
 
 from agent import filetree, proc, process_tree
 from agent.errors import SandboxUnavailable
-from agent.sandbox import account, base, surroundings
+from agent.sandbox import base, environment, sandbox_user
 from agent.sandbox.bubblewrap import interpreter
 from agent.sandbox.probe import NONE_REASON
 
@@ -25,23 +26,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from agent.config.reach import Reach
+    from agent.config.host_allowlist import AllowedHost
     from agent.sandbox.base import Mounts, Settings
     from agent.values import Finished
 
 MARK = "MAKIMONO_COMMAND"
-"""Told apart from the task's mark: another command of the same task may be running."""
+"""This mark differs from the task's mark, because another command of the same task may be running."""
 
 _running = 0
 _before: set[int] = set()
-"""Children of this process when the first of the commands that run now was started."""
+"""The child processes of this process at the time when the first of the running commands was started."""
 _counting = threading.Lock()
 
 
 @contextmanager
 def _strays_ended() -> Iterator[None]:
-    """Around a command: at the end of the last that runs, whatever any of them left behind is ended."""
-    global _running, _before  # noqa: PLW0603 - of the process, as its children are
+    """A context manager around a command: when the last running command ends, it kills all processes that any of the
+    commands left behind."""
+    global _running, _before  # noqa: PLW0603 - the state is global, since the children belong to the process
     with _counting:
         proc.become_subreaper()
         if _running == 0:
@@ -50,17 +52,18 @@ def _strays_ended() -> Iterator[None]:
     try:
         yield
     finally:
-        with _counting:  # no command is started meanwhile
+        with _counting:  # while the lock is held, no new command starts
             _running -= 1
             if _running == 0:
                 process_tree.end_strays(_before)
 
 
 class Unconfined:
-    """Commands as plain processes.
+    """Runs commands as plain processes.
 
-    As root they run under the task's own uid if that can reach `base_dir`, so that they do not read this process's
-    environment or other tasks' folders; else, and always for an ordinary user, as this process's user.
+    If this process is root, commands run under the task's own uid if that uid can reach `base_dir`, so that they cannot
+    read the environment of this process or the folders of other tasks.  Otherwise, and always for an ordinary user,
+    they run as this process's user.
     """
 
     kind = "none"
@@ -68,13 +71,15 @@ class Unconfined:
     def __init__(self, settings: Settings, *, uuid: str, base_dir: Path) -> None:
         self.uuid = uuid
         self.limits = settings.sandbox.limits
-        own = account.own_uid(uuid)
-        usable = own is not None and account.reachable(base_dir / "x", own)
+        own = sandbox_user.own_uid(uuid)
+        usable = own is not None and sandbox_user.reachable(base_dir / "x", own)
         self.uid = own if usable else None
         self.interpreter = interpreter(base_dir)
-        if self.interpreter is not None and not account.reachable(self.interpreter / "x", self.uid):
+        if self.interpreter is not None and not sandbox_user.reachable(self.interpreter / "x", self.uid):
             self.interpreter = None
-        self.shell = surroundings.shell()
+        self.shell = environment.shell()
+        if (base_dir / "running" / uuid).is_dir():  # a task that this process has locked; `doctor` has no such task
+            self._clear()
         who = f"user {os.geteuid() if self.uid is None else self.uid}"
         self.reason = f"{NONE_REASON}, they run as {who} with everything it can reach"
         self.advice = "Remove sandbox.kind: none to have commands isolated again."
@@ -85,19 +90,19 @@ class Unconfined:
         mounts: Mounts,
         *,
         timeout: float,
-        network: Sequence[Reach] = (),
+        network: Sequence[AllowedHost] = (),
         env: Mapping[str, str] | None = None,
         cap: int = base.CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Finished:
-        del network  # there is always one
-        own = self.uid not in (None, account.NOBODY)
-        argv = surroundings.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
+        del network  # without isolation every host is reachable
+        own = self.uid not in (None, sandbox_user.NOBODY)
+        argv = environment.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
         mark = uuid4().hex
-        path = surroundings.search_path(str(self.interpreter) if self.interpreter else None)
+        path = environment.search_path(str(self.interpreter) if self.interpreter else None)
         with _strays_ended(), self.folders(mounts.home, mark) as (home, tmp):
-            inside = surroundings.inside(self.uuid, home=home, tmp=tmp, path=path, shell_path=self.shell, extra=env)
+            inside = environment.inside(self.uuid, home=home, tmp=tmp, path=path, shell_path=self.shell, extra=env)
             inside[MARK] = mark
             try:
                 finished = proc.run(
@@ -119,19 +124,32 @@ class Unconfined:
             return replace(finished, returncode=128 - finished.returncode)
         return finished
 
+    def _clear(self) -> None:
+        """Remove the temporary folders of killed attempts.  A folder of such a name that belongs to another user
+        stays."""
+        with suppress(OSError):
+            for entry in os.scandir(tempfile.gettempdir()):
+                if entry.name.startswith(f"makimono-{self.uuid}-"):
+                    with suppress(OSError):
+                        if entry.stat(follow_symlinks=False).st_uid in (os.geteuid(), self.uid):
+                            filetree.remove(entry.path)
+
     @contextmanager
     def folders(self, home: Path | None, mark: str) -> Iterator[tuple[str, str]]:
-        """A home and a folder for temporary files, which is the home too where there is no other; it is removed with
-        all that is in it.  Its name nobody can guess, and one that is there is refused."""
-        tmp = f"{tempfile.gettempdir()}/makimono-{mark}"
-        os.mkdir(tmp, 0o700)  # noqa: PTH102 - a text is all that is needed
+        """The path of a home, and of a folder for temporary files, which is also the home if there is no other.
+
+        The folder is removed with its content at the end.  The folder's name cannot be guessed; if a folder of that
+        name exists, an error is raised.
+        """
+        tmp = f"{tempfile.gettempdir()}/makimono-{self.uuid}-{mark}"
+        os.mkdir(tmp, 0o700)  # noqa: PTH102 - `mkdir` needs only a text
         try:
             if self.uid is not None:
                 os.chown(tmp, self.uid, self.uid)
             yield tmp if home is None else str(home), tmp
         finally:
-            try:  # most commands leave nothing
-                os.rmdir(tmp)  # noqa: PTH106 - a text is all that is needed  # ours
+            try:  # nearly always the folder is empty
+                os.rmdir(tmp)  # noqa: PTH106 - `rmdir` needs only a text  # ours
             except OSError:
                 with suppress(OSError):
                     filetree.remove(tmp)

@@ -1,5 +1,6 @@
-"""What stands between text from outside and a model, and between a model's work and the world.
+"""Filters text from outside before a model reads it, and the results of a model before they are published.
 
-Pure functions: `sanitise` and `fence` for what comes in, `redact`, `secrets` and `paths` for what goes out, `terminal`
-for what is printed.  `rules` names every finding.  Isolation of commands is `agent.sandbox`.
+The room has pure functions only: `sanitise` and `fence` treat input, `redact`, `secrets` and `guarded_paths` treat
+output, and `terminal` treats printed text.  `finding_catalogue` lists every finding that these functions can report.
+`agent.sandbox` isolates commands.
 """

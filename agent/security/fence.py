@@ -1,28 +1,38 @@
-"""Text from outside, marked as data for a model.
+"""Marks text from outside as data for a model.
 
-The marker is random, one per run, kept in the task's metadata.json: text that was written before the run cannot know
-it.  It helps a model to tell data from instructions and is no wall (security facts, 4.2); the walls are elsewhere.
+The marker is random, one per run, and saved in the task's metadata.json, so text that was written before the run cannot
+contain it.  The marker helps a model to distinguish data from instructions.  A fence is no security boundary
+(docs/security.md, "Text from outside").
 """
 
 from __future__ import annotations
 
 import re
 import secrets as _random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _FORGED = re.compile(r"(?<!<)<{2,}+(?=\s{0,99}(?:END\s{1,99})?UNTRUSTED\b)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^\w.,:;@#/+() -]")
 
 
+LABEL = 200
+"""The source or the author of a fenced text is shortened to this many characters."""
+
+
 def new_marker() -> str:
-    """24 hexadecimal digits: 96 bits."""
+    """A marker has 24 hexadecimal digits, that is 96 random bits."""
     return _random.token_hex(12)
 
 
 def fence(text: str, marker: str, *, source: str, author: str | None = None) -> str:
-    """`text` between two lines that only this run can write.
+    """`text` between an opening and a closing line with the marker of this run.
 
-    `source` ("issue #3", "file README.md") and `author` are shortened to one harmless line.  What looks like such a
-    line inside, with any marker, and the marker itself are made harmless, so that there is exactly one region.
+    `source` ("issue #3", "file README.md") and `author` are shortened to one line.  Forged fence lines in `text`, with
+    any marker, and the marker itself are defused, so that there is exactly one fenced region.
     """
     harmless, _ = defuse(text, marker)
     before, behind = edges(marker, source=source, author=author)
@@ -30,13 +40,30 @@ def fence(text: str, marker: str, *, source: str, author: str | None = None) -> 
 
 
 def edges(marker: str, *, source: str, author: str | None = None) -> tuple[str, str]:
-    """The two lines of a fence, for a text that is written in pieces; each piece goes through `defuse`."""
+    """The two lines of a fence, for a text that is written in pieces; pass each piece through `defuse`."""
     by = f" author={_label(author)}" if author else ""
     return f"<<<UNTRUSTED {marker} source={_label(source)}{by}>>>", f"<<<END UNTRUSTED {marker}>>>"
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A fenced text: `source` and `author` as its opening line shows them, "" for no author."""
+
+    source: str
+    author: str
+    text: str
+
+
+def regions(text: str, marker: str) -> Iterator[Region]:
+    """The fenced texts in a message of the run with this marker, in order."""
+    ours = re.escape(marker)
+    opening = rf'<<<UNTRUSTED {ours} source="([^"]*)"(?: author="([^"]*)")?>>>\n'
+    for found in re.finditer(rf"{opening}(.*?)\n<<<END UNTRUSTED {ours}>>>", text, re.DOTALL):
+        yield Region(found[1], found[2] or "", found[3])
+
+
 def defuse(text: str, marker: str) -> tuple[str, int]:
-    """`text` in which nothing can be taken for a fence, and how many forgeries there were (PI-11)."""
+    """(`text` with forged fence lines defused, their number: rule PI-11)."""
     text, count = _FORGED.subn(lambda match: "‹" * len(match[0]), text)
     if marker:
         text, copies = re.subn(re.escape(marker), "[marker]", text, flags=re.IGNORECASE)
@@ -45,4 +72,4 @@ def defuse(text: str, marker: str) -> tuple[str, int]:
 
 
 def _label(text: str) -> str:
-    return '"' + _UNSAFE.sub("_", " ".join(text.split()))[:200] + '"'
+    return '"' + _UNSAFE.sub("_", " ".join(text.split())[:LABEL]) + '"'

@@ -1,7 +1,7 @@
-"""Paths of this machine in a text that others read: each known place is written as its name.
+"""Replaces paths of this machine by names in published texts.
 
-An error message names files; where they lie tells who runs this program, and how its machine is set up.  What stands
-behind a known place stays, so that its owner still finds the file: `base_dir/running/…`.
+An error message names files, and their paths reveal who runs this program and how the machine is set up.  The part
+below a known folder is preserved, so that the operator can find the file: `base_dir/running/…`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SHORTEST = 4
-"""A shorter path (`/`, `/a`) would be found in honest text."""
+"""A shorter path (`/`, `/a`) is not replaced, since it occurs in ordinary text."""
 
 _COMMON = (
     "bin boot dev etc home lib lib64 media mnt opt proc run sbin srv sys tmp usr var usr/bin usr/local var/tmp "
     "work git home/agent"
 )
 EVERYWHERE = frozenset(f"/{name}" for name in _COMMON.split())
-"""Places of every machine, and those of the sandbox: they say nothing of this one."""
+"""Paths that exist on every machine or in the sandbox, and reveal nothing."""
 
 
 class HostPaths:
-    """`HostPaths(places)(text)` is (`text` with names for paths, how many).  `places` are (absolute path, name); of
-    two for one path the first counts, and one with its own path as the name stays.  Safe to share."""
+    """`HostPaths(places)(text)` returns (`text` with names for paths, number of replacements).
+
+    `places` are (absolute path, name); the first entry for a path counts, and a path is left unchanged if its name is
+    the path itself.  Thread-safe."""
 
     def __init__(self, places: Iterable[tuple[str, str]]) -> None:
         self._names: dict[str, str] = {}
@@ -34,7 +36,8 @@ class HostPaths:
             if path.startswith("/") and len(path) >= SHORTEST and path not in EVERYWHERE:
                 self._names.setdefault(path, name)
         longest_first = sorted(self._names, key=lambda path: (-len(path), path))
-        self._pattern = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-]|\.\w)")
+        either = "|".join(rf"{path}(?<![\w.-]{path})" for path in map(re.escape, longest_first))
+        self._pattern = re.compile(rf"(?:{either})(?![\w-]|\.\w)")
 
     def __call__(self, text: str) -> tuple[str, int]:
         count = 0

@@ -1,10 +1,11 @@
-"""Pictures and links that would carry words of ours to a stranger's server, in a text that others read.
+"""Disarms pictures and links in published texts that could send data to a foreign server.
 
-Whoever shows a picture asks its server for it, by an address that the writer chose (https://embracethered.com, "ASCII
-smuggling" and Markdown pictures); a link with a query does so at a click, or when a chat looks at it.  So a picture of
-another host is a link, and the query of a link to another host is masked.  Hosts of ours keep both.
+A browser that renders a picture requests a URL that the writer of the text chose (https://embracethered.com, "ASCII
+smuggling" and Markdown pictures).  A link with a query sends data in the same way when somebody clicks it, or when a
+program fetches its preview.  So a picture of a foreign host becomes a link, and the query of a link to a foreign host
+is masked.  Pictures and links of the configured hosts are left unchanged.
 
-No parser tells here what is a picture, since hosts read Markdown in different ways: whatever could be one is none.
+No Markdown parser is used, since forges differ in their Markdown: everything that could be a picture is disarmed.
 """
 
 from __future__ import annotations
@@ -19,28 +20,31 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 APART = "\u200b"
-"""Stands in between, is not seen, and is no white space to any pattern."""
+"""An invisible separator (U+200B), which no pattern treats as white space."""
 
 _PICTURE = re.compile(r"!(?=\[)(?:\[[^\[\]\n]{0,1000}+\]\((?P<address>[^\s()<>\\&\"']{1,2000}+)\))?")
 _TAG = re.compile(
-    r"<(?=/?(?:a|area|audio|base|embed|form|frame|iframe|image|img|input|link|meta|object|picture|portal|script"
-    r"|source|style|svg|track|video)(?:[\s/>]|\Z))",
+    r"<(?=/?[abefilmopstv])(?=/?(?>a(?:rea|udio)?|base|embed|f(?:orm|rame)|i(?:frame|mage|mg|nput)|link|meta|object"
+    r"|p(?:icture|ortal)|s(?:cript|ource|tyle|vg)|track|video)(?:[\s/>]|\Z))",
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"<(?=[!?])")
 _ADDRESS = re.compile(
-    r"(?:\b(?:https?|ftp)\\?:\\?/\\?/\\?|(?<![\w:/.\\])//|\bwww\\?\.)(?P<rest>[^\s<]+)", re.IGNORECASE
+    r"(?:[hHfF](?<=\b[hHfF])(?i:(?<=h)ttps?|(?<=f)tp)\\?:\\?/\\?/\\?|/(?<![\w:/.\\]/)/|[wW](?<=\b[wW])(?i:ww)\\?\.)"
+    r"(?P<rest>[^\s<]+)"
 )
-"""As every reader of Markdown takes one: with its scheme or without, with signs that a backslash makes plain, and up to
-the next space (github.github.com/gfm, 6.9)."""
+"""A URL as any Markdown renderer recognises it: with or without scheme, with backslash escapes, up to the next space
+(github.github.com/gfm, 6.9)."""
 
 _CLOSERS = {"<": ">", '"': '"', "'": "'", "[": "]"}
 _RELATIVE = re.compile(r"(?!//)[\w./%-]+\Z")
 
 
-def still(text: str, own: Collection[str], found: Counter[str], *, is_markdown: bool = True) -> str:
-    """`text` outside of code, with pictures and queries of other hosts than `own` (`example.org`, `[::1]:8080`, in
-    small letters) made inert; counts PU-01 (pictures and tags that load), PU-02 (links)."""
+def defang_links(text: str, own: Collection[str], found: Counter[str], *, is_markdown: bool = True) -> str:
+    """`text`, which is not code, with pictures and queries of foreign hosts disarmed.
+
+    `own` are the hosts whose pictures and links are left unchanged (`example.org`, `[::1]:8080`, in lower case).
+    Counts rule PU-01 (pictures and tags that load a URL) and rule PU-02 (links)."""
 
     def picture(match: re.Match[str]) -> str:
         address = match["address"]
@@ -63,7 +67,8 @@ def still(text: str, own: Collection[str], found: Counter[str], *, is_markdown: 
         found["PU-02"] += 1
         place = rest[len(name[0] + name[1]) : start if has_query else end].removesuffix("\\")
         behind = rest[end:]
-        if any(map(str.isalnum, behind)):  # else a reader who sees no link before it would take it for a part of it
+        # without the separator a renderer could treat the next character as part of the URL
+        if any(map(str.isalnum, behind)):
             behind = f"{behind[0]} {behind[1:]}"
         return f"{head}{place}{'?' + MASK if has_query else ''}{behind}"
 
@@ -88,8 +93,10 @@ def _host(rest: str) -> str:
 
 
 def _end(rest: str, before: str) -> int:
-    """Where an address ends that stands behind the sign `before`: at the sign that ends what that one begins, else with
-    all but the text's own signs."""
+    """The length of the URL after the character `before`.
+
+    If `before` is an opening bracket or quote, the URL ends at its counterpart; otherwise trailing punctuation does not
+    belong to the URL."""
     if before == "(":
         depth = 0
         for at, sign in enumerate(rest):

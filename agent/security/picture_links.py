@@ -1,7 +1,7 @@
-"""The pictures that a text shows: what a Markdown parser takes for one, and `<img>` in the HTML of it.
+"""Finds the pictures of a Markdown text, including `<img>` in its HTML.
 
-A picture in code, in a comment or in hidden HTML is not shown and so is none.  Called by `run/pictures.py` for texts in
-which there may be one; the parser is imported only then.
+Pictures in code, comments and hidden HTML do not count, since they are not rendered.  `worker/issue_pictures.py` calls
+this module for texts that may contain a picture; the parser is imported only then.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 LONGEST = 65_536
-"""Characters that are looked through, as many as GitHub takes; what lies behind them has no pictures."""
+"""The text is parsed up to this many characters, GitHub's limit; pictures behind them do not count."""
 
 
 def links(text: str) -> list[tuple[str, str]]:
-    """(address, alternative text) of each picture, in order, each address once."""
+    """(URL, alternative text) of each picture, in order, each URL once."""
     if "![" not in text and "<img" not in text.lower():
         return []
     from markdown_it import MarkdownIt

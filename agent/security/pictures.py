@@ -1,11 +1,12 @@
-"""Pictures from outside: looked at in a process of their own, scaled down and written anew, or refused with a reason.
+"""Decodes pictures from outside in a child process, scales them down and encodes them again, or refuses them.
 
-Nothing of the original file leaves the child: what the model gets is PNG or JPEG made here from the pixels, without
-metadata.  The child has a limit of memory and time and an empty environment, since decoders of pictures are old and
-large; the process that holds secrets never reads one.  PNG, JPEG, WebP and GIF (its first frame) are taken.
+No byte of the original file reaches the model: the model gets a PNG or JPEG that is encoded here from the pixels,
+without metadata.  Image decoders are large and have a history of exploits, so the child has limits of memory and time
+and an empty environment, and the process with the secrets decodes none.  PNG, JPEG, WebP and GIF (first frame) are
+accepted.
 
-Tokens are an estimate that is not too low: a pixel count divided by 750 (docs.anthropic.com, Vision), and 85 more; the
-tiles of OpenAI and of the common local models cost less at this size.  Called by `run/pictures.py`.
+The token count is an upper estimate: pixels / 750 (docs.anthropic.com, Vision) + 85.  The tiles of OpenAI and of common
+local models cost less at this size.  Called by `worker/issue_pictures.py`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from agent.errors import PictureRefused
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 LARGEST = 10_000_000
-"""Bytes of a file: what GitHub and GitLab.com take as a picture (10 MB)."""
+"""A larger file is refused; the number is the limit of GitHub and GitLab.com for pictures (10 MB)."""
 MOST_PIXELS = 50_000_000
-"""Pixels of a picture that is decoded at all."""
+"""A picture with more pixels is refused before it is decoded."""
 EDGE = 1568
 PIXELS = 1_150_000
-"""The longest edge, and the pixels, above which Anthropic scales a picture down itself; other servers lose no more."""
+"""Longest edge and largest number of pixels that are sent; Anthropic scales larger pictures down itself."""
 LEAST_EDGE = 64
-"""A picture that would have to be smaller shows nothing any more."""
+"""Shortest edge in pixels; a smaller picture would be unreadable."""
 PER_PICTURE = 85
 PIXELS_PER_TOKEN = 750
 MEMORY = 1 << 30
@@ -40,7 +41,7 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.security.pictures i
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture as it is sent: `data` is a whole PNG or JPEG file, `tokens` what it costs at most."""
+    """A picture as it is sent: `data` is a complete PNG or JPEG file, `tokens` its highest cost."""
 
     data: bytes
     media_type: str
@@ -49,24 +50,27 @@ class Picture:
 
     @property
     def tokens(self) -> int:
-        """See the module."""
+        """The upper estimate of the picture's tokens (see the module)."""
         return tokens_of(self.width, self.height)
 
 
 def tokens_of(width: int, height: int) -> int:
-    """The estimate for a picture of that size in pixels."""
+    """The estimated tokens of a picture of that size in pixels."""
     return PER_PICTURE + math.ceil(width * height / PIXELS_PER_TOKEN)
 
 
 def size_within(width: int, height: int, tokens: int) -> tuple[int, int]:
-    """The size at which a picture is sent, its proportions kept: at most EDGE, PIXELS and `tokens`."""
+    """The size at which a picture is sent, with the same proportions: at most EDGE, PIXELS and `tokens`."""
     pixels = min(PIXELS, max(1, (tokens - PER_PICTURE) * PIXELS_PER_TOKEN))
     scale = min(1.0, EDGE / max(width, height), math.sqrt(pixels / (width * height)))
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def prepare(data: bytes, *, tokens: int) -> Picture:
-    """The picture in `data`, at a size that costs at most `tokens`.  PictureRefused says why there is none."""
+    """The picture in `data`, scaled to cost at most `tokens`.
+
+    Raises PictureRefused with the reason if the picture is refused.
+    """
     if not data:
         raise PictureRefused("the file is empty")
     if len(data) > LARGEST:
@@ -93,7 +97,7 @@ def prepare(data: bytes, *, tokens: int) -> Picture:
 
 
 def main() -> None:
-    """The child: a file on stdin, one line of JSON and the new file on stdout."""
+    """The child process: reads a file on stdin, writes one line of JSON and the new file to stdout."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -113,7 +117,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     warnings.simplefilter("ignore")
-    Image.MAX_IMAGE_PIXELS = None  # judged here, with our words
+    Image.MAX_IMAGE_PIXELS = None  # the size is checked in this module, with our own error message
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as opened:
             width, height = opened.size
@@ -122,7 +126,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
             size = size_within(width, height, tokens)
             if min(size) < min(LEAST_EDGE, width, height):
                 return {"error": f"{width} × {height} pixels do not fit into the window so that anything is seen"}, b""
-            opened.draft("RGB", size)  # JPEG: decode no more than is needed
+            opened.draft("RGB", size)  # a JPEG is decoded at reduced resolution
             image = ImageOps.exif_transpose(opened)
             plain = image.convert("RGBA" if image.has_transparency_data else "RGB")
     except UnidentifiedImageError:
@@ -130,7 +134,7 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError) as error:
         return {"error": f"it is damaged ({type(error).__name__})"}, b""
     size = size_within(*plain.size, tokens)
-    if plain.mode == "RGBA":  # as a page shows it
+    if plain.mode == "RGBA":  # transparent pixels become white, as on a page
         white = Image.new("RGBA", plain.size, "white")
         plain = Image.alpha_composite(white, plain).convert("RGB")
     if size != plain.size:
@@ -138,6 +142,6 @@ def _made(data: bytes, tokens: int) -> tuple[dict[str, object], bytes]:
     png, jpeg = BytesIO(), BytesIO()
     plain.save(png, "PNG", optimize=True)
     plain.save(jpeg, "JPEG", quality=88, optimize=True)
-    # Screens are smaller as PNG and lose nothing; photographs are a tenth as JPEG.
+    # Screenshots are smaller as PNG, without loss; photographs are a tenth of the size as JPEG.
     kind, made = ("png", png) if png.tell() <= 2 * jpeg.tell() or png.tell() < 200_000 else ("jpeg", jpeg)
     return {"media_type": f"image/{kind}", "width": plain.width, "height": plain.height}, made.getvalue()

@@ -1,7 +1,11 @@
 """Masks declared secrets by exact value and by the encodings in which they leave by accident.
 
-Used on everything that is written where others can read it: comments, logs, context files, tool results.  It knows
-nothing of secrets that nobody declared; `secrets` looks for their shapes.
+The masker is applied to comments, logs, context files and tool results.  The masker does not know undeclared secrets;
+`secrets` searches for texts with the shape of a secret.
+
+A process has one masker for its configuration (`masker_of`).  Code that obtains a secret at run time (a token from a
+forge, a key read from a file) calls `learn` before using it.  From then on every writer masks the secret, since all
+writers share the masker.
 """
 
 from __future__ import annotations
@@ -9,29 +13,66 @@ from __future__ import annotations
 import base64
 import json
 import math
+import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
+from weakref import WeakKeyDictionary
+
+from agent import clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
+
+    from agent.config import Settings
+    from agent.config.settings import Loaded
 
 MASK = "***"
 SHORTEST = 8
-"""A shorter value would be found in honest text."""
+"""A shorter value is not masked, since it occurs in ordinary text."""
 
 LINE = 24
-"""A line of a secret of several lines (a key file, a JSON account) is looked for by itself from this length on."""
+"""Lines of this length or more of a multi-line secret (a key file, a JSON account) are also masked separately."""
+
+AFTERWARDS = timedelta(days=1)
+"""How long an expired secret is still masked, since texts that contain it may be written later."""
 
 
 class Redactor:
-    """`Redactor(secrets)(text)` is `text` with each secret and each of its encodings written as `***`.
+    """`Redactor(secrets)(text)` returns `text` with each secret and each of its encodings replaced by `***`.
 
-    Values shorter than 8 characters are not looked for.  `bytes` is the same for bytes.  Safe to share.
+    Values shorter than 8 characters are not masked.  `bytes` does the same for bytes.  `secrets` are the current
+    values.  Thread-safe.
     """
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        self.needles = needles(secrets)
-        self._bytes = [needle.encode("utf-8", "surrogatepass") for needle in self.needles]
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._lock = threading.Lock()
+        # secret → time from which it is not masked any more; None: it is always masked
+        self._forgotten: dict[str, datetime | None] = {}
+        self.secrets: tuple[str, ...] = ()
+        self.needles: tuple[str, ...] = ()
+        self._bytes: tuple[bytes, ...] = ()
+        self.learn(*secrets)
+
+    def learn(self, *secrets: str, until: datetime | None = None) -> None:
+        """Also mask these values from now on.  `until` is when they expire; a day later they are no longer masked."""
+        with self._lock:
+            new = [one for one in secrets if self._is_news(one, until)]
+            if not new:
+                return
+            now = clock.now()
+            end = None if until is None else max(until, now) + AFTERWARDS
+            known = self._forgotten | dict.fromkeys(new, end)
+            self._forgotten = {one: end for one, end in known.items() if end is None or end > now}
+            self.secrets = tuple(self._forgotten)
+            self.needles = needles(self.secrets)
+            self._bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self.needles)
+
+    def _is_news(self, secret: str, until: datetime | None) -> bool:
+        if len(secret.strip()) < SHORTEST:
+            return False
+        return secret not in self._forgotten or (until is None and self._forgotten[secret] is not None)
 
     def __call__(self, text: str) -> str:
         # One search per needle: CPython's substring search passes 10 MB in milliseconds, an alternation in seconds.
@@ -41,15 +82,32 @@ class Redactor:
         return text
 
     def bytes(self, data: bytes) -> bytes:
-        """The same for bytes (UTF-8)."""
+        """Mask secrets in bytes (UTF-8), as a call of the object does in text."""
         for needle in self._bytes:
             if needle in data:
                 data = data.replace(needle, MASK.encode())
         return data
 
 
+_maskers: WeakKeyDictionary[Loaded, Redactor] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def masker_of(settings: Settings) -> Redactor:
+    """The masker of this process for the configuration `settings`, shared by all copies of it.
+
+    It has the secrets of the configuration and those learnt at run time.  Only this function constructs a masker.
+    """
+    with _making:
+        masker = _maskers.get(settings.loaded)
+        if masker is None:
+            masker = _maskers[settings.loaded] = Redactor()
+    masker.learn(*settings.secrets())
+    return masker
+
+
 def needles(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Every string that gives a secret away, longest first, so that none hides the rest of a longer one."""
+    """Every string that reveals a secret, longest first, so that a short one does not split a longer one."""
     found: set[str] = set()
     for secret in secrets:
         value = secret.strip()
@@ -65,17 +123,17 @@ def needles(secrets: Iterable[str]) -> tuple[str, ...]:
 
 
 def forms(value: str) -> set[str]:
-    """`value` as it is, as JSON, in URLs, in hexadecimal, and in base64 wherever it stands in what was encoded."""
+    """`value` itself, and its forms as JSON, in URLs, in hexadecimal, and in base64 at any offset."""
     data = value.encode("utf-8", "surrogatepass")
     escaped = json.dumps(value)[1:-1]
     percent = {quote(data, safe=""), quote(data), quote_plus(data), quote_plus(data, safe="/:@")}
     found = {value, escaped, json.dumps(value, ensure_ascii=False)[1:-1], escaped.replace("/", "\\/")}
-    # A JSON text inside a JSON text, as tool arguments are.
+    # JSON inside JSON, as in tool arguments.
     found.add(json.dumps(escaped)[1:-1])
     found |= percent | {text.replace("%", "%25") for text in percent} | {_lower_percent(text) for text in percent}
     found |= {data.hex(), data.hex().upper()}
     for shift in range(3):
-        found |= _base64(data, shift)
+        found |= base64_forms(data, shift)
     return {text for text in found if len(text) >= SHORTEST}
 
 
@@ -84,8 +142,8 @@ def _lower_percent(text: str) -> str:
     return head + "".join("%" + part[:2].lower() + part[2:] for part in rest)
 
 
-def _base64(data: bytes, shift: int) -> set[str]:
-    """The characters of base64 that depend on `data` alone when it stands `shift` bytes after a multiple of three."""
+def base64_forms(data: bytes, shift: int) -> set[str]:
+    """The base64 characters that depend on `data` alone, if `data` begins `shift` bytes after a multiple of three."""
     start = math.ceil(shift * 8 / 6)
     end = (shift + len(data)) * 8 // 6
     found = set()
@@ -93,6 +151,6 @@ def _base64(data: bytes, shift: int) -> set[str]:
         text = encode(b"\0" * shift + data).decode("ascii")[start:end]
         found.add(text)
         if shift == 0 and len(text) > 76:
-            # `base64` breaks its lines at 76 characters.
+            # The command `base64` breaks lines at 76 characters.
             found |= {text[at : at + 76] for at in range(0, len(text) - LINE, 76)}
     return found

@@ -1,11 +1,11 @@
-"""The one function that every text from outside passes: `clean`.
+"""Cleans every text from outside: `clean`.
 
-It takes out what a person would not see and counts it by rule; what is left is still untrusted and goes into a
-`fence`.  Nothing is decoded and nothing is judged: the words that look like an attack are counted for the log and
-stay (security facts, 4.3 and "The Attacker Moves Second").
+`clean` removes content that a person would not see, and counts this content by rule.  The result is still untrusted and
+goes into a `fence`.  Nothing is decoded.  Phrases that look like a prompt injection are counted for the log but not
+removed (docs/security.md, "Text from outside").
 
-Titles, bodies and comments of a forge: `clean(text)`.  Output of commands and files of a repository:
-`clean(text, markup=False)`, because their HTML comments are theirs.
+Use `clean(text)` for titles, bodies and comments of a forge.  Use `clean(text, markup=False)` for output of commands
+and files of a repository, in which HTML comments are part of the content.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.security import characters
-from agent.security import markup as page
-from agent.security.rules import RULES, Risk
+from agent.security import hidden_markup as page
+from agent.security import invisible_characters
+from agent.security.finding_catalogue import RULES, Risk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """`text` fit for a prompt; `findings` rule id → count; `truncated` when its end was cut (limit, open comment)."""
+    """`text` is safe to put into a prompt; `findings`: rule id → count; `truncated`: the end was cut off (limit,
+    unclosed comment)."""
 
     text: str
     findings: Mapping[str, int] = field(default_factory=dict)
@@ -96,26 +97,26 @@ class Cleaned:
 
     @property
     def high(self) -> bool:
-        """Whether something without an honest use was in it."""
+        """Whether a rule matched that has no legitimate use (`Risk.HIGH`)."""
         return any(RULES[rule].risk is Risk.HIGH for rule in self.findings)
 
     def summary(self) -> str:
-        """For a person: "2 HTML comments (PI-02), 14 tag characters (PI-05)"; empty when there was nothing."""
+        """The findings for a person: "2 HTML comments (PI-02), 14 tag characters (PI-05)"; "" without findings."""
         return ", ".join(f"{count} {RULES[rule].noun} ({rule})" for rule, count in sorted(self.findings.items()))
 
 
 def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleaned:
-    """`text` without what a person would not see, at most `limit` characters of it.
+    """`text` without content that a person would not see, at most `limit` characters.
 
-    Terminal sequences go first, then invisible characters, then (with `markup`) HTML and Markdown that is not shown;
-    again until nothing changes, at most three times, after which no comment can begin any more.  Japanese and every
-    other script, emoji without their joiners, tabs and newlines stay; other line breaks become newlines.
-    Linear: 10 MB take well under a second.
+    The function removes terminal sequences, then invisible characters, then (with `markup`) hidden HTML and Markdown.
+    It repeats this until nothing changes, at most three times; then it escapes the remaining openers of HTML comments.
+    Japanese and every other script, emoji without joiners, tabs and newlines are preserved; other line breaks become
+    newlines.  The time is linear: 10 MB take well under a second.
     """
     found: Counter[str] = Counter()
     truncated = False
     if limit is not None and len(text) > 4 * limit + (1 << 16):
-        # Whatever is cleaned away, four times the limit is enough to look at.
+        # Four times the limit is enough input, even if most of it is removed.
         found["PI-16"] += len(text) - (4 * limit + (1 << 16))
         text = text[: 4 * limit + (1 << 16)]
         truncated = True
@@ -130,13 +131,13 @@ def clean(text: str, *, limit: int | None = None, markup: bool = True) -> Cleane
 
 
 def output(text: str) -> str:
-    """Text of a command or of a file as a model may see it: `clean` without looking for markup, and without counting
-    words that nobody is told of."""
+    """Clean the output of a command or the content of a file for a model: `clean` without markup, and without counting
+    phrases."""
     return _visible(text, Counter(), markup=False)[0]
 
 
 def _visible(text: str, found: Counter[str], *, markup: bool) -> tuple[str, bool]:
-    """What a person would see of `text`, and whether a comment without an end was cut off."""
+    """(the visible part of `text`, whether an unclosed comment was cut off)."""
     truncated = False
     text = _normal(text)
     for _ in range(PASSES):
@@ -154,24 +155,24 @@ def _visible(text: str, found: Counter[str], *, markup: bool) -> tuple[str, bool
 
 
 def _normal(text: str) -> str:
-    """One kind of line break, and emoji without what only chooses or joins their pictures."""
+    """`text` with one kind of line break, and emoji without selectors and joiners."""
     text = text.removeprefix("\ufeff")
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():
         return text
-    for line_break in characters.LINE_BREAKS:
+    for line_break in invisible_characters.LINE_BREAKS:
         text = text.replace(line_break, "\n")
     if "\ufe0f" in text or "\ufe0e" in text:
-        text = characters.STYLE.sub("", text)
+        text = invisible_characters.STYLE.sub("", text)
     if "\u200d" in text:
-        text = characters.JOINER.sub("", text)
+        text = invisible_characters.JOINER.sub("", text)
     return text
 
 
 def _without_escapes(text: str, found: Counter[str]) -> str:
-    if characters.STARTS.search(text):
-        text, count = characters.ESCAPES.subn("", text)
+    if invisible_characters.STARTS.search(text):
+        text, count = invisible_characters.ESCAPES.subn("", text)
         if count:
             found["PI-09"] += count
     return text
@@ -180,14 +181,14 @@ def _without_escapes(text: str, found: Counter[str]) -> str:
 def _without_characters(text: str, found: Counter[str]) -> str:
     if _SUSPECT.search(text) is None:
         return text
-    for rule, bad in characters.removable(text).items():
-        text, count = characters.replaced(text, bad)
+    for rule, bad in invisible_characters.removable(text).items():
+        text, count = invisible_characters.replaced(text, bad)
         found[rule] += count
     return text
 
 
 def _listen(text: str, found: Counter[str]) -> None:
-    """Count the words that imitate, claim or ask.  Fixed phrases, so that the time stays linear."""
+    """Count phrases of prompt injection.  The phrases are fixed strings, so the time is linear."""
     lowered = text.lower()
     for rule, phrases in _WORDS.items():
         if count := sum(lowered.count(phrase) for phrase in phrases):

@@ -1,6 +1,6 @@
-"""Looks for secrets in what would be published: declared ones, and the shapes of well-known tokens and keys.
+"""Searches a change for secrets before it is published: declared ones, and shapes of well-known tokens and keys.
 
-Reads a diff as a stream, in bounded memory whatever the length of a line.  A finding names file, line and kind,
+The module reads the diff as a stream, in bounded memory for any length of line.  A finding names file, line and kind,
 never the value.
 """
 
@@ -9,22 +9,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from agent.security.added import LONGEST_LINE, added
-from agent.security.examples import is_example
-from agent.security.redact import needles
+from agent.security.added_lines import LONGEST_LINE, added_lines
+from agent.security.example_keys import is_example
+from agent.security.redact import SHORTEST, needles
+from agent.security.secret_spellings import spellings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 OVERLAP = 4096
-"""How much of the last piece is looked at again: longer than every shape; more where a secret is longer."""
+"""Neighbouring pieces overlap by this many bytes, which is more than the length of every shape; the overlap is larger
+if a declared secret is longer."""
 
 MOST = 50
-"""More findings than this are not listed."""
+"""Most findings that are listed."""
 
 _START = rb"(?<![A-Za-z0-9_-])"
 
-# The header alone is also in programs that read keys: what follows must be the key, or the end of the line.
+# Programs that parse keys also contain this header, so it counts only if a key or the end of the line follows.
 _PEM = rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----(?:(?:\\[rn]|\s)*+[A-Za-z0-9+/=]{20}|\s*+$)"
 
 SHAPES: tuple[tuple[str, str, re.Pattern[bytes]], ...] = tuple(
@@ -59,32 +61,38 @@ HINTS = re.compile(
 
 
 def scan(diff: Iterable[bytes], declared: Iterable[str] = ()) -> list[str]:
-    """Findings in what a diff *adds*, in order, each once: `SE-02 GitHub token in src/app.py, line 3`.
+    """Findings in the lines that a diff adds, in order, each once: `SE-02 GitHub token in src/app.py, line 3`.
 
-    `diff` is git's output in chunks of any size, cut anywhere.  `declared` are the values of the configuration's
-    secrets; their encodings (see `redact`) are looked for too.  What a change removes or leaves is not its doing;
-    whatever is no hunk (names of files, messages) is looked at whole.  git shows no content of binary files unless it
-    is asked for it as text (`work/changes.history`).
-    At most 50 findings, then one that says so.
+    `diff` is git's output in chunks of any size.  `declared` are the values of the configuration's secrets; their
+    encodings (see `redact`) are searched too.  Removed and unchanged lines are skipped; text outside of hunks (file
+    names, messages) is searched.  Git shows the content of binary files only if they are forced to text
+    (`work/changes.history`).  The list has at most 50 findings, then a line with the number of the others.
     """
     search = _Search(declared)
-    pieces = added(diff, search.suspects, search.overlap)
+    pieces = added_lines(diff, search.suspects, search.overlap)
     return _limited(f"{what} in {where}" for where, piece in pieces for what in search(piece))
 
 
 ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be")
-"""In which a file may have a secret; other programs write the wide ones."""
+"""Encodings in which a file may contain a secret; some programs write UTF-16."""
+
+WIDEST = ("utf-32-le", "utf-32-be")
+"""In these encodings only the value itself is searched, not its other forms."""
 
 
 class _Search:
-    """What a piece of text holds, as words for a person."""
+    """Searches a piece of text; yields the kind of each secret as words for a person."""
 
     def __init__(self, declared: Iterable[str]) -> None:
-        self.needles = [one.encode(name, "surrogatepass") for one in needles(declared) for name in ENCODINGS]
+        declared = [value for value in (one.strip() for one in declared) if len(value) >= SHORTEST]
+        plain = [one.encode(name, "surrogatepass") for one in needles(declared) for name in ENCODINGS]
+        plain += [one.encode(name, "surrogatepass") for one in declared for name in WIDEST]
+        spelt = {text.encode("utf-8", "surrogatepass") for value in declared for text in spellings(value)}
+        self.needles = list(dict.fromkeys((*plain, *sorted(spelt))))
         self.overlap = min(LONGEST_LINE // 2, max([OVERLAP, *map(len, self.needles)]))
 
     def suspects(self, block: bytes) -> bool:
-        """A quick look at many lines at once."""
+        """A fast check whether a block of many lines may contain a secret."""
         return HINTS.search(block) is not None or any(needle in block for needle in self.needles)
 
     def __call__(self, piece: bytes) -> Iterator[str]:
@@ -97,7 +105,7 @@ class _Search:
 
 
 def is_real(token: bytes) -> bool:
-    """Whether it is no placeholder, as in `ghp_xxxxxxxx`, and no example that a vendor prints."""
+    """False for a placeholder such as `ghp_xxxxxxxx` and for a vendor's documented example."""
     return not (_PLACEHOLDER.issuperset(token[-16:]) or is_example(token))
 
 

@@ -1,37 +1,39 @@
-"""Text that may be printed on a terminal: no sequence of it can move the cursor, hide or retitle anything."""
+"""Makes text safe for a terminal: without sequences that move the cursor, hide text or set the title."""
 
 from __future__ import annotations
 
-from agent.security import characters
+from agent.security import invisible_characters
 
-_UNSAFE = frozenset((characters.TAG, characters.BIDI, characters.CONTROL, characters.SENSELESS))
+_UNSAFE = frozenset(
+    (invisible_characters.TAG, invisible_characters.BIDI, invisible_characters.CONTROL, invisible_characters.SENSELESS)
+)
 
 
 def plain(text: str) -> str:
-    """`text` without terminal sequences, controls, and characters that reorder or hide; newlines, tabs and emoji stay.
+    """`text` without terminal sequences, controls, and reordering or invisible characters.
 
-    A carriage return before a newline goes, any other becomes a newline.
+    Newlines, tabs and emoji are preserved.  A carriage return before a newline is removed; any other becomes a newline.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    while characters.STARTS.search(text):
-        text, count = characters.ESCAPES.subn("", text)
+    while invisible_characters.STARTS.search(text):
+        text, count = invisible_characters.ESCAPES.subn("", text)
         if not count:
             break
     bad = _unsafe(text)
-    return characters.replaced(text, bad)[0] if bad else text
+    return invisible_characters.replaced(text, bad)[0] if bad else text
 
 
 def plain_json(text: str) -> str:
-    r"""JSON that says the same and may be printed: each such character is written as `\u009b` or a pair of those.
+    r"""Equivalent JSON that is safe to print: each unsafe character is escaped as `\u009b` or as a surrogate pair.
 
-    `text` is valid JSON, so they stand inside strings only.
+    `text` is valid JSON, so unsafe characters occur inside strings only.
     """
     bad = _unsafe(text)
-    return characters.replaced(text, bad, _escape)[0] if bad else text
+    return invisible_characters.replaced(text, bad, _escape)[0] if bad else text
 
 
 def _unsafe(text: str) -> str:
-    return "".join(bad for rule, bad in characters.removable(text).items() if rule in _UNSAFE)
+    return "".join(bad for rule, bad in invisible_characters.removable(text).items() if rule in _UNSAFE)
 
 
 def _escape(character: str) -> str:

@@ -1,4 +1,4 @@
-"""Storage without meaning: JSONL files, one SQL connection, numbered migrations, learnt ratios.
+"""Storage without knowledge of the content: JSONL files, one SQL connection, numbered migrations, learnt ratios.
 
-What the lines and rows say belongs to `context` (a task's folder) and `taskqueue` (the ledger).
+`context` (a task's folder) and `taskqueue` (the ledger) define what the lines and rows mean.
 """

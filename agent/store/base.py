@@ -1,6 +1,6 @@
-"""What every room needs of the database that keeps the rows: named queries, a transaction, a clock.
+"""The contract of the database that stores the rows of all rooms: named queries, transactions and a clock.
 
-`db.Database` (SQLite, the default) and `postgres.PostgresDatabase` fulfil it; `db.open_tasks` chooses by address.  The
+`db.Database` (SQLite, the default) and `postgres.PostgresDatabase` implement it; `ledgers.py` chooses by address.  The
 queries are the same for both: `:name` parameters, times as text, ON CONFLICT, RETURNING.
 """
 
@@ -16,21 +16,21 @@ Records = list[dict[str, Any]]
 
 
 class Database(Protocol):
-    """One connection of one process.  May be used from several threads; each call is one critical section.
+    """One connection of one process.  A connection may be used from several threads; each call is one critical section.
 
-    Errors are ours: LedgerError when the database refuses or is busy too long, DiskError when a disk does,
-    SurroundingsError when it is no database for this program.
+    The methods of a connection raise only errors of this program: LedgerError when the database fails or is busy too
+    long, DiskError when a disk fails, HostError when this program cannot use the database.
     """
 
     where: str
-    """What it is, for messages: a path, or an address without its password."""
+    """The location of the database, for messages: a path, or an address without its password."""
 
     def run(self, name: str, /, **params: Any) -> Records:
-        """Execute the named query; its rows as dicts, [] for none."""
+        """Execute the named query; returns its rows as dicts, [] if there are none."""
         ...
 
     def execute(self, statement: str, /, **params: Any) -> Records:
-        """Execute a statement that is no named query."""
+        """Execute a statement that is not a named query."""
         ...
 
     def define(self, statement: str) -> None:
@@ -38,8 +38,10 @@ class Database(Protocol):
         ...
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """All or nothing, rolled back when the block raises; one after the other with every other transaction of this
-        method, on any host.  Not nested."""
+        """A transaction: committed as a whole, or rolled back when the block raises.
+
+        Transactions run one after the other, on all hosts that share the database.  Transactions are not nested.
+        """
         ...
 
     def has_table(self, name: str) -> bool:
@@ -47,9 +49,10 @@ class Database(Protocol):
         ...
 
     def now(self) -> datetime:
-        """The time by which leases are judged, UTC: one for all hosts that share the database."""
+        """The time (UTC) that leases are compared with, the same for all hosts that share the database."""
         ...
 
     def close(self) -> None:
-        """Close the connection; a second time does nothing.  In a forked child it is only let go."""
+        """Close the connection; a second call does nothing.  In a forked child the connection is abandoned without
+        being closed."""
         ...

@@ -1,8 +1,9 @@
-"""One SQL connection with named queries: SQLite here, PostgreSQL in `postgres.py`; the contract is in `base.py`.
+"""One SQL connection with named queries, for SQLite; the contract is in `base.py`, and `postgres.py` has the one for
+PostgreSQL.
 
-`open_tasks` opens the one that `taskqueue.ledger` names.  `:name` parameters only, autocommit outside
-`transaction()`, which is BEGIN IMMEDIATE: a read that becomes a write would be refused at once in WAL mode.  Opened
-after a fork, never before.  Rules and figures: ../docs/durability.md, section 2.
+`ledgers.py` chooses the database of the rows.  Parameters have the form `:name`; outside of `transaction()` each
+statement is committed on its own.  A transaction begins with BEGIN IMMEDIATE, because in WAL mode a transaction that
+reads first and then writes may be refused at once.  A connection is opened after a fork, never before it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from agent import clock, disk
-from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
-from agent.store.queries import queries
+from agent import clock, durable_files
+from agent.errors import DiskError, HostError, LedgerError
+from agent.store.queries import LEDGER, queries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from agent.filetree import Identity
-    from agent.store import base
 
 Rows = list[dict[str, Any]]
 
+TASKS = "tasks.db"
+"""The file in base_dir that has the rows of the tasks."""
+
 BUSY_TIMEOUT = 30.0  # seconds that SQLite itself waits for another writer
-TRIES = 3  # seed 002, 11.3
+TRIES = 3  # number of attempts while the database is busy (docs/design/context.md, 11.3)
 OPEN_SECONDS = 30.0
 
 _BUSY = 5
@@ -47,9 +50,9 @@ BACKPORTS = ((3, 50, 7), (3, 44, 6))
 
 
 def is_safe(version: tuple[int, ...]) -> bool:
-    """Whether this SQLite is free of the WAL-reset bug, which corrupts a database that several processes write.
+    """Whether this SQLite version is free of the WAL-reset bug, which corrupts a database that several processes write.
 
-    Fixed in 3.51.3, and in 3.50.7 and 3.44.6 of their lines.  https://www.sqlite.org/wal.html#walresetbug
+    The bug is fixed in SQLite 3.51.3, 3.50.7 and 3.44.6.  https://www.sqlite.org/wal.html#walresetbug
     """
     if version >= SAFE_SINCE:
         return True
@@ -67,20 +70,21 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def module() -> ModuleType:
-    """The first SQLite module that is safe: pysqlite3, else Python's own; SurroundingsError when neither is."""
+    """The first safe SQLite module: pysqlite3, else Python's own; raises HostError when neither is safe."""
     found = []
     for candidate in _modules():
         if is_safe(candidate.sqlite_version_info):
             return candidate
         found.append(f"{candidate.__name__} has {candidate.sqlite_version}")
-    raise SurroundingsError(
+    raise HostError(
         f"no safe SQLite: {', '.join(found)}; several processes writing can corrupt tasks.db with it (the WAL-reset "
         f"bug). Needed is 3.51.3 or newer, 3.50.7+ or 3.44.6+: pip install 'pysqlite3>=0.6.1'"
     )
 
 
 def sqlite_version() -> tuple[str, str, bool]:
-    """(version, module, whether it is safe) of the SQLite that would be used, for `doctor`; never raises."""
+    """(version, module, whether the version is safe) of the SQLite that `module` would use, for `doctor`; never
+    raises."""
     best = ("", "", False)
     for candidate in _modules():
         state = (candidate.sqlite_version, candidate.__name__, is_safe(candidate.sqlite_version_info))
@@ -91,38 +95,49 @@ def sqlite_version() -> tuple[str, str, bool]:
 
 
 class Database:
-    """One connection to a SQLite file.  May be used from several threads; each call is one critical section.
+    """One connection to a SQLite file.
 
-    No other SQLite library may open the file in the same process (Python's own `sqlite3` beside pysqlite3): POSIX locks
-    belong to a process, so when the other one closes its connection it takes itself for the last user and removes the
-    write-ahead log under ours (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`, or another
-    process.  A file or a log that was removed or replaced is noticed before the next statement: the connection is
-    opened again, and where the file is a new one its tables are made (`remake`).
+    A connection may be used from several threads; each call is one critical section.
+
+    No other SQLite library may open the file in the same process (Python's own `sqlite3` beside pysqlite3).  POSIX
+    locks belong to a process: when the other library closes its connection, it sees no other user and removes the
+    write-ahead log that this connection uses (https://www.sqlite.org/howtocorrupt.html, 2.2 and 2.2.1).  Use `execute`,
+    or read the file in another process.
+
+    Before each statement `Database` checks whether the file or its log was removed or replaced.  If so, it opens the
+    file again, and creates the tables if the file is new (`remake`).
     """
 
-    def __init__(self, path: Path) -> None:
+    queries_folder = LEDGER
+    """The folder of the named queries (`queries.queries`)."""
+
+    def __init__(self, path: Path, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.path = path
         self.where = str(path)
+        self.busy_timeout = busy_timeout
         self._sqlite = module()
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._wal = f"{path}-wal"
-        self._log: Identity | None = None  # of the write-ahead log, None before there is one
+        self._log: Identity | None = None  # device and inode of the write-ahead log, None before the log exists
         self._connection = self._connect()
-        self._is_open = True  # False after it could not be opened again; the next statement tries it
-        self._file = disk.identity(path)
-        self.remake: Callable[[Database], object] | None = None  # makes tables that are not there (any more)
+        self._is_open = True  # False after the file could not be opened again; the next statement retries
+        self._file = durable_files.identity(path)
+        self.remake: Callable[[Database], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Rows:
-        """Execute the named query; its rows as dicts, [] for none.  Outside a transaction a busy database is tried
-        three times.  Errors: LedgerError, DiskError when the disk refuses."""
-        statement = queries().get(name)
+        """Execute the named query; returns its rows as dicts, [] if there are none.
+
+        Outside of a transaction a query is tried three times while the database is busy.  Raises LedgerError, or
+        DiskError when the disk fails.
+        """
+        statement = queries(self.queries_folder).get(name)
         if statement is None:
-            raise ValueError(f"there is no query {name!r} in agent/store/sql")
+            raise ValueError(f"there is no query {name!r} in agent/store/sql/{self.queries_folder}")
         return self.execute(statement, **params)
 
     def execute(self, statement: str, /, **params: Any) -> Rows:
-        """Execute a statement that is no named query: migrations, pragmas, a person's own SELECT."""
+        """Execute a statement that is not a named query: a migration, a pragma, or a SELECT that a person wrote."""
         self._same_process()
         with self._lock:
             if self._is_open and self._connection.in_transaction:
@@ -132,7 +147,7 @@ class Database:
             try:
                 found = self._retried(lambda: self._once(statement, params))
             except LedgerError as error:
-                remake, self.remake = self.remake, None  # once: it executes statements itself
+                remake, self.remake = self.remake, None  # cleared before the call: `remake` executes statements itself
                 if remake is None or "no such table: tasks" not in str(error):
                     self.remake = remake
                     raise
@@ -141,12 +156,12 @@ class Database:
                     found = self._retried(lambda: self._once(statement, params))
                 finally:
                     self.remake = remake
-            disk.took(self.path, "row", started)
+            durable_files.took(self.path, "row", started)
             return found
 
     @contextmanager
     def transaction(self) -> Iterator[Database]:
-        """BEGIN IMMEDIATE … COMMIT, rolled back when the block raises.  Not nested."""
+        """BEGIN IMMEDIATE … COMMIT, rolled back when the block raises.  Transactions are not nested."""
         self._same_process()
         with self._lock:
             self._keep_files()
@@ -159,18 +174,18 @@ class Database:
             started = time.monotonic()
             try:
                 self._retried(lambda: self._once("COMMIT", {}))
-                disk.took(self.path, "row", started)
+                durable_files.took(self.path, "row", started)
             except BaseException:
                 self._roll_back()
                 raise
 
     def _keep_files(self) -> None:
-        """Open the connection again when somebody removed or replaced its file or its write-ahead log; see the class.
+        """Open the database again when its file or its write-ahead log was removed or replaced (see the class).
 
-        SQLite neither checkpoints nor removes the log of a file that has moved away from its name (`databaseIsUnmoved`
-        in its pager.c), so that closing harms nothing that another process has made there since.
+        SQLite neither checkpoints nor removes the log of a file that is no longer at its path (`databaseIsUnmoved` in
+        its pager.c).  So closing the old connection cannot harm a new file that another process has created there.
         """
-        found, log = disk.identity(self.path), disk.identity(self._wal)
+        found, log = durable_files.identity(self.path), durable_files.identity(self._wal)
         if self._is_open and found == self._file and (not self._log or log == self._log):
             self._log = log
             return
@@ -179,9 +194,9 @@ class Database:
         self._is_open = False
         self._connection = self._connect()
         self._is_open = True
-        self._file, self._log = disk.identity(self.path), None
+        self._file, self._log = durable_files.identity(self.path), None
         if is_new and self.remake is not None:
-            remake, self.remake = self.remake, None  # it executes statements itself
+            remake, self.remake = self.remake, None  # set to None first: `remake` executes statements itself
             try:
                 remake(self)
             finally:
@@ -192,7 +207,7 @@ class Database:
         self.execute(statement)
 
     def now(self) -> datetime:
-        """The time of this machine, the only one that uses the file."""
+        """The time of this machine; all processes that use the file run on this machine."""
         return clock.now()
 
     def has_table(self, name: str) -> bool:
@@ -200,19 +215,20 @@ class Database:
         return bool(self.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name", name=name))
 
     def close(self) -> None:
-        """Close the connection; a second time does nothing.  In a forked child it is only let go."""
+        """Close the connection; a second call does nothing.  In a forked child the connection is abandoned without
+        being closed."""
         if self._pid == os.getpid():
             with self._lock:
                 self._connection.close()
 
     def _connect(self) -> Any:
-        disk.make_dir(self.path.parent, disk.passable())
-        deadline = clock.monotonic() + OPEN_SECONDS
+        durable_files.make_dir(self.path.parent, durable_files.passable())
+        deadline = clock.monotonic() + min(OPEN_SECONDS, self.busy_timeout)
         while True:
             try:
                 return self._open()
             except self._sqlite.Error as error:
-                # The switch to WAL needs the file alone and does not wait for it by itself.
+                # The switch to WAL needs exclusive access, and SQLite does not wait for it.
                 if not self._is_busy(error) or clock.monotonic() > deadline:
                     raise self._translate(error) from error
                 clock.sleep(0.05)
@@ -220,7 +236,7 @@ class Database:
     def _open(self) -> Any:
         self._make_file()
         connection = self._sqlite.connect(
-            str(self.path), timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            str(self.path), timeout=self.busy_timeout, isolation_level=None, check_same_thread=False
         )
         try:
             self._prepare(connection)
@@ -232,7 +248,7 @@ class Database:
     def _prepare(self, connection: Any) -> None:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
-            raise SurroundingsError(
+            raise HostError(
                 f"{self.path}: the file system does not support SQLite's WAL mode (it stays {mode!r}); put "
                 f"context_storage.base_dir on a local disk, or set taskqueue.ledger to a PostgreSQL address"
             )
@@ -240,10 +256,13 @@ class Database:
             connection.execute(f"PRAGMA {pragma}").fetchall()
 
     def _make_file(self) -> None:
-        """Make the empty file with our mode.  Never opened when it exists: closing it again would drop the POSIX
-        locks that this process holds on it."""
+        """Create the empty file with our mode.
+
+        An existing file is not opened here: closing it again would release the POSIX locks that this process holds on
+        it.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        with disk.writing(self.path), suppress(FileExistsError):
+        with durable_files.writing(self.path), suppress(FileExistsError):
             os.close(os.open(self.path, flags, 0o600))
 
     def _once(self, statement: str, params: dict[str, Any]) -> Rows:
@@ -264,7 +283,7 @@ class Database:
                 if not self._is_busy(error) or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
-        raise AssertionError  # the last try returns or raises
+        raise AssertionError  # the last attempt returns or raises
 
     def _translated(self, call: Callable[[], Rows]) -> Rows:
         try:
@@ -280,19 +299,19 @@ class Database:
     def _is_busy(self, error: Exception) -> bool:
         return _code(error) in (_BUSY, _LOCKED, _PROTOCOL)
 
-    def _translate(self, error: Exception) -> Exception:
-        """SQLite's error as one of ours, with what to do."""
+    def _translate(self, error: Exception) -> LedgerError | HostError:
+        """The error of this program for an error of SQLite, with advice."""
         code = _code(error)
         if code in (_FULL, _READONLY, _IOERR, _CANTOPEN):
             return DiskError(f"cannot write {self.where}: {error}; check free space, owner and mode of its folder")
         if is_broken(error):
-            return SurroundingsError(
+            return HostError(
                 f"{self.where} is damaged or no SQLite database ({error}), or its disk cannot be read: look at `dmesg` "
                 f"first. If the disk is well, stop the daemon and move the file and its -wal and -shm away: the next "
                 f"start makes the rows again from the tasks' folders; or put a backup in its place"
             )
         if code in (_BUSY, _LOCKED, _PROTOCOL):
-            return LedgerError(f"{self.where} is busy: another process held it for {BUSY_TIMEOUT:g} s; try again")
+            return LedgerError(f"{self.where} is busy: another process held it for {self.busy_timeout:g} s; try again")
         return LedgerError(f"{self.where}: {error}")
 
     def _same_process(self) -> None:
@@ -300,28 +319,52 @@ class Database:
             raise LedgerError(f"{self.where} was opened before the fork; open it in the process that uses it")
 
 
+class ReadOnly(Database):
+    """A SQLite file opened for reading only: it is not created, and neither its mode nor its schema is changed."""
+
+    def _connect(self) -> Any:
+        try:
+            return read_only(self.path)
+        except self._sqlite.Error as error:
+            raise self._translate(error) from error
+
+    def _keep_files(self) -> None:
+        pass
+
+
+def read_only(path: Path) -> Any:
+    """A read-only connection of the SQLite module.  Raises the module's own errors."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    return module().connect(address, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy the database with SQLite while other processes use it; only the owner can read the new file `target`."""
+    with closing(Database(source)) as database:
+        database.execute("VACUUM INTO :target", target=str(target))
+    target.chmod(0o600)
+
+
 def is_broken(error: Exception) -> bool:
-    """Whether SQLite's error is about what is in the file, not about whether it can be reached."""
+    """Whether SQLite's error is about the content of the file, not about access to it."""
     return _code(error) in (_CORRUPT, _NOTADB)
 
 
 def _code(error: Exception) -> int:
-    """The primary result code (the low byte of the extended one), 0 when the module does not tell."""
+    """SQLite's primary result code (the low byte of the extended code), 0 when the module does not report it."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def open_tasks(base_dir: Path, address: str = "sqlite") -> base.Database:
-    """The database of `taskqueue.ledger`, with the newest schema: `base_dir/tasks.db`, made when missing, or the
-    PostgreSQL database at `address`."""
+def open_tasks(base_dir: Path) -> Database:
+    """`base_dir/tasks.db` with the newest schema; a missing file is created."""
+    return open_file(base_dir / TASKS)
+
+
+def open_file(path: Path) -> Database:
+    """A SQLite file with the newest schema of the rows; a missing file is created."""
     from agent.store import migrate
 
-    if address.startswith("postgresql://"):
-        from agent.store.postgres import open_postgres
-
-        return open_postgres(address)
-    if address not in ("", "sqlite"):
-        raise ConfigError(f"taskqueue.ledger: {address!r} is not known; known are sqlite and postgresql://…")
-    database = Database(base_dir / "tasks.db")
+    database = Database(path)
     try:
         migrate.apply(database)
     except BaseException:

@@ -1,10 +1,10 @@
-"""Append-only files of one JSON object a line, with a number in each, that survive `kill -9` and a power loss.
+"""Append-only files with one JSON object per line, each with a number, which survive `kill -9` and a power loss.
 
-One writer, any number of readers.  An append is one write to a kept O_APPEND descriptor and knows the next number
-without reading; opening repairs what a crash left: a torn tail is cut back to the last newline and kept as
-`<file>.torn`, NUL or broken lines inside are skipped and listed in `damaged`.  Another program that saves the file or
-removes it is noticed (`refresh`), and the records that its version lacks are added to it again.  What the records mean
-is `context`'s business.  Rules and figures: ../docs/durability.md, section 3.
+A file has one writer and any number of readers.  An append is one write to an open O_APPEND descriptor, and the next
+number is known without a read.  Opening repairs the damage of a crash: a torn tail is cut off at the last newline and
+saved as `<file>.torn`; NUL or broken lines in the middle are skipped and listed in `damaged`.  `refresh` detects that
+another program has saved or removed the file, and appends the records that the new version lacks.  `context` defines
+the meaning of the records.  See docs/files.md, "Rules".
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import disk
+from agent import durable_files
 from agent.errors import ContextError, DiskError
-from agent.store.text import line as to_line
+from agent.store.storable_text import line as to_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 DURABILITIES = ("turn", "message", "none")
 MOST_REPORTED = 100
-"""Damaged lines that are listed by name; a file with more of them is reported as such, not held in memory."""
+"""The maximum number of damaged lines that are listed one by one.  Further damaged lines are not held in memory."""
 
 
-class Damage:
-    """The damaged lines of a file that a reader met: offset → what was found.  At most MOST_REPORTED are kept."""
+class DamagedLines:
+    """The damaged lines that a reader found in a file: offset → description.  At most MOST_REPORTED are stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.found: dict[int, str] = {}
 
     def add(self, offset: int, what: str) -> None:
-        """Remember one, once."""
+        """Record a damaged line, unless one at this offset is recorded already."""
         if len(self.found) < MOST_REPORTED:
             self.found.setdefault(offset, what)
 
     def sentences(self) -> list[str]:
-        """For a person, in the order of the file."""
+        """Sentences for a person, in the order of the file."""
         return [f"{self.path.name}: line at byte {at} skipped: {what}" for at, what in sorted(self.found.items())]
 
 
 def parse(line: bytes, id_key: str) -> Json | str:
-    """The record of one line without its newline, or what is wrong with it."""
+    """The record in one line (without its newline), or a description of what is wrong with the line."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -61,14 +61,15 @@ def parse(line: bytes, id_key: str) -> Json | str:
 
 
 def records(
-    path: Path, start: int = 0, *, id_key: str = "seq", damage: Damage | None = None, end: int | None = None
+    path: Path, start: int = 0, *, id_key: str = "seq", damage: DamagedLines | None = None, end: int | None = None
 ) -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every good line from byte `start` (a line's first byte), one line in memory at a time.
+    """`(offset, record)` of every valid line from byte `start` (the first byte of a line), one line in memory at a
+    time.
 
-    A missing file reads as empty; a last line without its newline is somebody's unfinished write and is left out.
+    A missing file reads as empty; a last line without its newline is an unfinished write and is left out.
     """
     try:
-        file = path.open("rb", buffering=disk.BLOCK)
+        file = path.open("rb", buffering=durable_files.BLOCK)
     except FileNotFoundError:
         return
     with file:
@@ -87,14 +88,14 @@ def records(
 
 
 def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
-    """`(offset, record)` of every good line, newest first, read from the end; a missing file reads as empty."""
+    """`(offset, record)` of every valid line, newest first, read from the end; a missing file reads as empty."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return
     try:
         end = last_newline(descriptor, os.fstat(descriptor).st_size)
-        for offset, line in disk.read_backwards(descriptor, end):
+        for offset, line in durable_files.read_backwards(descriptor, end):
             found = parse(line, id_key)
             if not isinstance(found, str):
                 yield offset, found
@@ -103,19 +104,19 @@ def backwards(path: Path, *, id_key: str = "seq") -> Iterator[tuple[int, Json]]:
 
 
 def last_record(path: Path, *, id_key: str = "seq") -> Json | None:
-    """The newest good record, None when there is none.  Changes nothing."""
+    """The newest valid record, None when there is none.  Changes nothing."""
     return next((record for _, record in backwards(path, id_key=id_key)), None)
 
 
 def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
-    """The record with this number, None when there is none; found by halving the file, since numbers only grow."""
+    """The record with this number, None when there is none; found by binary search, since numbers only increase."""
     try:
-        file = path.open("rb", buffering=disk.BLOCK)
+        file = path.open("rb", buffering=durable_files.BLOCK)
     except FileNotFoundError:
         return None
     with file:
         low, high = 0, file.seek(0, os.SEEK_END)
-        while high - low > disk.BLOCK:
+        while high - low > durable_files.BLOCK:
             middle = (low + high) // 2
             file.seek(middle)
             at = middle + len(file.readline())
@@ -132,22 +133,22 @@ def find(path: Path, number: int, *, id_key: str = "seq") -> Json | None:
 
 
 def last_newline(descriptor: int, size: int) -> int:
-    """The offset behind the last newline before `size`, 0 when there is none."""
+    """The offset after the last newline before `size`, 0 when there is none."""
     position = size
     while position > 0:
-        length = min(disk.BLOCK, position)
+        length = min(durable_files.BLOCK, position)
         position -= length
-        found = os.pread(descriptor, length, position).rfind(b"\n")
+        found = durable_files.read_at(descriptor, length, position).rfind(b"\n")
         if found >= 0:
             return position + found + 1
     return 0
 
 
 class JsonlFile:
-    """One such file.  It is made at the first append; `id_key` is the name of the number in each record.
+    """One append-only file.  The file is created at the first append; `id_key` is the key of the number in each record.
 
-    `durability`: "message" syncs at each append, "turn" when `sync` is called, "none" only when `sync(force=True)` is.
-    A failed write raises DiskError and leaves the file as it was.
+    `durability`: with "message" each append is synced, with "turn" each call of `sync` has an effect, with "none" only
+    `sync(force=True)`.  A failed write raises DiskError and leaves the file unchanged.
     """
 
     def __init__(self, path: Path, *, durability: str = "turn", id_key: str = "seq") -> None:
@@ -159,50 +160,56 @@ class JsonlFile:
         self.size = 0
         self.last_id = 0
         self.torn = 0
-        self.damage = Damage(path)
+        self.damage = DamagedLines(path)
         self._descriptor = -1
         self._dirty = False
         self._made = False
         self._closed = False
         self._name = str(path)
-        self._identity = (0, 0)  # device and inode of what is open
-        self.noticed: Callable[[str], None] | None = None  # told in a sentence what another program did
+        self._identity = (0, 0)  # device and inode of the open file
+        self.noticed: Callable[[str], None] | None = None  # called with a sentence about a change by another program
         if path.exists():
             self._open()
 
     def make(self) -> None:
-        """Make an empty file where there is none, for people who read it before the first record.  DiskError."""
+        """Create an empty file if it is missing, so that people can open it before it has a record.
+
+        Raises DiskError.
+        """
         if self._descriptor < 0 and not self._closed:
             self._open()
 
     @property
     def count(self) -> int:
-        """How many records were appended.  Numbers have no gaps, so this is the last one; nothing is read."""
+        """Number of records appended.
+
+        Numbers have no gaps, so this is the number of the last record; the file is not read.
+        """
         return self.last_id
 
     @property
     def damaged(self) -> list[str]:
-        """Broken lines met so far, as sentences, and the torn tail if one was cut."""
+        """Sentences about the broken lines found so far, and about the torn tail if one was cut off."""
         torn = [f"{self.path.name}: torn tail of {self.torn} bytes moved to {self.path.name}.torn"] if self.torn else []
         return torn + self.damage.sentences()
 
     def next_id(self) -> int:
-        """The number that the next record must carry."""
+        """The number for the next record."""
         return self.last_id + 1
 
     def append(self, record: Mapping[str, Any]) -> int:
-        """Append one record, which carries `next_id()`; returns the byte offset of its line."""
+        """Append one record with the number `next_id()`; returns the byte offset of its line."""
         if record[self.id_key] != self.last_id + 1:
             raise ValueError(f"{self.path.name}: {self.id_key} is {record[self.id_key]}, {self.last_id + 1} is next")
         return self.append_line(to_line(record))
 
     def append_line(self, line: bytes) -> int:
-        """Append one encoded record, newline included, whose number is `next_id()`; returns its byte offset."""
+        """Append one encoded record, newline included, that has the number `next_id()`; returns its byte offset."""
         if self._descriptor < 0:
             self._open()
         offset = self.size
         try:
-            disk.append(self._descriptor, line, self.path)
+            durable_files.append(self._descriptor, line, self.path)
             self.size = offset + len(line)
             self._dirty = True
             if self.durability == "message":
@@ -214,7 +221,7 @@ class JsonlFile:
         return offset
 
     def cut_back(self, offset: int, last_id: int | None = None) -> None:
-        """Shorten the file to `offset`: what was appended since did not happen."""
+        """Shorten the file to `offset`, which removes the records appended after it."""
         with suppress(OSError):
             os.ftruncate(self._descriptor, offset)
         self.size = offset
@@ -222,13 +229,14 @@ class JsonlFile:
             self.last_id = last_id
 
     def refresh(self) -> bool:
-        """Take in what was done to the file by another instance or another program; True when there was something.
+        """Read the changes that another instance or program made in the file; True when there were any.
 
-        An editor writes a new file in the place of the old one, as it was when it was read: the records that only the
-        old one has are appended to the new one, all of them when the file was removed.  Numbers never go back.
+        An editor replaces the old file by a new one, made from the version that it had read.  The records that only the
+        old file has are appended to the new one; if the file was removed, all records are written to a new file.
+        Numbers never decrease.
         """
         try:
-            found = os.stat(self._name)  # noqa: PTH116 - at each append
+            found = os.stat(self._name)  # noqa: PTH116 - takes the path as text, since it runs at each append
         except FileNotFoundError:
             if self._descriptor < 0:
                 return False
@@ -260,23 +268,24 @@ class JsonlFile:
             self.noticed(what)
 
     def _add_missing(self, descriptor: int, size: int) -> int:
-        """Append the records of a file that has no name any more, from the newest number here on; how many."""
+        """Append the records of a file that was removed or replaced, with numbers above the newest one here; returns
+        their number."""
         missing: list[tuple[int, bytes]] = []
-        for _, line in disk.read_backwards(descriptor, size):
+        for _, line in durable_files.read_backwards(descriptor, size):
             found = parse(line, self.id_key)
             if not isinstance(found, str):
                 if found[self.id_key] <= self.last_id:
                     break
                 missing.append((found[self.id_key], line))
         for number, line in reversed(missing):
-            disk.append(self._descriptor, line + b"\n", self.path)
+            durable_files.append(self._descriptor, line + b"\n", self.path)
             self.size += len(line) + 1
             self.last_id = number
             self._dirty = True
         return len(missing)
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
-        """`(offset, record)` from byte `start`, as the file is now."""
+        """`(offset, record)` from byte `start` to the present end of the file."""
         return records(self.path, start, id_key=self.id_key, damage=self.damage, end=self.size)
 
     def backwards(self) -> Iterator[Json]:
@@ -285,7 +294,7 @@ class JsonlFile:
             yield record
 
     def at(self, offset: int) -> Json | None:
-        """The record whose line begins at `offset`."""
+        """The record of the line at `offset`."""
         return next((record for _, record in self.records(offset)), None)
 
     def last(self) -> Json | None:
@@ -293,18 +302,18 @@ class JsonlFile:
         return last_record(self.path, id_key=self.id_key)
 
     def sync(self, *, force: bool = False) -> None:
-        """Make everything appended durable; nothing to do when nothing was appended, or when durability is "none"
-        and it is not forced."""
+        """Make all appended records durable.  Does nothing without an append since the last sync, or with durability
+        "none" unless forced."""
         if not self._dirty or self._descriptor < 0 or (self.durability == "none" and not force):
             return
-        with disk.writing(self.path):
-            disk.fsync(self._descriptor, self.path, data=True)
+        with durable_files.writing(self.path):
+            durable_files.fsync(self._descriptor, self.path, data=True)
             if self._made:
-                disk.sync_dir(self.path.parent)
+                durable_files.sync_dir(self.path.parent)
         self._made = self._dirty = False
 
     def close(self) -> None:
-        """Give the descriptor back.  A later append is an error."""
+        """Close the file descriptor.  A later append raises an error."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
@@ -315,7 +324,7 @@ class JsonlFile:
             raise ContextError(f"{self.path} is closed; its task has ended, nothing can be added")
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._made = not self.path.exists()
-        with disk.writing(self.path):
+        with durable_files.writing(self.path):
             self._descriptor = os.open(self.path, flags, 0o600)
             status = os.fstat(self._descriptor)
             size, self._identity = status.st_size, (status.st_dev, status.st_ino)
@@ -325,24 +334,26 @@ class JsonlFile:
         self.last_id = self._newest_id()
 
     def _keep_torn(self, size: int) -> None:
-        """Move what follows the last newline to `<file>.torn`, then cut it off; both are synced."""
+        """Move the bytes after the last newline to `<file>.torn`, then cut them off; both files are synced."""
         self.torn = size - self.size
         torn = self.path.with_name(self.path.name + ".torn")
         target = os.open(torn, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            for position in range(self.size, size, disk.COPY):
-                disk.write_all(target, os.pread(self._descriptor, min(disk.COPY, size - position), position))
-            disk.write_all(target, b"\n")
-            disk.fsync(target, torn)
+            for position in range(self.size, size, durable_files.COPY):
+                durable_files.write_all(
+                    target, durable_files.read_at(self._descriptor, min(durable_files.COPY, size - position), position)
+                )
+            durable_files.write_all(target, b"\n")
+            durable_files.fsync(target, torn)
         finally:
             os.close(target)
-        disk.sync_dir(self.path.parent)
+        durable_files.sync_dir(self.path.parent)
         os.ftruncate(self._descriptor, self.size)
-        disk.fsync(self._descriptor, self.path)
+        durable_files.fsync(self._descriptor, self.path)
 
     def _newest_id(self) -> int:
-        """The number of the last good record; broken lines behind it stay and are reported."""
-        for offset, line in disk.read_backwards(self._descriptor, self.size):
+        """The number of the last valid record; broken lines behind it stay in the file and are reported."""
+        for offset, line in durable_files.read_backwards(self._descriptor, self.size):
             found = parse(line, self.id_key)
             if not isinstance(found, str):
                 return int(found[self.id_key])

@@ -1,7 +1,9 @@
 """Numbered migrations, each applied once and recorded in `schema_version`.
 
-`migrations/NNNN_name.sql` is plain SQL, several statements a file; a file and its record are one transaction, so a
-crash leaves the schema before it or after it.  Released files never change: a new need is a new number.
+Each database has its own folder, named after its first table: `migrations/tasks/NNNN_name.sql` is plain SQL with one or
+more statements.  A migration file and its row in `schema_version` are one transaction, so after a crash the schema is
+the one before or the one after the migration.  A released file never changes: a new change gets a new number, a new
+database a new folder.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import SurroundingsError
+from agent.errors import HostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,47 +24,53 @@ if TYPE_CHECKING:
 Known = tuple[tuple[int, str, Path], ...]
 
 FOLDER = Path(__file__).parent / "migrations"
+TASKS = "tasks"
+"""The name of the ledger's database."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
 
 
 @cache
-def migrations() -> Known:
-    """(number, name, file), in order."""
+def migrations(database: str) -> Known:
+    """(number, name, file) of each migration of a database, in order."""
     found = []
-    for path in sorted(FOLDER.glob("[0-9][0-9][0-9][0-9]_*.sql")):
+    for path in sorted((FOLDER / database).glob("[0-9][0-9][0-9][0-9]_*.sql")):
         number, _, name = path.stem.partition("_")
         found.append((int(number), name, path))
     return tuple(found)
 
 
 def statements(script: str) -> Iterator[str]:
-    """The statements of a file.  Our scripts hold no semicolon or `--` inside a string, and no trigger."""
+    """The SQL statements of a migration file.
+
+    Our scripts contain no semicolon or `--` inside a string, and no trigger.
+    """
     for part in _COMMENT.sub("", script).split(";"):
         if part.strip():
             yield part.strip()
 
 
-def apply(database: Database) -> list[int]:
-    """Bring the schema up to date; returns the numbers that were applied now.
+def apply(database: Database, name: str = TASKS) -> list[int]:
+    """Migrate the schema of the database `name` to the newest version; returns the numbers of the migrations applied
+    now.
 
-    A database that a newer version of the program has changed is refused with SurroundingsError.
+    Raises HostError for a database that a newer version of the program has changed.
     """
-    known = migrations()
-    if database.has_table("schema_version") and not database.has_table("tasks"):
-        _make_again(database, known)
+    known = migrations(name)
+    if database.has_table("schema_version") and not database.has_table(name):
+        _make_again(database, known, name)
     missing = _missing(database, known)
     if not missing:
         return []
     applied = []
-    for number, name, path in missing:
+    for number, called, path in missing:
         with database.transaction():
             database.define(
                 "CREATE TABLE IF NOT EXISTS schema_version "
                 "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
-            # Another process may have been quicker; inside the transaction the answer is final.
+            # Another process may have applied the migration meanwhile; inside the transaction this check is reliable.
             if database.execute("SELECT 1 FROM schema_version WHERE version = :version", version=number):
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
@@ -70,17 +78,18 @@ def apply(database: Database) -> list[int]:
             database.execute(
                 "INSERT INTO schema_version (version, name, applied_at) VALUES (:version, :name, :now)",
                 version=number,
-                name=name,
+                name=called,
                 now=clock.stamp(),
             )
             applied.append(number)
     return applied
 
 
-def _make_again(database: Database, known: Known) -> None:
-    """Define what a dropped `tasks` took with it, by the migrations that were applied; other tables stay."""
+def _make_again(database: Database, known: Known, table: str) -> None:
+    """Create a dropped `table` and its indexes again, with the migrations that were applied before; other tables stay
+    unchanged."""
     with database.transaction():
-        if database.has_table("tasks"):  # another process was quicker
+        if database.has_table(table):  # another process created it first
             return
         versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
         for number, _, path in known:
@@ -90,11 +99,11 @@ def _make_again(database: Database, known: Known) -> None:
                     database.define(statement)
 
 
-def newer(database: Database) -> str:
-    """Why this version of the program must not use the database any more, "" while it may: another host that shares it
-    may have brought a newer schema at any time."""
+def newer(database: Database, name: str = TASKS) -> str:
+    """The reason why this version of the program must not use the database any more, "" if it may: another host that
+    shares it may have migrated it to a newer schema at any time."""
     found = database.execute("SELECT MAX(version) AS version FROM schema_version")
-    return _newer(database.where, int(found[0]["version"] or 0), migrations()[-1][0])
+    return _newer(database.where, int(found[0]["version"] or 0), migrations(name)[-1][0])
 
 
 def _newer(where: str, version: int, known: int) -> str:
@@ -111,5 +120,5 @@ def _missing(database: Database, known: Known) -> Known:
         return known
     versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
     if why := _newer(database.where, max(versions, default=0), known[-1][0]):
-        raise SurroundingsError(why)
+        raise HostError(why)
     return tuple(migration for migration in known if migration[0] not in versions)

@@ -1,9 +1,11 @@
-"""The rows in PostgreSQL, for many hosts: the same named queries over psycopg, with the database's own clock.
+"""The rows in PostgreSQL, for many hosts: the named queries of `queries.py` over psycopg, with the clock of the
+database.
 
-Parameters are put in by the client, so that nothing is prepared on the server and a pooler may stand between.
-`transaction` takes one advisory lock, which makes it what BEGIN IMMEDIATE is in SQLite; single statements (claims,
-beats) need none, their conditions are in them.  A connection that was cut is made anew; a statement that may have
-happened is repeated only where a second time changes nothing.  Opened by `db.open_tasks`.
+The client inserts the parameters, so the server prepares no statement and a pooler can be used.  `transaction` takes
+one advisory lock, which corresponds to BEGIN IMMEDIATE in SQLite; single statements (claims, heartbeats) need no lock,
+because they contain their conditions.  A cut connection is opened again.  A statement that the server may have executed
+already is repeated only if it is idempotent.  Dropped tables are created again.  `taskqueue/postgresql.py` opens this
+database.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agent import clock
-from agent.config.passwords import shown
-from agent.errors import ConfigError, DiskError, LedgerError, SurroundingsError
-from agent.store.notices import CHANNEL, NOTIFYING, Notices, notifying
-from agent.store.queries import queries
-from agent.store.text import fit
+from agent.config.url_passwords import shown
+from agent.errors import ConfigError, DiskError, HostError, LedgerError
+from agent.store.pg_notices import CHANNEL, NOTIFYING, Notices, notifying
+from agent.store.queries import LEDGER, queries
+from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,35 +36,45 @@ if TYPE_CHECKING:
 
 OPEN_SECONDS = 30.0  # how long a server that does not answer is tried
 CONNECT_TIMEOUT = 10  # seconds for one try
-LOCK_TIMEOUT = 30_000  # milliseconds, as SQLite's busy_timeout
-IDLE_SECONDS = 5.0  # after that long a connection is tried before something is written over it
-TIME_SECONDS = 60.0  # how long the server's time is reckoned on by our clock
+LOCK_TIMEOUT = 30_000  # milliseconds, the same as SQLite's busy_timeout
+IDLE_SECONDS = 5.0  # idle time after which a connection is tested before a statement that must not be executed twice
+TIME_SECONDS = 60.0  # how long the server's time is computed from the local clock
 TRIES = 3
 
-BUSY = frozenset({"40001", "40P01", "55P03", "55006"})  # serialisation, deadlock, lock time-out, object in use
-FULL = frozenset({"53100", "58030", "25006"})  # disk full, I/O error, read-only (a standby)
-UNKNOWN = frozenset({"3D000", "28000", "28P01", "42501"})  # no such database, no such user, wrong password, no right
+# SQLSTATE: serialisation failure, deadlock, lock time-out, object in use
+BUSY = frozenset({"40001", "40P01", "55P03", "55006"})
+FULL = frozenset({"53100", "58030", "25006"})  # SQLSTATE: disk full, I/O error, read-only (a standby)
+# SQLSTATE: no such database, no such user, wrong password, no right
+UNKNOWN = frozenset({"3D000", "28000", "28P01", "42501"})
+NO_TABLE = "42P01"
 
 REPEATABLE = frozenset(
     {"ledger_put", "ledger_beat", "ledger_publish", "task_beat", "task_started", "task_set", "ratio_put", "task_delete"}
 )
-"""Writes that change nothing more when they happen twice."""
+"""Write queries that are idempotent, and so safe to repeat."""
 
 _COMMENT = re.compile(r"--[^\n]*")
+_READS = re.compile(r"(?:\s|--[^\n]*\n)*SELECT\b", re.IGNORECASE)
 _ONLY_HERE = re.compile(r"-- postgresql: ")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 
 
 @cache
 def translated(statement: str) -> str:
-    """A statement with `:name` as psycopg writes it, `%(name)s`.  Our SQL has no colon or `--` inside a string.  What
-    follows `-- postgresql:` is for this database alone; others read a comment there."""
+    """A statement with its `:name` parameters in psycopg's form, `%(name)s`.
+
+    Our SQL has no colon or `--` inside a string.  Text after `-- postgresql:` is used by this database only; for others
+    it is a comment.
+    """
     return _PARAMETER.sub(r"%(\1)s", _COMMENT.sub("", _ONLY_HERE.sub("", statement)).replace("%", "%%"))
 
 
 class PostgresDatabase:
-    """One connection to a PostgreSQL server.  May be used from several threads.  A server that does not answer is tried
-    for `patience` seconds: SurroundingsError at the beginning, LedgerError when it was there before."""
+    """One connection to a PostgreSQL server.
+
+    A connection may be used from several threads.  A server that does not answer is tried for `patience` seconds; then
+    HostError is raised for a first connection, LedgerError for a later one.
+    """
 
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
@@ -72,13 +84,15 @@ class PostgresDatabase:
         self._pid = os.getpid()
         self._closed = False
         self._inside = False
-        self._told: tuple[float, datetime] | None = None  # (our time when it was asked, the server's)
+        # (local time of the last query of the time, the server's time)
+        self._told: tuple[float, datetime] | None = None
         self._used = clock.monotonic()
         self._connection = self._connect()
+        self.remake: Callable[[PostgresDatabase], object] | None = None  # a function that creates missing tables
 
     def run(self, name: str, /, **params: Any) -> Records:
-        """Execute the named query; its rows as dicts."""
-        statement = queries().get(name)
+        """Execute the named query; returns its rows as dicts."""
+        statement = queries(LEDGER).get(name)
         if statement is None:
             raise ValueError(f"there is no query {name!r} in agent/store/sql")
         if name in NOTIFYING:
@@ -86,11 +100,11 @@ class PostgresDatabase:
         return self._execute(statement, params, repeatable=name in REPEATABLE)
 
     def execute(self, statement: str, /, **params: Any) -> Records:
-        """Execute a statement that is no named query."""
+        """Execute a statement that is not a named query."""
         return self._execute(statement, params, repeatable=False)
 
     def define(self, statement: str) -> None:
-        """A statement of a migration; SQLite's integers have 64 bits."""
+        """Execute a statement of a migration; SQLite's integers have 64 bits."""
         self.execute(re.sub(r"\bINTEGER\b", "BIGINT", statement))
 
     @contextmanager
@@ -109,23 +123,28 @@ class PostgresDatabase:
                 self._inside = False
 
     def has_table(self, name: str) -> bool:
-        """Whether the table exists in the schema that is in use."""
+        """Whether the table exists in the present schema."""
         return bool(self.execute("SELECT to_regclass(:name) IS NOT NULL AS there", name=name)[0]["there"])
 
     def now(self) -> datetime:
-        """The server's time; the switched one where time is switched (tests).  The server is asked once a minute, and
-        what passed since then is added: each change of a row wants it, and would else be two questions."""
+        """The server's time; in tests with a switched clock, the time of that clock.
+
+        The server is queried once a minute, and the time that has passed since then is added: otherwise each change of
+        a row would need two queries.
+        """
         if not clock.is_real():
             return clock.now()
-        passed = time.clock_gettime(time.CLOCK_BOOTTIME)  # goes on while the machine sleeps
+        passed = time.clock_gettime(time.CLOCK_BOOTTIME)  # this clock continues while the machine is suspended
         if self._told is None or passed - self._told[0] > TIME_SECONDS:
             said = self.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC' AS now")[0]["now"]
             self._told = passed, clock.parse(str(said))
         return self._told[1] + timedelta(seconds=passed - self._told[0])
 
     def notices(self) -> Notices | None:
-        """A new connection that hears what others change; None when the server cannot be reached just now, or what
-        stands between passes no notices on."""
+        """A new connection that receives the changes of other processes.
+
+        Returns None when the server cannot be reached at present, or when a pooler does not deliver notifications.
+        """
         import psycopg
 
         try:
@@ -133,7 +152,7 @@ class PostgresDatabase:
         except psycopg.Error:
             return None
         try:
-            if notices.hears(lambda: self.execute(f"SELECT pg_notify({CHANNEL}, '')")):
+            if notices.receives(lambda: self.execute(f"SELECT pg_notify({CHANNEL}, '')")):
                 return notices
         except (psycopg.Error, LedgerError):
             pass
@@ -141,7 +160,7 @@ class PostgresDatabase:
         return None
 
     def close(self) -> None:
-        """Close the connection; a second time does nothing."""
+        """Close the connection; a second call does nothing."""
         if self._pid == os.getpid():
             with self._lock:
                 self._closed = True
@@ -153,13 +172,27 @@ class PostgresDatabase:
         with self._lock:
             if self._inside:
                 return self._translated(lambda: self._once(statement, params))
-            reads = statement.lstrip().upper().startswith("SELECT")
-            return self._repeated(lambda: self._once(statement, params), repeatable=repeatable or reads)
+            reads = _READS.match(statement) is not None
+
+            def call() -> Records:
+                return self._repeated(lambda: self._once(statement, params), repeatable=repeatable or reads)
+
+            try:
+                return call()
+            except LedgerError as error:
+                remake, self.remake = self.remake, None  # set to None first: `remake` executes statements itself
+                try:
+                    if remake is None or not _lacks_table(error):
+                        raise
+                    remake(self)
+                    return call()
+                finally:
+                    self.remake = remake
 
     def _once(self, statement: str, params: dict[str, Any]) -> Records:
         import psycopg
 
-        clean = {name: fit(value) if isinstance(value, str) else value for name, value in params.items()}
+        clean = {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in params.items()}
         with psycopg.ClientCursor(self._connection) as cursor:
             cursor.execute(translated(statement).encode(), clean)
             self._used = clock.monotonic()
@@ -177,10 +210,11 @@ class PostgresDatabase:
             raise
 
     def _repeated(self, call: Callable[[], Records], *, repeatable: bool) -> Records:
-        """`call`, three times where somebody was in the way, over a new connection where the old one was cut."""
+        """Call `call` up to three times: after a conflict with another process, or over a new connection if the old one
+        was cut and `repeatable` is set."""
         import psycopg
 
-        self._ready()
+        self._ready(tried=not repeatable)
         for attempt in range(TRIES):
             try:
                 return call()
@@ -189,8 +223,8 @@ class PostgresDatabase:
                 if not again or attempt == TRIES - 1:
                     raise self._translate(error) from error
                 clock.sleep(0.05 * (attempt + 1))
-                self._ready()
-        raise AssertionError  # the last try returns or raises
+                self._ready(tried=True)
+        raise AssertionError  # the last attempt returns or raises
 
     def _translated(self, call: Callable[[], Records]) -> Records:
         import psycopg
@@ -208,30 +242,30 @@ class PostgresDatabase:
 
     # --- the connection ------------------------------------------------------------------------------------------
 
-    def _ready(self) -> None:
-        """A connection that lives: one that was idle is tried, one that was cut is made anew."""
+    def _ready(self, *, tried: bool) -> None:
+        """Provide a live connection: a cut connection is opened again, and with `tried` an idle connection is tested
+        first.  A repeatable statement needs no test, since it is repeated on a cut connection; this halves the queries
+        of an idle daemon."""
         import psycopg
 
         if self._pid != os.getpid():
             raise LedgerError(f"{self.where} was opened before the fork; open it in the process that uses it")
         if self._closed:
             raise LedgerError(f"{self.where} was closed")
-        if not self._connection.closed and clock.monotonic() - self._used > IDLE_SECONDS:
+        if tried and not self._connection.closed and clock.monotonic() - self._used > IDLE_SECONDS:
             with suppress(psycopg.Error):
                 self._once("SELECT 1", {})
         if self._connection.closed:
             try:
                 self._connection = self._connect()
-            except SurroundingsError as error:  # it was there before: for the task that is a ledger that is away
+            except HostError as error:  # the first connection succeeded, so this error is temporary for the task
                 raise LedgerError(str(error)) from error
 
     def _connect(self) -> psycopg.Connection[Any]:
         try:
             import psycopg
         except ImportError as error:
-            raise SurroundingsError(
-                f"taskqueue.ledger: psycopg cannot be loaded ({error}); run scripts/setup"
-            ) from error
+            raise HostError(f"taskqueue.ledger: psycopg cannot be loaded ({error}); run scripts/setup") from error
         deadline = clock.monotonic() + self._patience
         pause = 0.1
         while True:
@@ -263,9 +297,10 @@ class PostgresDatabase:
         )
         try:
             connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT}".encode())
-            # A host that vanished in the middle must not keep the lock of all the others.
+            # A host that disappears in a transaction must not hold the lock, since all other hosts wait for it.
             connection.execute(b"SET idle_in_transaction_session_timeout = 30000")
             connection.execute(b"SET synchronous_commit = on")
+            connection.execute(b"SET jit = off")  # JIT compilation took seconds for a statement of milliseconds
         except BaseException:
             connection.close()
             raise
@@ -273,21 +308,21 @@ class PostgresDatabase:
         return connection
 
     def _is_for_ever(self, error: psycopg.Error) -> bool:
-        """Whether waiting does not help: the server answered, and refused."""
+        """Whether waiting cannot help, because the server answered and refused the connection."""
         text = str(error)
         return "does not exist" in text or "authentication failed" in text or "no pg_hba.conf entry" in text
 
     def _is_cut(self, error: psycopg.Error) -> bool:
         return self._connection.closed or (error.sqlstate or "").startswith(("08", "57P"))
 
-    def _unreachable(self, error: Exception) -> SurroundingsError:
-        return SurroundingsError(
+    def _unreachable(self, error: Exception) -> HostError:
+        return HostError(
             f"taskqueue.ledger: {self.where} cannot be used ({_line(error)}); start the server, or mend user, password "
             f"and database of the address"
         )
 
-    def _translate(self, error: psycopg.Error) -> Exception:
-        """psycopg's error as one of ours, with what to do."""
+    def _translate(self, error: psycopg.Error) -> LedgerError | HostError:
+        """The error of this program for an error of psycopg, with advice."""
         state = error.sqlstate or ""
         if state in FULL:
             return DiskError(f"{self.where} cannot be written: {_line(error)}; see the server's disk and log")
@@ -300,12 +335,17 @@ class PostgresDatabase:
         return LedgerError(f"{self.where}: {_line(error)}")
 
 
+def _lacks_table(error: Exception) -> bool:
+    """Whether the server's error is a missing table."""
+    return getattr(error.__cause__, "sqlstate", None) == NO_TABLE
+
+
 def _line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def open_postgres(address: str) -> PostgresDatabase:
-    """The database at `address`, with the newest schema."""
+    """Open the database at `address`, with the newest schema."""
     from agent.store import migrate
 
     database = PostgresDatabase(address)
@@ -314,4 +354,5 @@ def open_postgres(address: str) -> PostgresDatabase:
     except BaseException:
         database.close()
         raise
+    database.remake = migrate.apply
     return database

@@ -1,6 +1,7 @@
-"""Named queries: every statement of this program lives in `sql/*.sql` under a line `-- name: x`.
+"""Named queries: each SQL statement of this program is in `sql/*.sql` under a line `-- name: x`.
 
-Read once per process.  Parameters are written `:name`, and the SQL is what SQLite and PostgreSQL both understand.
+The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
+PostgreSQL.  Statements of another database than the ledger are in a folder of their own, `sql/memory/`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ from functools import cache
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "sql"
+LEDGER = ""
+"""The folder of the statements of the ledger, below FOLDER."""
 
 _NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
 
 
 @cache
-def queries() -> dict[str, str]:
-    """name → statement, of every file; a name that stands twice is a mistake and raises ValueError."""
+def queries(folder: str) -> dict[str, str]:
+    """name → statement, of the SQL files of `folder`, which is LEDGER or the folder of another database.
+
+    ValueError for a name that is defined twice.
+    """
     found: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.sql")):
+    for path in sorted((FOLDER / folder).glob("*.sql")):
         parts = _NAME.split(path.read_text(encoding="utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:

@@ -1,18 +1,20 @@
-"""The replica of one task: what is appended to its files, kept where another host can fetch it.
+"""The replica of one task: a copy of its files in a storage from which another host can fetch them.
 
-Stores such as S3 have no append.  So what a turn appends goes there as objects of its own (*segments*), and behind them
-one small object that says which of them make up the task now (a *manifest*).  A manifest is written last: whatever it
-names is there, so the newest one that is whole is the newest turn that is whole.
+Stores such as S3 have no append.  So the bytes that a turn appends are written as new objects (*segments*), and after
+them one small object that lists the segments of the present state (a *manifest*).  A manifest is written last, so every
+object that it names exists.  Therefore the newest complete manifest is the newest complete turn.
 
-    {uuid}/{generation}/{file}/{offset}-{length}-{hash}     bytes of a file, from `offset`
-    {uuid}/manifests/{attempt}-{number}.json                which segments make up which file
+    {uuid}/{generation}/{file}/{offset}-{length}-{hash}  bytes of a file, from `offset`
+    {uuid}/manifests/{attempt}-{number}.json             the segments of each file
 
-A *generation* is a folder on a host; only the holder of that folder's lock writes it, and only he removes of it what
-newer manifests do not need.  A host that takes the task over writes a generation of its own, under a higher attempt:
-whatever an old holder still writes is never the newest.  Many small segments are joined, SAME of one level to one of
-the next, so that a manifest stays small and a byte is written a few times at most.
+A *generation* is a folder on a host.  Only the process that holds the lock of that folder writes its generation, and
+removes objects of it that newer manifests do not need.  A host that takes the task over writes a generation of its own
+under a higher attempt number, so that late writes of the old host are never the newest.  Small segments are joined,
+SAME segments of one level to one of the next level, so that a manifest stays small and each byte is written only a few
+times.
 
-`Writer` writes, `manifests` and `fetch` read.  Format: docs/files.md.  Not here: threads, events, who may write.
+`Writer` writes, `manifests` and `fetch` read.  docs/files.md describes the format.  This module has no threads and no
+events, and does not decide who may write.
 """
 
 from __future__ import annotations
@@ -28,51 +30,45 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk
+from agent import clock, durable_files
 from agent.errors import ContextError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.store.place import Place
+    from agent.store.remote_storage import RemoteFolder
     from agent.values import Json
 
 FORMAT = 1
 KEPT = 3
-"""Manifests of a generation that stay readable."""
+"""The number of readable manifests of a generation that are not removed."""
 SAME = 16
-"""Segments of one level that are joined to one of the next."""
+"""The number of segments of one level that are joined to one of the next level."""
 LARGEST = 8 << 20
-"""Bytes of the largest segment."""
+"""The maximum size of a segment in bytes."""
 
-APPENDED = (
-    "effects.jsonl",
-    "requests.jsonl",
-    "tools.jsonl",
-    "summaries.jsonl",
-    "messages.jsonl",
-    "compactions.jsonl",
-)
-"""Files that only grow."""
 ONCE = ("metadata.json", "from.json", "inherited.json")
 FOLDERS = ("outputs", "images")
-"""Files, and folders of files, that are written once."""
+"""Folders of a task's folder with files that are written once and never changed."""
 TREE, PATCH = "tree.json", "tree.patch"
-"""The work tree at the end of the turn (`agent/work/revived.py`); of no file in the task's folder while it runs."""
+"""Objects with the work tree at the end of the turn (`agent/work/work_tree_snapshot.py`); while the task runs, its
+folder has no such file."""
 
 STATE = "replica.json"
-"""In a task's folder: which generation is written from it, and which attempt worked in it last."""
+"""The file in a task's folder with the generation that is written from this folder, and the last attempt that
+wrote it."""
 
 MADE = (TREE, PATCH)
 _NAME = re.compile(
-    rf"(?:{'|'.join(re.escape(name) for name in (*APPENDED, *ONCE, *MADE))}|(?:outputs|images)/[\w-][\w.-]*)"
+    rf"(?:{'|'.join(re.escape(name) for name in (*ONCE, *MADE))}|[a-z][a-z_]*\.jsonl|(?:outputs|images)/[\w-][\w.-]*)"
 )
+"""Valid names in a manifest.  Any `.jsonl` name is valid, because a newer version may have more such files."""
 _MANIFEST = re.compile(r"(\d{8})-(\d{8})\.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `level` how often it was joined."""
+    """Bytes of a file from `offset`; `hash` is the SHA-256 in hex, `level` the number of times it was joined."""
 
     offset: int
     length: int
@@ -81,14 +77,17 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset after the segment."""
         return self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
-    """A task at the end of a turn.  `appended`: how long each file is; `once`: files that are written once, with what
-    tells a change; `made`: contents that no file has; `facts` go into the manifest as they are."""
+class Snapshot:
+    """The state of a task at the end of a turn.
+
+    `appended`: the length of each file that grows; `once`: files that are written once, with size and time, which show
+    a change; `made`: contents that are in no file; `facts` are added to the manifest unchanged.
+    """
 
     appended: Mapping[str, int]
     once: Mapping[str, tuple[int, int]]
@@ -96,22 +95,27 @@ class Shot:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def take_shot(folder: Path, made: Mapping[str, bytes], facts: Mapping[str, Any]) -> Shot:
-    """Look at the files of a task's folder as they are now; its lines are whole."""
-    appended = {name: size for name in APPENDED if (size := _size(folder / name)) is not None}
+def take_snapshot(
+    folder: Path, growing: Iterable[str], made: Mapping[str, bytes], facts: Mapping[str, Any]
+) -> Snapshot:
+    """Record the present state of the files of a task's folder, at a moment when all lines are complete.
+
+    `growing` names the files that only grow, each after the files that its lines refer to.
+    """
+    appended = {name: size for name in growing if (size := _size(folder / name)) is not None}
     once = {name: known for name in ONCE if (known := _known(folder / name)) is not None}
     for parent in FOLDERS:
-        if disk.is_real_dir(folder / parent):
+        if durable_files.is_real_dir(folder / parent):
             for path in sorted((folder / parent).iterdir()):
                 name = f"{parent}/{path.name}"
                 if _NAME.fullmatch(name) and not path.is_symlink() and (known := _known(path)) is not None:
                     once[name] = known
-    return Shot(appended, once, dict(made), dict(facts))
+    return Snapshot(appended, once, dict(made), dict(facts))
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says.  `facts` has what the writer noted: host, last message, turns."""
+    """The content of a manifest.  `facts` describe the writer: host, last message, turns."""
 
     name: str
     attempt: int
@@ -121,17 +125,17 @@ class Manifest:
     facts: Mapping[str, Any]
 
     def names(self, uuid: str) -> set[str]:
-        """The objects that it needs."""
+        """The names of the objects that the manifest needs."""
         return {segment_name(uuid, self.generation, name, one) for name, them in self.files.items() for one in them}
 
 
 def segment_name(uuid: str, generation: str, file: str, segment: Segment) -> str:
-    """Where a segment lies."""
+    """The name of the object in which a segment is stored."""
     return f"{uuid}/{generation}/{file}/{segment.offset:012d}-{segment.length}-{segment.hash[:16]}"
 
 
 def read_state(folder: Path) -> tuple[str, int]:
-    """(generation, the last attempt) of a folder; ("", 0) for one that was never written from."""
+    """(generation, last attempt) of a task's folder; ("", 0) for a folder without a replica."""
     try:
         found = orjson.loads((folder / STATE).read_bytes())
         return str(found["generation"]), int(found["attempt"])
@@ -140,19 +144,24 @@ def read_state(folder: Path) -> tuple[str, int]:
 
 
 def write_state(folder: Path, attempt: int) -> str:
-    """Say that `attempt` works in the folder now; the generation, a new one for a new folder.  DiskError."""
+    """Record that `attempt` works in the folder; returns the generation, a new one for a new folder.
+
+    Raises DiskError.
+    """
     generation = read_state(folder)[0] or secrets.token_hex(8)
-    disk.write_file(folder / STATE, orjson.dumps({"generation": generation, "attempt": attempt}))
+    durable_files.write_file(folder / STATE, orjson.dumps({"generation": generation, "attempt": attempt}))
     return generation
 
 
 class Writer:
-    """Writes the generation `generation` of a task, whose files lie in `folder`.  ReplicaAway, DiskError.
+    """Writes the generation `generation` of a task from the files in `folder`.
 
-    Nothing is lost by an error: the next `write` goes on from what is there.
+    The methods raise ReplicaAway or DiskError.
+
+    An error loses nothing: the next `write` continues from the stored segments.
     """
 
-    def __init__(self, place: Place, folder: Path, uuid: str, attempt: int, generation: str) -> None:
+    def __init__(self, place: RemoteFolder, folder: Path, uuid: str, attempt: int, generation: str) -> None:
         self.place = place
         self.folder = folder
         self.uuid = uuid
@@ -167,7 +176,8 @@ class Writer:
         self._is_open = False
 
     def open(self) -> None:
-        """Take up what this generation has written before, as far as the files still say the same."""
+        """Read the segments that this generation has written before, up to the first that does not match the files any
+        more."""
         if self._is_open:
             return
         all_names = self.place.names(self.uuid)
@@ -185,15 +195,18 @@ class Writer:
         self._is_open = True
 
     def _is_old(self, name: str, generations: set[str]) -> bool:
-        """Whether an object is of an older attempt.  What no manifest names may be of a newer one that begins."""
+        """Whether an object belongs to an older attempt.
+
+        An object without a manifest may belong to a newer attempt that is starting.
+        """
         parent, _, rest = name.removeprefix(f"{self.uuid}/").partition("/")
         if parent == "manifests":
             found = _MANIFEST.fullmatch(rest)
             return found is not None and int(found[1]) < self.attempt
         return parent in generations
 
-    def write(self, shot: Shot) -> str:
-        """Bring the replica to `shot`; the name of the manifest."""
+    def write(self, shot: Snapshot) -> str:
+        """Update the replica to `shot`; returns the name of the manifest."""
         self.open()
         for name, size in shot.appended.items():
             self._appended(name, size)
@@ -217,11 +230,11 @@ class Writer:
     def _appended(self, name: str, size: int) -> None:
         path = self.folder / name
         inode = path.stat().st_ino if path.exists() else 0
-        if self._inodes.setdefault(name, inode) != inode:  # another program saved it
+        if self._inodes.setdefault(name, inode) != inode:  # another program saved the file
             self.files[name] = list(self._same(name, self.files.get(name, ())))
             self._inodes[name] = inode
         them = self.files.setdefault(name, [])
-        while them and them[-1].end > size:  # it was cut back
+        while them and them[-1].end > size:  # the file is shorter than before
             them.pop()
         self._put(name, path, them, size)
         self._join(name, path, them)
@@ -237,7 +250,7 @@ class Writer:
         self._once[name] = known
 
     def _put(self, name: str, path: Path, them: list[Segment], size: int) -> None:
-        """Write the bytes behind the last segment, up to `size`."""
+        """Write the bytes of a file from the end of the last segment up to `size`."""
         start = them[-1].end if them else 0
         while start < size:
             data = _read(path, start, min(LARGEST, size - start))
@@ -260,7 +273,7 @@ class Writer:
         return segment
 
     def _join(self, name: str, path: Path, them: list[Segment]) -> None:
-        """Join the newest segments, while SAME of them are of one level."""
+        """Join the newest segments as long as SAME of them have the same level."""
         while len(them) >= SAME:
             last = them[-SAME:]
             length = last[-1].end - last[0].offset
@@ -270,7 +283,7 @@ class Writer:
             them[-SAME:] = [joined]
 
     def _same(self, name: str, them: Any) -> Iterator[Segment]:
-        """The segments, from the first on, that say what the file says."""
+        """The first segments of `them`, up to the first one that has other bytes than the file."""
         path, end = self.folder / name, 0
         if name in MADE:
             yield from them
@@ -286,8 +299,10 @@ class Writer:
             yield one
 
     def _prune(self) -> None:
-        """Remove what neither the kept manifests nor anybody else needs: this generation is whole by now, so that older
-        ones are of no more use."""
+        """Remove objects that neither the remaining manifests nor other attempts need.
+
+        The replica of this generation is complete by now, so older generations are no longer needed.
+        """
         gone, self._strange = self._strange, []
         while len(self._kept) > KEPT:
             name, names = self._kept.popleft()
@@ -298,7 +313,7 @@ class Writer:
 
 
 def encoded(manifest: Manifest, uuid: str) -> bytes:
-    """A manifest as it lies there: JSON with a hash of itself."""
+    """A manifest in its stored form: JSON with its own hash."""
     said: Json = {
         "format": FORMAT,
         "uuid": uuid,
@@ -317,7 +332,7 @@ def encoded(manifest: Manifest, uuid: str) -> bytes:
 
 
 def decoded(name: str, data: bytes | None, uuid: str) -> Manifest | str:
-    """The manifest, or why it is none."""
+    """The manifest in `data`, or the reason why it is invalid."""
     if data is None:
         return "it is gone"
     try:
@@ -335,8 +350,8 @@ def decoded(name: str, data: bytes | None, uuid: str) -> Manifest | str:
         return "it cannot be read"
 
 
-def manifests(place: Place, uuid: str, names: list[str] | None = None) -> Iterator[Manifest]:
-    """The manifests of a task that can be read, the newest first.  ReplicaAway."""
+def manifests(place: RemoteFolder, uuid: str, names: list[str] | None = None) -> Iterator[Manifest]:
+    """The valid manifests of a task, the newest first.  Raises ReplicaAway."""
     start = f"{uuid}/manifests/"
     found = place.names(f"{uuid}/manifests") if names is None else names
     for name in sorted((name for name in found if name.startswith(start)), reverse=True):
@@ -346,15 +361,15 @@ def manifests(place: Place, uuid: str, names: list[str] | None = None) -> Iterat
                 yield manifest
 
 
-def fetch(place: Place, manifest: Manifest, uuid: str, folder: Path) -> int:
-    """Write the files of a manifest into `folder`, each segment checked; how many bytes.
+def fetch(place: RemoteFolder, manifest: Manifest, uuid: str, folder: Path) -> int:
+    """Write the files of a manifest into `folder` and check each segment; returns the number of bytes.
 
-    ContextError when a segment is missing or is not what was written; then `folder` is of no use.  ReplicaAway,
-    DiskError.
+    Raises ContextError when a segment is missing or differs from the one written; then `folder` is unusable.  Raises
+    ReplicaAway or DiskError.
     """
     total = 0
     for file, them in manifest.files.items():
-        path = disk.make_dir((folder / file).parent) / Path(file).name
+        path = durable_files.make_dir((folder / file).parent) / Path(file).name
 
         def checked(file: str = file, them: tuple[Segment, ...] = them) -> Iterator[bytes]:
             for one in them:
@@ -365,13 +380,13 @@ def fetch(place: Place, manifest: Manifest, uuid: str, folder: Path) -> int:
                     raise ContextError(f"{name} in {place.where} {what}")
                 yield data
 
-        disk.write_file(path, checked())
+        durable_files.write_file(path, checked())
         total += sum(one.length for one in them)
     return total
 
 
 def _is_row(them: tuple[Segment, ...]) -> bool:
-    """Whether segments follow each other without a gap, from the beginning."""
+    """Whether the segments begin at the start of the file and follow each other without a gap."""
     ends = [0, *(one.end for one in them)]
     return all(one.offset == end and one.length > 0 for one, end in zip(them, ends, strict=False))
 
@@ -385,7 +400,7 @@ def _hash(data: bytes) -> str:
 
 
 def _read(path: Path, offset: int, length: int) -> bytes:
-    """Exactly these bytes.  ContextError when the file has fewer."""
+    """`length` bytes of the file from `offset`.  Raises ContextError when the file has fewer bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         data = os.pread(descriptor, length, offset)

@@ -1,15 +1,16 @@
-"""The ledger: which tasks there are, who works on them, and what comes next.
+"""The ledger: the rows of all tasks, their holders, and the order of the queue.
 
-The contract is in `base.py`, the table of moves in `moves.py`.  The row is the only truth; a broker, where there is
-one, carries pointers to it.  Called by `run` and `cli`.  Not here: what a task keeps (`context`), the SQL itself
-(`store/sql/ledger.sql`).
+`base.py` has the contract, `transitions.py` the table of status changes.  The row alone is authoritative; a broker, if
+configured, carries only pointers to rows.  `wiring` and all rooms above it call this room.  `context` has the files of
+a task, `store/sql/ledger.sql` the SQL.
 """
 
 from __future__ import annotations
 
-from agent.taskqueue.base import ENDING, FREE, LEDGERS, AtOnce, BaseLedger, Claim, Row, is_decided
-from agent.taskqueue.identity import alive_by_lock, machine, owner, place
+from agent.store.ledgers import LEDGERS
+from agent.taskqueue.base import ENDING, FREE, AtOnce, BaseLedger, Claim, LedgerEntry, Row, is_decided
 from agent.taskqueue.ledger import Ledger
+from agent.taskqueue.row_holder import alive_by_lock, machine, owner, place
 
 __all__ = [
     "ENDING",
@@ -19,6 +20,7 @@ __all__ = [
     "BaseLedger",
     "Claim",
     "Ledger",
+    "LedgerEntry",
     "Row",
     "alive_by_lock",
     "is_decided",

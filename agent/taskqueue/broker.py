@@ -1,9 +1,10 @@
-"""A broker wakes workers on other hosts: it carries pointers to rows, never the truth.
+"""A broker wakes workers on other hosts: it carries pointers to rows, never the rows themselves.
 
-The contract is `BaseBroker`; `KombuBroker` fulfils it over kombu for RabbitMQ, Redis and kombu's other transports.  The
-broker may lose, repeat or reorder everything: a claim of the row decides who works, and the sweep publishes again
-what is still queued.  A message is acknowledged after the claim, within seconds, so no time-out of a broker ever meets
-a task of hours.  Imported only when `taskqueue.broker` is set; used by one thread, `run/courier.py`.
+The contract is `BaseBroker`; `KombuBroker` implements it over kombu for RabbitMQ, Redis and kombu's other transports.
+The broker may lose, repeat or reorder messages: the claim of the row decides which worker runs the task, and a periodic
+sweep publishes rows again that are still queued.  A message is acknowledged after the claim, within seconds, so the
+time-out of a broker does not affect a task that takes hours.  This module is imported only when `taskqueue.broker` is
+set; one thread uses it, in `daemon/broker_client.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from uuid import UUID
 from kombu import Connection, Queue
 from kombu.exceptions import KombuError, MessageStateError
 
+from agent.error_text import reason
 from agent.errors import BrokerAway, ConfigError
-from agent.reasons import reason
 from agent.registry import Registry
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 QUEUE = "makimono"
 SECONDS = 10
-"""How long one call to the broker may take before the connection counts as cut."""
+"""Time-out of one call to the broker in seconds; after it the connection counts as cut."""
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "amqp": {"read_timeout": SECONDS, "write_timeout": SECONDS, "confirm_publish": True},
@@ -33,56 +34,68 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sentinel": {"socket_timeout": SECONDS, "socket_connect_timeout": SECONDS, "socket_keepalive": True},
 }
 UNACKED = ("unacked", "unacked_index", "unacked_mutex")
-"""Keys of kombu's Redis transport for what is delivered and not acknowledged; here each queue has its own, so that
-neither a neighbour's queue nor another program in the same database is touched."""
+"""Keys that kombu's Redis transport uses for delivered and unacknowledged messages.
 
-"""Options of kombu's transports, by scheme without its `s`."""
+In this program each queue has its own keys, so that neither another queue nor another program in the same database is
+affected.
+"""
+
+"""Options of kombu's transports, by URL scheme (without the final `s`)."""
 
 ADDRESS_OPTIONS = ("ssl", "login_method")
-"""Beginnings of the names that kombu itself reads out of an address."""
+"""Prefixes of the options that kombu itself reads from an address."""
 
 BROKERS = Registry("broker", {"kombu": "agent.taskqueue.broker:KombuBroker"})
-"""`kombu` for every address; a dotted path of `taskqueue.broker` is somebody else's class, built without arguments."""
+"""`kombu` serves every address; a dotted path in `taskqueue.broker` is a third-party class, which is built without
+arguments."""
 
 
 class Delivery(Protocol):
-    """A pointer that was taken out of the queue and is not acknowledged yet."""
+    """A pointer that was taken from the queue and is not yet acknowledged."""
 
     @property
     def uuid(self) -> str:
-        """The task; a uuid in its one form."""
+        """The uuid of the task, in canonical form."""
         ...
 
     def ack(self) -> None:
-        """Take it off the broker's list.  A second time does nothing.  BrokerAway when the connection is cut."""
+        """Acknowledge the message.  A second call does nothing.  Raises BrokerAway when the connection is cut."""
         ...
 
 
 class BaseBroker(Protocol):
-    """One queue of one broker.  Used by one thread.  BrokerAway for whatever a new connection may mend."""
+    """A queue of one broker.
+
+    One thread uses the queue.  The methods raise BrokerAway for every error that a new connection may solve.
+    """
 
     where: str
-    """The address without its password."""
+    """The address of the broker without its password."""
 
     def connect(self) -> None:
-        """Connect, and make the queue when there is none; what was held by an older connection is given up."""
+        """Connect, and create a missing queue; unacknowledged messages of an older connection are abandoned."""
         ...
 
     def publish(self, pointer: Mapping[str, Any]) -> None:
-        """Put a pointer into the queue: a mapping with `uuid`, and what a person who looks there likes to see."""
+        """Put a pointer into the queue: a mapping with `uuid`, and with more fields for people who inspect the
+        queue."""
         ...
 
     def get(self) -> Delivery | None:
-        """The next pointer, None when there is none now; never waits.  It comes again, here or elsewhere, when this
-        connection ends without an `ack`.  What is no pointer is thrown away."""
+        """The next pointer, None if there is none at present; the method never waits.
+
+        The pointer is delivered again, here or elsewhere, when this connection ends without an `ack`.  Invalid messages
+        are discarded.
+        """
         ...
 
     def depth(self) -> int:
-        """How many pointers wait in the queue, those in delivery not counted; 0 when the broker does not tell."""
+        """The number of pointers in the queue, without those that were delivered; 0 when the broker does not
+        report it."""
         ...
 
     def close(self) -> None:
-        """End the connection; a second time does nothing."""
+        """Close the connection; a second call does nothing."""
         ...
 
 
@@ -95,13 +108,13 @@ class KombuDelivery:
         self._message = message
 
     def ack(self) -> None:
-        with self._broker.translated(), suppress(MessageStateError):  # it was acknowledged before
+        with self._broker.translated(), suppress(MessageStateError):  # the message was acknowledged before
             self._message.ack()
 
 
 class KombuBroker:
-    """`address` as in `taskqueue.broker`; `?queue=NAME` names another queue than `makimono`, and what else stands there
-    is an option of kombu's transport (`visibility_timeout=300`, `region=eu-west-1`)."""
+    """`address` is the value of `taskqueue.broker`; `?queue=NAME` names another queue than `makimono`, and the other
+    parameters are options of kombu's transport (`visibility_timeout=300`, `region=eu-west-1`)."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -117,7 +130,7 @@ class KombuBroker:
         self._channel: Any = None
         try:
             made = self._made()
-            made.transport  # noqa: B018 - loads the client library
+            made.transport  # noqa: B018 - this attribute loads the client library
         except (ImportError, KeyError, ValueError, TypeError) as error:
             raise ConfigError(
                 f"taskqueue.broker: {self.where} cannot be used ({error}); install the client library that kombu needs "
@@ -153,16 +166,19 @@ class KombuBroker:
         with self.translated(), suppress(NotImplementedError):
             restore = getattr(getattr(self._channel, "qos", None), "restore_visible", None)
             if restore is not None:
-                restore()  # Redis: what a dead consumer held comes back, or its traces would stay for ever
-            # Not passive: a queue that somebody deleted is made again, and an empty one of Redis does not exist.
+                # Redis: put messages of a dead consumer back into the queue, since their keys would otherwise stay for
+                # ever
+                restore()
+            # The declaration is not passive: a deleted queue is created again, and an empty queue does not exist in
+            # Redis.
             return int(self._queue.queue_declare().message_count)
         return 0
 
     def delete(self) -> None:
-        """Remove the queue with what is in it and what was delivered to others."""
+        """Remove the queue with its messages, including those that were delivered to other consumers."""
         self._connected()
         with self.translated():
-            self._queue.purge()  # transports without bindings keep what a deleted queue held
+            self._queue.purge()  # transports without bindings do not remove the messages of a deleted queue
             self._queue.delete()
             if (family := self._family) in ("redis", "sentinel"):
                 self._channel.client.delete(*self._unacked(family).values())
@@ -170,16 +186,16 @@ class KombuBroker:
     def close(self) -> None:
         connection, self._connection, self._channel = self._connection, None, None
         if connection is not None:
-            with suppress(Exception):  # it was cut before
+            with suppress(Exception):  # the connection may have been cut before
                 connection.release()
 
     def away(self, error: BaseException) -> BrokerAway:
-        """What kombu raised, as one of ours."""
+        """The error of this program for an error of kombu."""
         return BrokerAway(f"taskqueue.broker: {self.where} does not answer ({reason(error)}); it is tried again")
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Whatever kombu or the client library below it raises means one thing: this connection is of no more use."""
+        """Translate any error of kombu or of the client library, after which the connection is unusable."""
         try:
             yield
         except Exception as error:
@@ -194,14 +210,14 @@ class KombuBroker:
         return self._scheme.removesuffix("s") if self._scheme in ("amqps", "rediss") else self._scheme
 
     def _unacked(self, family: str) -> dict[str, str]:
-        """Options of the Redis transport that name the queue's own keys."""
+        """Options of the Redis transport that name keys which belong to this queue only."""
         if family not in ("redis", "sentinel"):
             return {}
         return {f"{key}_key": f"{self.name}.{key}" for key in UNACKED}
 
     def _made(self) -> Any:
         family = self._family
-        # Heartbeats are off: something is asked every second, and a call that hangs has a time-out.
+        # Heartbeats are switched off, since a request is sent every second and every call has a time-out.
         return Connection(
             self._address,
             connect_timeout=SECONDS,
@@ -211,7 +227,8 @@ class KombuBroker:
 
 
 def _option(text: str) -> str | int | float | bool:
-    """The value of an option as the transports want it: a number or a truth where it looks like one."""
+    """The value of an option in the type that the transports expect: a number or a boolean if the text looks like
+    one."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -223,7 +240,8 @@ def _option(text: str) -> str | int | float | bool:
 
 
 def _uuid(message: Any) -> str | None:
-    """The uuid in a message in its one form; None when it is no pointer: it may become the name of a folder."""
+    """The uuid in a message in canonical form, because it may become the name of a folder; None when the message
+    contains no pointer."""
     try:
         pointer = message.decode()
         return str(UUID(pointer["uuid"]))
@@ -232,7 +250,10 @@ def _uuid(message: Any) -> str | None:
 
 
 def make_broker(address: str) -> BaseBroker:
-    """The broker of `taskqueue.broker`.  ConfigError when it cannot be built; nothing is connected."""
+    """The broker that `taskqueue.broker` names.
+
+    Raises ConfigError when it cannot be built; the function opens no connection.
+    """
     if "://" in address:
         broker: BaseBroker = KombuBroker(address)
     else:

@@ -1,7 +1,8 @@
-"""The ledger over the named queries of `store/sql/ledger.sql` (contract: `base.py`).
+"""The ledger, implemented with the named queries of `store/sql/ledger.sql` (contract: `base.py`).
 
-A claim is one UPDATE with its condition in it.  Every other change reads the row and writes it in one transaction,
-after `moves.check`, and only if the row is still what was read; otherwise it looks again.  Built by `run/wiring.py`.
+A claim is one UPDATE that contains its condition.  Every other change reads and writes the row in one transaction,
+after `transitions.check`, and only if the row has not changed since it was read; otherwise it is repeated.
+`sqlite.py`, `postgresql.py` or a plug-in opens the ledger.
 """
 
 from __future__ import annotations
@@ -15,29 +16,29 @@ from uuid import UUID, uuid4
 
 from agent import clock
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
-from agent.observe.items import Items
+from agent.observe.item_loop import Items
 from agent.security.terminal import plain
-from agent.taskqueue import identity, moves
+from agent.taskqueue import row_holder, transitions
 from agent.taskqueue.base import FREE, Claim, Row
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agent.taskqueue.base import AtOnce, Database, Notices, Records, Rows, Uuids
-    from agent.taskqueue.moves import Word
+    from agent.store.base import Database
+    from agent.taskqueue.base import AtOnce, MemoryRequest, Notices, PullState, Records, Rows, Uuids
+    from agent.taskqueue.transitions import Request
 
 AHEAD, SOON, LONGEST_TELLING = 300.0, 60.0, 7200.0
-"""Seconds: from which a row counts as touched by a clock that was ahead; until it is due then; and beyond which no
-telling is put off."""
+"""Three times in seconds: the distance in the future from which a row's last change counts as an error of a clock; the
+delay until such a row is due; the longest delay of a notification."""
 SLACK = 50
-"""Rows of one pair that other hosts may be reserving at the same moment."""
+"""Number of rows of one pair (person, repository) that other hosts may reserve at the same time."""
 POISON = 3
-"""Deaths in a row without progress after which a task is not started again."""
+"""Number of deaths in a row without progress after which a task is not started again."""
 
 OBEYED = 50
-"""Comments that a row remembers to have obeyed; older ones lie behind its cursor."""
+"""Number of comments with executed commands that a row stores; older comments are before its cursor."""
 
 WAITING = (Status.QUEUED, Status.PAUSED)
 ALL = 2**31 - 1
@@ -46,19 +47,25 @@ _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
 class Ledger:
-    """Rows of one database.  `place` (`identity.place`) says whose holders `is_alive` can judge; without it, the folder
-    of the SQLite file, which is the base_dir."""
+    """Rows of one database.
+
+    `place` names a host and its base_dir (`row_holder.place`).  `is_alive` can tell only of processes with the same
+    `place` whether they live.  The default is this host with the folder of the SQLite file, which is the base_dir.
+    """
+
+    is_local = False
 
     def __init__(self, db: Database, *, place: str | None = None) -> None:
         self.db = db
-        self._items = Items.logged("rows")
-        self._dead = Items.logged("requeue_dead")
+        self._items = Items.logging("rows")
+        self._dead = Items.logging("requeue_dead")
+        self._remembers = False
         path = getattr(db, "path", None)
-        self.place = place or (identity.place(path.parent) if path is not None else None)
+        self.place = place or (row_holder.place(path.parent) if path is not None else None)
 
-    # --- rows come and are looked at ---------------------------------------------------------------------------
+    # --- adding and reading rows -------------------------------------------------------------------------------
 
-    def put(
+    def enqueue(
         self,
         key: TaskKey | Mapping[str, Any],
         *,
@@ -115,7 +122,7 @@ class Ledger:
 
     def get(self, uuid: str) -> Row | None:
         found = self.db.run("ledger_get", uuid=uuid)
-        return Row.of(found[0]) if found else None
+        return Row.from_record(found[0]) if found else None
 
     def resolve(self, prefix: str) -> str:
         text = prefix.strip().lower()
@@ -130,7 +137,9 @@ class Ledger:
         return str(uuids[0])
 
     def running_here(self) -> Rows:
-        return self._rows(self.db.run("ledger_running_here", hostname=identity.hostname()))
+        if self.is_local:  # rows may have another host name, the one at the time of the claim
+            return self.list(Status.RUNNING)
+        return self._rows(self.db.run("ledger_running_here", hostname=row_holder.hostname()))
 
     def paused_for(self, outcome: str) -> Rows:
         return self._rows(self.db.run("ledger_paused_for", outcome=outcome))
@@ -140,23 +149,23 @@ class Ledger:
         return self._rows(self.db.run("ledger_list", status=word, limit=_limit(limit)))
 
     def _rows(self, found: Records) -> Rows:
-        """Rows of records; one that cannot be read is left out, and logged once."""
+        """Rows made of records; a record that is unreadable is left out, and logged once."""
         rows = []
         for record in found:
-            with self._items.one(str(record.get("uuid"))):
-                rows.append(Row.of(record))
-        self._items.end()
+            with self._items.handling(str(record.get("uuid"))):
+                rows.append(Row.from_record(record))
+        self._items.finish()
         return rows
 
     def latest(self, key: TaskKey) -> Row | None:
         found = self.db.run("ledger_latest", **key.to_dict())
-        return Row.of(found[0]) if found else None
+        return Row.from_record(found[0]) if found else None
 
     def due(self, limit: int, now: datetime | None = None, *, outcome: str | None = None) -> Uuids:
         found = self.db.run("ledger_due", now=self._stamp(now), limit=_limit(limit), outcome=outcome)
         return [row["uuid"] for row in found]
 
-    def take(
+    def reserve(
         self,
         limit: int,
         owner: str,
@@ -183,16 +192,17 @@ class Ledger:
             found = self.db.run("ledger_take", limit=_limit(limit), depth=_limit(limit) + SLACK, **params)
             return [row["uuid"] for row in sorted(found, key=_by_age)]
         taken: Uuids = []
-        with self.db.transaction():  # one by one, and no other host in between: what is taken counts for the next
+        # rows are reserved one by one, and by one host at a time, since a reserved row counts for the next one
+        with self.db.transaction():
             while len(taken) < limit and (found := self.db.run("ledger_take", limit=1, depth=1, **params)):
                 taken.append(found[0]["uuid"])
         return taken
 
-    def give_up(self, uuid: str, owner: str) -> bool:
+    def release_reservation(self, uuid: str, owner: str) -> bool:
         return bool(self.db.run("ledger_give_up", uuid=uuid, owner=owner))
 
-    def give_up_all(self, owner: str) -> Uuids:
-        found = self.db.run("ledger_give_up_all", place=f"{identity.place_of(owner)}:")
+    def release_reservations(self, owner: str) -> Uuids:
+        found = self.db.run("ledger_give_up_all", place=f"{row_holder.place_of(owner)}:")
         return [row["uuid"] for row in found]
 
     def publish(self, limit: int, again_after: float | None = None) -> Rows:
@@ -213,14 +223,14 @@ class Ledger:
             now=clock.stamp(now),
             lease_until=_after(now, lease_seconds),
             process_id=os.getpid(),
-            hostname=identity.hostname(),
+            hostname=row_holder.hostname(),
         )
         if not found:
             raise ClaimLost(self._why_lost(uuid))
-        row = Row.of(found[0])
+        row = Row.from_record(found[0])
         return Claim(row.uuid, row.attempt, row.key, row.user, row.parent_uuid, row.title)
 
-    def beat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
+    def heartbeat(self, uuid: str, attempt: int, lease_seconds: float) -> str | None:
         now = self.db.now()
         lease_until = _after(now, lease_seconds)
         found = self.db.run("ledger_beat", uuid=uuid, attempt=attempt, now=clock.stamp(now), lease_until=lease_until)
@@ -245,7 +255,7 @@ class Ledger:
         self._change(uuid, back)
         return result[0]
 
-    def end(
+    def finish(
         self,
         uuid: str,
         attempt: int,
@@ -282,7 +292,7 @@ class Ledger:
         moment = self._stamp(now)
         requeued = []
         for row in self.list(Status.RUNNING) if everywhere else self._perhaps_dead(moment):
-            with self._dead.one(row.uuid):
+            with self._dead.handling(row.uuid):
                 by_lock = (everywhere and row.lease_owner is not None) or self._is_here(row)
                 if is_alive(row) if by_lock else row.lease_until is None or row.lease_until >= moment:
                     continue
@@ -292,17 +302,18 @@ class Ledger:
                     requeued.append(row.uuid)
                 elif to is not None and on_settled is not None:
                     on_settled(self.get(row.uuid) or row)
-        self._dead.end()
+        self._dead.finish()
         return requeued
 
     def _perhaps_dead(self, moment: str) -> Rows:
-        """Rows of this host, and those of others whose lease is over: of a fleet's thousands no more than that."""
+        """Running rows of this host, and rows of other hosts with an expired lease, so that not all rows of a large
+        fleet are read."""
         over = self._rows(self.db.run("ledger_overdue", now=moment))
         here = self.running_here()
         known = {row.uuid for row in here}
         return here + [row for row in over if row.uuid not in known]
 
-    def after_the_clock(self) -> Uuids:
+    def repair_future_times(self) -> Uuids:
         now = self.db.now()
         ahead = self.db.run("ledger_ahead", later=_after(now, AHEAD), tell=_after(now, LONGEST_TELLING))
         soon = _after(now, SOON)
@@ -313,27 +324,28 @@ class Ledger:
         return [row["uuid"] for row in ahead]
 
     def is_mine(self, row: Row, owner: str) -> bool:
-        return row.lease_owner is not None and identity.place_of(row.lease_owner) == identity.place_of(owner)
+        return row.lease_owner is not None and row_holder.place_of(row.lease_owner) == row_holder.place_of(owner)
 
     def counts(self) -> dict[Status, int]:
         found = {record["status"]: int(record["count"]) for record in self.db.run("ledger_counts")}
         return {status: found.get(status.value, 0) for status in Status}
 
-    def groups(self) -> Records:
+    def count_groups(self) -> Records:
         return self.db.run("ledger_groups")
 
     def _is_here(self, row: Row) -> bool:
-        """Whether the holder is of this base_dir, whose locks and files can be seen."""
-        return row.lease_owner is not None and identity.place_of(row.lease_owner) == self.place
+        """Whether the holder has this base_dir, so that this process can read its locks and files."""
+        return row.lease_owner is not None and row_holder.place_of(row.lease_owner) == self.place
 
     def _bury(
         self, seen: Row, tool_calls: int, publish: Callable[[Row, str, str], bool], *, blamed: bool
     ) -> Status | None:
-        """What the row of a dead holder became; None when somebody else was quicker or it beats after all."""
+        """The new status of a dead holder's row; None when another process changed the row first, or when the holder is
+        alive after all."""
         progress = seen.llm_call_count + max(seen.tool_call_count, tool_calls) > seen.progress_at_claim
         deaths = 0 if progress else seen.deaths + blamed
         with self.db.transaction():
-            row = self.get(seen.uuid)  # what was asked of it since it was seen counts too
+            row = self.get(seen.uuid)  # the row is read again, because a request may have arrived meanwhile
             if row is None or (row.lease_until, _seen(row)) != (seen.lease_until, _seen(seen)):
                 return None
             self.db.run("ledger_catch_up", tool_calls=tool_calls, **_seen(row))
@@ -352,31 +364,37 @@ class Ledger:
     # --- people ------------------------------------------------------------------------------------------------
 
     def request(
-        self, uuid: str, word: Word, *, comment: str | None = None, waiting: str | None = None, why: str | None = None
+        self,
+        uuid: str,
+        word: Request,
+        *,
+        comment: str | None = None,
+        waiting: str | None = None,
+        why: str | None = None,
     ) -> Status:
-        if word not in moves.WORDS:
-            raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(moves.WORDS)}")
+        if word not in transitions.REQUESTS:
+            raise UsageError(f"{word!r} cannot be asked of a task; allowed are {', '.join(transitions.REQUESTS)}")
         result: list[Status] = []
 
         def ask(row: Row) -> bool:
-            if comment is not None and comment in row.orders:
+            if comment is not None and comment in row.handled_comments:
                 result[:] = [row.status]
                 return True
             if not obey(row):
                 return False
             if comment is not None:
                 self._remember(row, comment)
-                if result[0] in WAITING:  # the person is shown so, also where it was the case already
+                if result[0] in WAITING:  # people are notified even if the row has had this status before
                     self._to_tell(row)
             return True
 
         def obey(row: Row) -> bool:
             if row.status in CLOSED_STATUSES:
-                raise UsageError(f"task {uuid} is {row.status} already and cannot be {moves.DONE[word]}")
+                raise UsageError(f"task {uuid} is {row.status} already and cannot be {transitions.DONE[word]}")
             if waiting is not None and (row.status, row.outcome) != (Status.PAUSED, waiting):
                 result[:] = [row.status]
                 return True
-            to, requested = moves.obey(word, row.status, row.requested)
+            to, requested = transitions.apply_request(word, row.status, row.requested)
             result[:] = [to]
             if to is row.status:
                 return self._stay(row, word, requested)
@@ -387,38 +405,80 @@ class Ledger:
         self._change(uuid, ask)
         return result[0]
 
-    def watched(self, source: str, instance: str, since: datetime) -> Rows:
+    def rows_to_watch(self, source: str, instance: str, since: datetime) -> Rows:
         found = self.db.run("ledger_watched", source=source, instance=instance, since=clock.stamp(since))
         return self._rows(found)
 
-    def follow(self, source: str, old: str, new: str) -> Uuids:
+    def move_instance(self, source: str, old: str, new: str) -> Uuids:
         found = self.db.run("ledger_follow", source=source, old=old, new=new)
         return [record["uuid"] for record in found]
 
     def open_instances(self) -> dict[tuple[str, str], int]:
-        found = self.db.run("ledger_open_instances")
-        return {(str(one["task_source"]), str(one["instance"])): int(one["count"]) for one in found}
+        return open_instances(self.db)
 
-    def answered(self, uuid: str, comment: str) -> None:
+    def mark_answered(self, uuid: str, comment: str) -> None:
         def remember(row: Row) -> bool:
-            return comment in row.orders or self._remember(row, comment)
+            return comment in row.handled_comments or self._remember(row, comment)
 
         self._change(uuid, remember)
 
-    def untold(self, limit: int | None = None) -> Rows:
+    def due_notifications(self, limit: int | None = None) -> Rows:
         found = self.db.run("ledger_untold", now=clock.stamp(), limit=_limit(limit))
         return self._rows(found)
 
-    def tell_again(self, uuid: str) -> bool:
+    def notify_again(self, uuid: str) -> bool:
         return bool(self.db.run("ledger_tell_again", uuid=uuid, now=clock.stamp()))
 
-    def telling(self, uuid: str, until: datetime | str) -> bool:
+    def begin_notification(self, uuid: str, until: datetime | str) -> bool:
         return bool(self.db.run("ledger_telling", uuid=uuid, now=clock.stamp(), later=_time(until)))
 
-    def told(self, uuid: str, until: datetime | str) -> bool:
+    def mark_notified(self, uuid: str, until: datetime | str) -> bool:
         return bool(self.db.run("ledger_told", uuid=uuid, until=_time(until)))
 
-    def today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
+    # --- long-term memory --------------------------------------------------------------------------------------
+
+    def remember_ends(self) -> None:
+        self._remembers = True
+
+    def due_extractions(self, limit: int | None = None, *, host: str | None = None) -> Rows:
+        found = self.db.run("ledger_unremembered", now=clock.stamp(), hostname=host, limit=_limit(limit))
+        return self._rows(found)
+
+    def begin_extraction(self, uuid: str, until: datetime | str) -> bool:
+        return bool(self.db.run("ledger_remembering", uuid=uuid, now=clock.stamp(), later=_time(until)))
+
+    def delay_extraction(self, uuid: str, until: datetime | str, later: datetime | str) -> bool:
+        return bool(self.db.run("ledger_remember_later", uuid=uuid, until=_time(until), later=_time(later)))
+
+    def mark_extracted(self, uuid: str, until: datetime | str) -> bool:
+        return bool(self.db.run("ledger_remembered", uuid=uuid, until=_time(until)))
+
+    def extract_again(self, uuid: str) -> bool:
+        return bool(self.db.run("ledger_remember_again", uuid=uuid, now=clock.stamp()))
+
+    def note_pull(self, uuid: str, state: PullState) -> bool:
+        return bool(self.db.run("ledger_pull_seen", uuid=uuid, state=state, now=clock.stamp()))
+
+    def count_memory_requests(self, uuid: str, was: int, usages: Sequence[MemoryRequest]) -> bool:
+        used = [one.usage for one in usages]
+        return bool(
+            self.db.run(
+                "ledger_count_memory",
+                uuid=uuid,
+                was=was,
+                requests=len(usages),
+                tokens=sum(one.prompt + one.completion for one in used),
+                prompt=sum(one.prompt for one in used),
+                completion=sum(one.completion for one in used),
+                cached=sum(one.cached for one in used),
+                estimated=sum(one.estimated for one in usages),
+                cost=sum(one.cost for one in usages),
+            )
+        )
+
+    # --- sums --------------------------------------------------------------------------------------------------
+
+    def usage_today(self, *, owner: str, repo: str, instance: str, source: str | None = None) -> tuple[int, float]:
         day = clock.stamp(self.db.now().replace(hour=0, minute=0, second=0, microsecond=0))
         (sums,) = self.db.run("ledger_today", day=day, owner=owner, repo=repo, instance=instance, source=source)
         return int(sums["runs"]), float(sums["cost"])
@@ -426,11 +486,16 @@ class Ledger:
     def closed_before(self, before: datetime | str) -> Records:
         return self.db.run("task_closed_before", before=_time(before))
 
+    def host_last_seen(self, host: str) -> str | None:
+        (found,) = self.db.run("ledger_heard_of", hostname=host)
+        at: str | None = found["at"]
+        return at
+
     def delete(self, uuid: str) -> bool:
         return bool(self.db.run("task_delete", uuid=uuid))
 
     def _stamp(self, now: datetime | None) -> str:
-        """`now`, else the database's time: one clock for all hosts that share it."""
+        """`now` as text, or else the database's time: all hosts that share the database have one clock."""
         return clock.stamp(self.db.now() if now is None else now)
 
     def close(self) -> None:
@@ -442,8 +507,8 @@ class Ledger:
     # --- one change --------------------------------------------------------------------------------------------
 
     def _change(self, uuid: str, change: Callable[[Row], bool]) -> None:
-        """Read the row and change it in one transaction; `change` returns False when the row moved in between, which
-        a database that does not lock whole can let happen."""
+        """Read the row and change it in one transaction; `change` returns False when another process changed the row in
+        between, which is possible in a database without a global write lock."""
         for _ in range(TRIES):
             with self.db.transaction():
                 row = self.get(uuid)
@@ -454,14 +519,14 @@ class Ledger:
         raise LedgerError(f"task {uuid} was changed by others {TRIES} times in a row; try again")
 
     def _let_go(self, row: Row, to: Status, *, not_before: str | None, deaths: int) -> bool:
-        """A running row whose holder is gone becomes `to`."""
+        """Give a running row without a living holder the status `to`."""
         if to is Status.STOPPED:
             return self._end(row, to, deaths=deaths, outcome="stopped")
         back = self._queue(row, not_before=not_before, requested=None, deaths=deaths)
         return back and (to is Status.QUEUED or self._pause(replace(row, status=Status.QUEUED)))
 
-    def _stay(self, row: Row, word: Word, requested: str | None) -> bool:
-        """A word that leaves the status as it is may still change what the row waits for."""
+    def _stay(self, row: Row, word: Request, requested: str | None) -> bool:
+        """Apply a request that does not change the status, but may change the event for which the row waits."""
         if word == "pause" and row.status is Status.PAUSED and row.outcome != "paused":
             return self._hold_paused(row)
         if word == "resume" and row.status is Status.QUEUED and row.attempt > 0 and row.not_before is not None:
@@ -469,7 +534,7 @@ class Ledger:
         return requested == row.requested or self._ask(row, requested)
 
     def _queue(self, row: Row, *, not_before: str | None, requested: str | None, deaths: int) -> bool:
-        moves.check(row.uuid, row.status, Status.QUEUED)
+        transitions.check(row.uuid, row.status, Status.QUEUED)
         return bool(
             self.db.run(
                 "ledger_queue",
@@ -482,7 +547,7 @@ class Ledger:
         )
 
     def _pause(self, row: Row) -> bool:
-        moves.check(row.uuid, row.status, Status.PAUSED)
+        transitions.check(row.uuid, row.status, Status.PAUSED)
         return self._hold_paused(row)
 
     def _hold_paused(self, row: Row) -> bool:
@@ -505,12 +570,14 @@ class Ledger:
         error_message: str | None = None,
         error_code: str | None = None,
     ) -> bool:
-        moves.check(row.uuid, row.status, to)
+        transitions.check(row.uuid, row.status, to)
+        now = clock.stamp()
         return bool(
             self.db.run(
                 "ledger_end",
                 status=str(to),
-                now=clock.stamp(),
+                now=now,
+                remember_at=now if self._remembers and row.attempt else None,
                 deaths=row.deaths if deaths is None else deaths,
                 outcome=outcome,
                 error_message=_shown(error_message),
@@ -541,28 +608,17 @@ class Ledger:
         return f"task {uuid} is {row.status}, held by {row.lease_owner or 'nobody'} in attempt {row.attempt}"
 
 
-def open_sqlite(base_dir: Path, address: str = "") -> Ledger:  # noqa: ARG001 - every entry of LEDGERS is called alike
-    """The ledger in `base_dir/tasks.db`."""
-    from agent.store.db import open_tasks
-
-    return Ledger(open_tasks(base_dir), place=identity.place(base_dir))
-
-
-def open_postgresql(base_dir: Path, address: str) -> Ledger:
-    """The ledger at `address`, `postgresql://user:password@host:port/database`; `base_dir` is this host's."""
-    from agent.store.postgres import open_postgres
-
-    return Ledger(open_postgres(address), place=identity.place(base_dir))
-
-
 def _shown(text: str | None) -> str | None:
-    """A text of a row as a terminal may have it: people read tasks.db with sqlite3."""
+    """A text for a row, without control characters, since people read tasks.db with sqlite3."""
     return None if text is None else plain(text)
 
 
 def _left(row: Row) -> Status:
-    """What the row becomes when its holder lets go of it.  An end that is decided, and perhaps told, stays one."""
-    return Status.QUEUED if row.is_decided else moves.left(row.requested)
+    """The new status of a row that its holder releases.
+
+    A decided end, of which people may have been notified, stays decided.
+    """
+    return Status.QUEUED if row.is_decided else transitions.status_after_release(row.requested)
 
 
 def _by_age(record: Mapping[str, Any]) -> tuple[int, str, str]:
@@ -574,7 +630,7 @@ def _seen(row: Row) -> dict[str, Any]:
 
 
 def _canonical(uuid: str) -> str:
-    """The uuid in its one form; it becomes the name of a folder."""
+    """The uuid in canonical form, since it becomes the name of a folder."""
     try:
         return str(UUID(uuid))
     except ValueError:
@@ -600,3 +656,9 @@ def _time(moment: datetime | str | None) -> str | None:
 
 def _after(now: datetime, seconds: float) -> str:
     return clock.stamp(now + timedelta(seconds=seconds))
+
+
+def open_instances(database: Database) -> dict[tuple[str, str], int]:
+    """(source, instance) → number of their open tasks."""
+    found = database.run("ledger_open_instances")
+    return {(str(one["task_source"]), str(one["instance"])): int(one["count"]) for one in found}

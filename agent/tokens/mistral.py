@@ -1,4 +1,4 @@
-"""Mistral's Tekken vocabulary, when the extra package mistral-common is installed: `makimono[tokenizers]`."""
+"""Mistral's Tekken vocabulary, when the package mistral-common is installed in the program's environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "tekken_240911.json"
 
 
 class Tekken(VocabularyCounter):
-    """Mistral NeMo and the models after it; those before have another vocabulary, which is estimated."""
+    """Mistral NeMo and later models.  Earlier models have another vocabulary and are estimated."""
 
     name = "tekken"
 
@@ -25,7 +25,7 @@ class Tekken(VocabularyCounter):
         return find_spec("mistral_common") is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - all models have one vocabulary
         from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 
         with as_file(files("mistral_common") / "data" / FILE) as path:

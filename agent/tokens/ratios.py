@@ -1,10 +1,10 @@
-"""What the provider's own numbers teach about an estimate: the ratio reported / estimated, per model.
+"""Corrects an estimate by the token numbers that the provider reports: one ratio reported / estimated per model.
 
-`LearntRatios` is the rule, `values.Ratios` its contract.  The numbers are kept by `store.ratios.RatioTable` in
-tasks.db, or by `MemoryTable` for one process.
+`LearntRatios` implements `values.Ratios`.  `store.token_ratios.RatioTable` stores the numbers in tasks.db,
+`MemoryTable` holds them for one process.
 
-There is one ratio a model, not one for each kind of text: a message is recorded with one count, and the weights of each
-family of vocabularies already hold for all scripts (docs/counting.md).
+There is one ratio per model, not one for each kind of text: a message is recorded with one count, and the weights of
+each family of vocabularies already cover all scripts (docs/counting.md).
 """
 
 from __future__ import annotations
@@ -17,57 +17,74 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALLEST_SAMPLE = 200
-"""Tokens; below, the overhead of a template is most of the difference."""
+"""The smallest sample, in tokens, from which a ratio is learnt.
+
+In a smaller sample most of the difference is the overhead of the chat template.
+"""
 
 LOWEST, HIGHEST = 1 / 8, 8.0
-"""No tokenizer is further off: a report outside is a place-holder, or counts something else."""
+"""Lowest and highest ratio that is learnt.
+
+No tokenizer differs by more: a report outside of the limits is a placeholder, or counts something else.
+"""
 
 PART, MANY = 0.6, 3.0
-"""Of the estimate: a report outside may be of the part that was not cached, or hold a prompt that a gateway adds.  It
-teaches when others agree with it."""
+"""A report below PART times or above MANY times the estimate is doubted.
+
+A provider may report only the tokens that were not cached, or include a prompt that a gateway adds.  A doubted report
+counts only when further reports agree with it.
+"""
 
 AGREE = 1.15
-"""How far apart ratios that agree are, as a factor."""
+"""Two ratios agree if one is at most this many times the other."""
 
 AGREEING = 4
-"""So many of them in a row."""
+"""Number of consecutive reports that must agree before a doubted ratio counts."""
 
 GROWN = 1.25
-"""And their requests differ by this factor in length: a prompt that is added does not grow with the request."""
+"""Smallest factor between the shortest and the longest request of agreeing reports: a prompt that a gateway adds does
+not grow with the request."""
 
 NEW_PART = 1.3
-"""A report within this factor of the growth since the request before may be of the part that was not cached, and proves
-nothing."""
+"""A report within this factor of the growth since the previous request proves nothing, since it may count only the
+tokens that were not cached."""
 
 WEIGHT = 0.3
-"""Of the newest report, against everything before it; the first three are averaged, so that they are enough."""
+"""Weight of the newest report against all earlier reports.
+
+The first three reports are averaged, so that three are enough.
+"""
 
 SETTLED = 3
-"""Reports; from then on one that says what is known is not written again."""
+"""Number of reports after which a report that agrees with the known ratio is not stored again."""
 
 KNOWN = 0.005
-"""Share of the ratio: the same, within that."""
+"""Two ratios count as equal if they differ by at most this share."""
 
 DRIFT = 0.10
-"""A difference that is worth a line in the log."""
+"""The smallest relative error of an estimate that is logged."""
 
 
 class Table(Protocol):
-    """Where ratios are kept: model → (ratio, number of reports that taught it)."""
+    """A store of ratios: model → (ratio, number of reports that it was learnt from)."""
 
     def read(self, model: str) -> tuple[float, int]:
-        """(1.0, 0) when nothing was learnt."""
+        """(ratio, number of reports) of a model; (1.0, 0) when nothing was learnt."""
         ...
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:
-        """Replace the ratio by rule(ratio, reports) and count one report more, in one transaction; the new row."""
+        """Replace the ratio by rule(ratio, reports) and increment the number of reports, in one transaction; returns
+        the new row."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """Reports in a row that are far from the estimate and agree with the first of them: its ratio, how many they are,
-    and the tokens estimated for the shortest and the longest of their requests."""
+    """A sequence of reports that are far from the estimate and agree with the first of them.
+
+    `ratio` is that of the first report, `count` the number of reports, `shortest` and `longest` the estimated tokens of
+    the shortest and the longest of their requests.
+    """
 
     ratio: float
     count: int
@@ -75,19 +92,22 @@ class Far:
     longest: int
 
     def with_one(self, ratio: float, estimated: int) -> Far:
-        """One more, or the first of a new row when it does not agree."""
+        """The sequence with one more report; a new sequence when the report does not agree."""
         if abs(log(ratio / self.ratio)) > log(AGREE):
             return Far(ratio, 1, estimated, estimated)
         return Far(self.ratio, self.count + 1, min(self.shortest, estimated), max(self.longest, estimated))
 
     @property
     def is_proof(self) -> bool:
-        """Whether it is the tokenizer that differs."""
+        """Whether the reports prove that the tokenizer itself differs from the estimate."""
         return self.count >= AGREEING and self.longest >= GROWN * self.shortest
 
 
 class LearntRatios:
-    """`values.Ratios` over a table.  Ratios are kept in memory too, so that `get` is cheap enough for every count."""
+    """Implements `values.Ratios` over a table.
+
+    Ratios are cached in memory, so that `get` is cheap enough for every count.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -99,11 +119,15 @@ class LearntRatios:
         """The ratio of `model`, 1.0 when nothing was learnt."""
         return self._read(model)[0]
 
-    def learn(self, model: str, estimated: int, reported: int) -> float:
-        """Take in one report; the new ratio.
+    def reports(self, model: str) -> int:
+        """The number of reports that the ratio of `model` was learnt from."""
+        return self._read(model)[1]
 
-        `estimated` is tokens without any ratio, `reported` tokens by the provider.  A small sample teaches nothing,
-        nor does a report that says what is known.
+    def learn(self, model: str, estimated: int, reported: int, plausible: tuple[int, int] | None = None) -> float:
+        """Process one report; returns the new ratio.
+
+        `estimated` is in tokens without any ratio, `reported` in tokens as the provider counts.  A report about a small
+        sample, and a report that agrees with the known ratio, change nothing.
         """
         known, reports = self._read(model)
         if estimated < SMALLEST_SAMPLE or not LOWEST * estimated <= reported <= HIGHEST * estimated:
@@ -111,7 +135,9 @@ class LearntRatios:
         found = reported / estimated
         growth = estimated - self._before.get(model, 0)
         self._before[model] = estimated
-        if not PART * min(1.0, known) <= found <= MANY * max(1.0, known):
+        # The first report of a model may be far from the estimate, within the range of the known vocabularies.
+        first = reports == 0 and plausible is not None and plausible[0] / AGREE <= reported <= plausible[1] * AGREE
+        if not (first or PART * min(1.0, known) <= found <= MANY * max(1.0, known)):
             if growth / NEW_PART <= reported <= growth * NEW_PART:
                 return known
             far = self._far.get(model)
@@ -132,25 +158,25 @@ class LearntRatios:
 
 
 def blend(old: float, found: float, reports: int) -> float:
-    """The ratio after one more report than `reports`, which found `found`."""
+    """The new ratio when a report of the ratio `found` comes after `reports` earlier ones."""
     return round(old + max(WEIGHT, 1 / (reports + 1)) * (found - old), 4)
 
 
 def drift(estimated: int, reported: int) -> float:
-    """How far an estimate was off, as a signed share of what was reported; 0.0 when there is too little to tell."""
+    """Error of an estimate, as a signed share of the reported tokens; 0.0 when the sample is too small."""
     if estimated < SMALLEST_SAMPLE or reported <= 0:
         return 0.0
     return (estimated - reported) / reported
 
 
 class MemoryTable:
-    """A table in memory."""
+    """A `Table` in memory."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[float, int]] = {}
 
     def read(self, model: str) -> tuple[float, int]:
-        """(1.0, 0) when nothing was learnt."""
+        """The row of a model; (1.0, 0) when nothing was learnt."""
         return self._rows.get(model, (1.0, 0))
 
     def change(self, model: str, rule: Callable[[float, int], float]) -> tuple[float, int]:

@@ -1,8 +1,8 @@
-"""Counting with a real vocabulary, safely: what every packaged tokenizer needs around its `encode`.
+"""The base class of the tokenizers with a real vocabulary, which limits the length of the text for their `encode`.
 
-Texts go in slices of at most 100,000 characters, cut behind a newline where there is one: a whitespace run of a
-million characters crashes tiktoken's regex engine with a BaseException (tokens.md section 8).  Runs of over 10,000
-are not encoded at all.  Subclasses bring `encoder()`; `counter_for` builds them.
+A text is encoded in slices of at most 100,000 characters, cut after a newline where there is one: a whitespace run of a
+million characters crashes tiktoken's regex engine with a BaseException.  Whitespace runs of 10,000 characters or more
+are not encoded but estimated.  Subclasses implement `encoder()`; `counter_for` constructs them.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from agent.tokens.memo import Memo
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
 
 SLICE = 100_000
 LONG_RUN = 10_000
 CHARS_PER_BLANK_TOKEN = 60
-# Tried only where a run begins: from each of its characters it would be quadratic.
+# The pattern matches only at the start of a run: trying it at each character of the run would take quadratic time.
 _LONG_RUN = re.compile(rf"(?<!\s)\s{{{LONG_RUN},}}")
 _loading = Lock()
 
 
 class VocabularyCounter(ABC):
-    """A tokenizer of `base.py` over a function text → tokens.
+    """A tokenizer of `base.py` on top of an encode function (text → tokens).
 
-    The vocabulary is read once per process at the first count, or by `load`, and shared by all counters of a class.
+    Each process reads the vocabulary once, at the first count or in `load`; all counters of a class share it.
     """
 
     name = ""
@@ -44,32 +46,45 @@ class VocabularyCounter(ABC):
     @classmethod
     @abstractmethod
     def encoder(cls, model: str) -> Callable[[str], Sized]:
-        """Read the vocabulary and return its encode function, which must take text with special tokens as text."""
+        """Read the vocabulary and return its encode function, which must encode special tokens as ordinary text."""
 
     def load(self) -> None:
         """Read the vocabulary now."""
         _encoder(type(self), self.variant())
 
+    @property
+    def vocabulary(self) -> str:
+        """The name of the vocabulary that `load` reads."""
+        return self.variant() or self.name
+
     def variant(self) -> str:
-        """What of the model's name chooses the vocabulary; models with the same variant share one."""
+        """The part of the model's name that selects the vocabulary; models with the same variant share one."""
         return ""
 
     def count(self, text: str) -> int:
         """Tokens of `text`."""
-        if not text:
-            return 0
-        encode = _encoder(type(self), self.variant())
+        return _memo(type(self), self.variant())(text) if text else 0
+
+
+@cache
+def _memo(kind: type[VocabularyCounter], variant: str) -> Memo:
+    """The cached count function of one vocabulary, shared by all counters of that vocabulary."""
+
+    def counted(text: str) -> int:
+        encode = _encoder(kind, variant)
         tokens = 0
         for piece in slices(text):
             if len(piece) >= LONG_RUN and piece.isspace():
                 tokens += -(-len(piece) // CHARS_PER_BLANK_TOKEN)
             else:
-                tokens += len(encode(fit(piece)))
+                tokens += len(encode(replace_surrogates(piece)))
         return tokens
+
+    return Memo(counted)
 
 
 def _encoder(kind: type[VocabularyCounter], variant: str) -> Callable[[str], Sized]:
-    """One vocabulary per process, also when several threads ask at once."""
+    """Loads one vocabulary once per process, also when several threads call this at the same time."""
     with _loading:
         return _cached(kind, variant)
 
@@ -79,8 +94,8 @@ def _cached(kind: type[VocabularyCounter], variant: str) -> Callable[[str], Size
     return kind.encoder(variant)
 
 
-def fit(text: str) -> str:
-    """`text` without lone surrogates, each one U+FFFD: some tokenizers refuse them."""
+def replace_surrogates(text: str) -> str:
+    """`text` with each lone surrogate replaced by U+FFFD: some tokenizers reject surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -89,7 +104,7 @@ def fit(text: str) -> str:
 
 
 def slices(text: str) -> Iterator[str]:
-    """`text` in pieces of at most SLICE characters; a long run of whitespace is a piece, or several, of its own."""
+    """`text` in pieces of at most SLICE characters; a long run of whitespace becomes one or more pieces of its own."""
     if len(text) < LONG_RUN:
         yield text
         return
@@ -102,7 +117,7 @@ def slices(text: str) -> Iterator[str]:
         elif run:
             piece = piece[: run.start()]
         elif position + SLICE < len(text):
-            # Half a slice back at most; what of a run of whitespace is left goes with what follows.
+            # The cut is at most half a slice back; the rest of a cut whitespace run goes into the next piece.
             piece = piece[: piece.rfind("\n", SLICE // 2) + 1 or SLICE]
         yield piece
         position += len(piece)

@@ -1,7 +1,7 @@
-"""What the model may do: files of the work tree, commands in the sandbox, the plan, the end.
+"""The tools of the model: for files of the work tree, commands in the sandbox, the plan, and the end of the task.
 
-Start at `base.py` (the contract), then `toolbox.py`.  Runs nothing by itself: the sandbox, masking and the record come
-in from outside.
+Start reading at `base.py` (the contract), then `toolbox.py`.  The sandbox, the masker and the record of calls are
+passed to this room.
 """
 
 from agent.tools.planning import AFTER_THE_END, END, STOPPED_BEFORE

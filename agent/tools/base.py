@@ -1,14 +1,14 @@
-"""What a tool is: the contract, the values around it and the registry of the built-in ones.
+"""The contract of a tool, the values around it, and the registry of the built-in tools.
 
-The contract.  A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object); all three
-are sent to the model with every request, so they are short and never change within a task.  `run(arguments)` gets
-arguments that the schema has accepted and returns a Product, or raises ToolError whose text is for the model: what was
-found, what is allowed, what to do next.  A tool does not count, cap, mask or record; `toolbox.Toolbox`, the only
-caller, does that for all.  A tool opens files of the work tree through `Place.tree` and in no other way, and treats
-what it reads as data.  DiskError is not a tool's fault: it goes up and ends the turn.
+A tool has a `name`, a one-line `description` and `parameters` (the JSON schema of an object).  All three are sent to
+the model with every request, so they are short and never change within a task.  `run(arguments)` gets arguments that
+match the schema.  It returns a RawResult, or raises ToolError with a text for the model: what was found, what is
+allowed, what to do next.  A tool does not count tokens, cap, mask or record; `toolbox.Toolbox`, the only caller, does
+this for all tools.  A tool opens files of the work tree only through `ToolContext.tree`, and treats their contents as
+data.  DiskError is no fault of a tool: it is raised and ends the turn.
 
-A built-in tool is a class built with one `Place`; it is one file and one line in `TOOLS`.  Tools of other origin are
-handed to the toolbox as instances.
+A built-in tool is a class that is constructed with one `ToolContext`; it is one file and one line in `TOOLS`.  Other
+tools are passed to the toolbox as instances.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.tools.outputs import Outputs
-    from agent.tools.room import Room
-    from agent.tools.tree import Tree
+    from agent.tools.result_budget import ResultBudget
+    from agent.tools.work_tree import Tree
     from agent.values import Finished, Json, Outcome
 
 Run = Callable[[str, float, "Path"], "Finished"]
-"""Runs (command, timeout in seconds, file for the whole output) isolated, in the work tree."""
+"""A function that runs (command, timeout in seconds, file for the whole output) in isolation, in the work tree."""
 
 TOOLS = Registry(
     "tool",
     {
-        "list_files": "agent.tools.listing:ListFiles",
-        "read_file": "agent.tools.reading:ReadFile",
-        "search_text": "agent.tools.searching:SearchText",
-        "edit_file": "agent.tools.editing:EditFile",
-        "write_file": "agent.tools.writing:WriteFile",
-        "run_command": "agent.tools.running:RunCommand",
-        "read_output": "agent.tools.reading:ReadOutput",
+        "list_files": "agent.tools.list_files:ListFiles",
+        "read_file": "agent.tools.read_file:ReadFile",
+        "search_text": "agent.tools.search_text:SearchText",
+        "edit_file": "agent.tools.edit_file:EditFile",
+        "write_file": "agent.tools.write_file:WriteFile",
+        "run_command": "agent.tools.run_command:RunCommand",
+        "read_output": "agent.tools.read_file:ReadOutput",
         "update_plan": "agent.tools.planning:UpdatePlan",
         "ask_user": "agent.tools.planning:AskUser",
         "finish": "agent.tools.planning:Finish",
@@ -49,13 +49,14 @@ TOOLS = Registry(
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """What a tool made, before it is cleaned, masked and capped.
+class RawResult:
+    """The result of a tool, before it is cleaned, masked and capped.
 
-    `spool` is a file with the whole output as raw bytes when `text` may lack something (`dropped` bytes between its
-    head and tail); the toolbox takes it over.  `total` is how many bytes there were, which may be more than it holds.
-    `head` stands before the text and is never cut.  A `paged` text keeps to the page by itself and says how to go on;
-    its lines are not shortened.  A text that says what it is in `hidden` is stored, and only these words are shown.
+    `spool` is a file with the whole output as raw bytes, if `text` may be incomplete (`dropped` is the number of bytes
+    that are missing between its head and tail); the toolbox takes the file over.  `total` is the number of bytes of the
+    output, which may be more than the file has.  `head` precedes the text and is never cut.  A `paged` text limits
+    itself to a page and tells how to continue; its lines are not shortened.  If `hidden` has a description, the text is
+    stored and only the description is shown.
     """
 
     text: str
@@ -70,20 +71,20 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tool works.
+class ToolContext:
+    """The values that a tool gets from its task: tree, outputs, limits.
 
-    `room` is how large the next result may be.  `run` is None when commands cannot be run at all, `network` are the
-    hosts that they may reach.  `lookup(seq)` gives the recorded result of a tool call, `message(seq)` the text of a
-    message, None when there is none.  Times are seconds.  `why_left_out(path)` says why no commit will have a path, ""
-    when one will.
+    `room` is the maximum size of the next result.  `run` is None when commands cannot be run at all; `network` are the
+    hosts that commands may reach.  `lookup(seq)` returns the recorded result of a tool call, `message(seq)` the text of
+    a message; both return None when there is none.  Times are in seconds.  `why_left_out(path)` is the reason why
+    commits exclude a path, "" if they include it.
     """
 
     tree: Tree
     outputs: Outputs
     run: Run | None
     lookup: Callable[[int], str | None]
-    room: Room
+    room: ResultBudget
     timeout: float
     max_timeout: float
     why_left_out: Callable[[str], str] = lambda _path: ""
@@ -92,24 +93,24 @@ class Place:
 
     @property
     def page(self) -> int:
-        """How many UTF-8 bytes one page of a file may have."""
-        return self.room.page
+        """The maximum UTF-8 bytes of one page of a file."""
+        return self.room.page_bytes
 
     def fate(self, path: str) -> str:
-        """A line for the model about a file that was written and that no commit will have; "" for any other."""
+        """A line for the model about a written file, if commits exclude that file; "" for any other file."""
         why = self.why_left_out(self.tree.relative(path))
         return f"\n[note: it will not be in the commit: {why}]" if why else ""
 
 
 class Tool(Protocol):
-    """See the module docstring."""
+    """The contract of a tool, which the docstring of this module describes."""
 
     name: str
     description: str
     parameters: Json
 
-    def run(self, arguments: Json) -> Product:
-        """Do it; ToolError when it cannot be done."""
+    def run(self, arguments: Json) -> RawResult:
+        """Run the tool; raises ToolError when that fails."""
         ...
 
 
@@ -124,10 +125,10 @@ def schema(required: tuple[str, ...] = (), **properties: Json) -> Json:
 
 
 def text_of(description: str = "") -> Json:
-    """Schema of a string."""
+    """The JSON schema of a string."""
     return {"type": "string", "description": description} if description else {"type": "string"}
 
 
 def whole(description: str, minimum: int = 1) -> Json:
-    """Schema of an integer from `minimum` on."""
+    """The JSON schema of an integer from `minimum` on."""
     return {"type": "integer", "minimum": minimum, "description": description}

@@ -1,7 +1,7 @@
-r"""Lines of a text of any size in flat memory: what is too long of one line is counted, not kept.
+r"""Reads the lines of a text of any size in bounded memory: the excess of a long line is counted, not stored.
 
-A line ends with `\n` (a `\r` before it belongs to the end), as git and compilers count; in a file that has only
-`\r` it ends there.  Called by the tools that page, search and cap.
+A line ends with `\n` (a `\r` before it belongs to the line end), as for git and compilers; if a file has only `\r`, its
+lines end with that.  The tools that page, search and cap call this module.
 """
 
 from __future__ import annotations
@@ -13,35 +13,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from agent.tools.text import Form
+    from agent.tools.encodings import TextForm
 
 CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its end.  `missing` characters lie between `head` and `tail`; 0 means `head` is the line."""
+    """One line without its line end.
+
+    `missing` is the number of characters between `head` and `tail`; if it is 0, `head` is the whole line.
+    """
 
     head: str
     tail: str = ""
     missing: int = 0
 
     def shown(self, keep: int) -> str:
-        """The line in at most about `keep` characters: head, a statement of what is left out, tail."""
+        """The line in at most about `keep` characters: its head, a note on the omitted part, its tail."""
         if not self.missing:
-            return shorten(self.head, keep)
+            return shorten_line(self.head, keep)
         head, tail = self.head[: keep * 2 // 3], self.tail[-(keep // 3) :]
         left = len(self.head) - len(head) + self.missing + len(self.tail) - len(tail)
         return f"{head}{gap(left)}{tail}"
 
 
 def gap(count: int) -> str:
-    """The sign that stands for `count` characters of a line."""
+    """The note that replaces `count` characters of a line."""
     return f" […{count:,} characters left out…] "
 
 
-def shorten(text: str, keep: int) -> str:
-    """One line in at most about `keep` characters."""
+def shorten_line(text: str, keep: int) -> str:
+    """One line, shortened to at most about `keep` characters."""
     if len(text) <= keep:
         return text
     head, tail = keep * 2 // 3, keep // 3
@@ -49,9 +52,9 @@ def shorten(text: str, keep: int) -> str:
 
 
 def split(chunks: Iterable[str], *, keep: int, end: str = "\n") -> Iterator[Line]:
-    """The lines of a text that comes in chunks; of each at most `keep` characters at either side are kept."""
+    """The lines of a text that arrives in chunks; at most `keep` characters at either end of a line are stored."""
     head: list[str] = []
-    size = 0  # characters in head
+    size = 0  # number of characters in `head`
     tail = ""
     missing = 0
 
@@ -89,8 +92,11 @@ def split(chunks: Iterable[str], *, keep: int, end: str = "\n") -> Iterator[Line
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a line: `number` of the line, the `text`, how many characters of the line lie `before` it, and whether
-    the line `ends` with it."""
+    """A part of a long line, or a whole line.
+
+    `number` is the number of the line, `before` the number of characters of the line before this part; `ends` tells
+    whether the line ends here.
+    """
 
     number: int
     text: str
@@ -99,10 +105,12 @@ class Piece:
 
 
 def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -> Iterator[Piece]:
-    """The lines of a text that comes in chunks, in order; a line over `size` + `overlap` characters in pieces.
+    """The lines of a text that arrives in chunks, in order; a line over `size` + `overlap` characters is divided into
+    pieces.
 
-    A piece begins with the last `overlap` characters of the one before it, so that a match of at most so many
-    characters lies whole in one of them."""
+    A piece begins with the last `overlap` characters of the previous one, so that a match of at most that length is
+    complete in one of them.
+    """
     held, number, before = "", 1, 0
     for chunk in chunks:
         first, *rest = chunk.split(end)
@@ -117,16 +125,16 @@ def pieces(chunks: Iterable[str], *, size: int, overlap: int, end: str = "\n") -
         yield Piece(number, held.removesuffix("\r") if end == "\n" else held, before)
 
 
-def decoded(blocks: Iterable[bytes], form: Form | None) -> Iterator[str]:
-    r"""The text of a file's bytes after its mark; bytes that do not fit come as `\xNN`."""
+def decoded(blocks: Iterable[bytes], form: TextForm | None) -> Iterator[str]:
+    r"""The text of a file's bytes after the byte order mark; invalid bytes become `\xNN`."""
     decoder = codecs.getincrementaldecoder(form.codec if form else "utf-8")("backslashreplace")
     for block in blocks:
         yield decoder.decode(block)
     yield decoder.decode(b"", final=True)
 
 
-def folded(lines: Iterable[str], width: int) -> Iterator[str]:
-    """Lines with the long ones folded at `width` characters, so that all of a text can be paged by lines."""
+def fold_lines(lines: Iterable[str], width: int) -> Iterator[str]:
+    """The lines, with long ones folded at `width` characters, so that the whole text can be paged by lines."""
     for line in lines:
         if len(line) <= width:
             yield line

@@ -1,7 +1,8 @@
-"""`outputs/0001.txt`: tool output too long for a message, whole, cleaned and masked.
+"""The files `outputs/0001.txt` and so on: tool output that is too long for a message, in full, cleaned and masked.
 
-Numbered from 1, also across restarts; each file is written once, mode 0600.  Names are checked, so that `read_output`
-can reach nothing else.  Used by the toolbox (writes) and `read_output` (reads).
+Files are numbered from 1, and a restart continues the numbers; each file is written once, with mode 0600.  Names are
+checked, so that the tool `read_output` cannot reach any other file.  The toolbox writes the files, `read_output` reads
+them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agent import disk
+from agent import durable_files
 from agent.errors import ToolError
-from agent.tools.text import fit
+from agent.tools.encodings import escape_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
 FOLDER = "outputs"
 _NAME = re.compile(r"outputs/([0-9]{4,9})\.txt")
-STEP = 1 << 18  # characters that are masked at a time
+STEP = 1 << 18  # number of characters that are masked in one step
 _TRIES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A stored output: its name for `read_output`, lines and bytes, and how many bytes behind them were not stored."""
+class StoredOutput:
+    """A stored output: its name for `read_output`, its lines and bytes, and the number of bytes that were not
+    stored."""
 
     name: str
     lines: int
@@ -38,25 +40,25 @@ class Whole:
 
 
 class Outputs:
-    """The folder `outputs/` of a task, made when the first output is kept."""
+    """The folder `outputs/` of a task, which is created with the first output."""
 
     def __init__(self, context_dir: Path) -> None:
         self.folder = context_dir / FOLDER
-        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - names only
+        names = os.listdir(self.folder) if self.folder.is_dir() else []  # noqa: PTH208 - only the names are needed
         for name in names:
-            if name.endswith(".spool"):  # left by a process that was killed during a command
+            if name.endswith(".spool"):  # the file was left by a process that died during a command
                 (self.folder / name).unlink(missing_ok=True)  # ours
         found = [_NAME.fullmatch(f"{FOLDER}/{name}") for name in names]
         self.last = max((int(match.group(1)) for match in found if match), default=0)
 
     def spool(self) -> Path:
-        """Where the next command's raw output goes; removed when it has been taken over."""
-        disk.make_dir(self.folder)
+        """The path of the file for the next command's raw output; the file is removed after it was taken over."""
+        durable_files.make_dir(self.folder)
         return self.folder / f"{self.last + 1:04d}.spool"
 
-    def keep(self, chunks: Iterable[str], lost: int = 0) -> Whole:
-        """Write a new output, `lost` bytes of which did not come so far; DiskError when it cannot be."""
-        disk.make_dir(self.folder)
+    def store(self, chunks: Iterable[str], lost: int = 0) -> StoredOutput:
+        """Store a new output, of which `lost` bytes did not arrive; raises DiskError when writing fails."""
+        durable_files.make_dir(self.folder)
         descriptor = -1
         while descriptor < 0:
             self.last += 1
@@ -66,28 +68,29 @@ class Outputs:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise disk.disk_error(path, error) from error
+                raise durable_files.disk_error(path, error) from error
         lines = size = 0
         last = ""
         try:
-            with disk.writing(path):
+            with durable_files.writing(path):
                 for chunk in chunks:
-                    data = fit(chunk).encode()
-                    disk.write_all(descriptor, data)
+                    data = escape_surrogates(chunk).encode()
+                    durable_files.write_all(descriptor, data)
                     lines += chunk.count("\n")
                     size += len(data)
                     last = chunk[-1:] or last
         finally:
             os.close(descriptor)
-        return Whole(f"{FOLDER}/{path.name}", lines + (last not in ("", "\n")), size, lost)
+        return StoredOutput(f"{FOLDER}/{path.name}", lines + (last not in ("", "\n")), size, lost)
 
     @contextmanager
     def open(self, name: str) -> Iterator[int]:
-        """A descriptor of a stored output; ToolError for any other name."""
+        """A descriptor of a stored output; raises ToolError for any other name."""
         match = _NAME.fullmatch(name)
         if match is None:
             raise ToolError(
-                f"name {fit(name)!r} is not a stored output; names look like outputs/0001.txt, tools:41 or messages:12"
+                f"name {escape_surrogates(name)!r} is not a stored output; names look like outputs/0001.txt, tools:41 "
+                "or messages:12"
             )
         path = self.folder / f"{match.group(1)}.txt"
         try:
@@ -104,18 +107,18 @@ class Outputs:
 
 
 def blocks(descriptor: int, start: int = 0) -> Iterator[bytes]:
-    """A file from `start` on, in blocks of 64 KiB."""
-    while block := os.pread(descriptor, disk.BLOCK, start):
+    """The content of a file from `start` on, in blocks of 64 KiB."""
+    while block := os.pread(descriptor, durable_files.BLOCK, start):
         yield block
         start += len(block)
 
 
 def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) -> Iterator[str]:
-    """`mask` over a long text in bounded memory, as if over the whole.
+    """Apply `mask` to a long text in bounded memory, with the same result as for the whole text at once.
 
-    A piece ends where masking both sides apart gives what masking them together gives, at a line end if there is one,
-    and a quarter of a step before what is not known yet: so nothing that spans lines (a key in PEM form, an escape
-    sequence) slips through at a seam.
+    A piece ends where masking both sides separately gives the same text as masking them together.  The end is at a line
+    end if there is one, and at least a quarter of a step before the unread part.  So a secret over several lines (a key
+    in PEM form, an escape sequence) is not missed at the end of a piece.
     """
     held = ""
     enough = step
@@ -131,7 +134,7 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
                 held = held[cut:]
                 break
         enough = len(held) + step
-        if len(held) > 16 * step:  # no seam in four million characters: go on without a good one
+        if len(held) > 16 * step:  # there is no safe place to cut in four million characters: continue at an unsafe one
             yield mask(held)
             held, enough = "", step
     if held:
@@ -139,7 +142,7 @@ def masked(chunks: Iterable[str], mask: Callable[[str], str], step: int = STEP) 
 
 
 def _seams(text: str, end: int) -> Iterator[int]:
-    """Where `text` may be cut before `end`: after its newest line ends there, else at `end` itself."""
+    """Candidates for a cut of `text` up to `end`: after its last line ends, else at `end` itself."""
     cut = end + 1
     for _ in range(_TRIES):
         cut = text.rfind("\n", 0, cut - 1) + 1

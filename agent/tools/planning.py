@@ -1,7 +1,7 @@
-"""`update_plan`, `ask_user`, `finish`: what the model says about the work instead of doing it.
+"""The tools `update_plan`, `ask_user` and `finish`, which report about the work instead of doing work.
 
-The plan itself is kept by `state.State`, from the record of the call.  Markers of this program are taken out of what
-goes to people: only the program sets those.
+`plan_and_files.ToolState` stores the plan, which it reads from the record of the call.  Markers of this program are
+removed from texts for people, since only the program may write them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ToolError
-from agent.forge.marks import without_markers
-from agent.tools.base import Place, Product, schema
+from agent.forge.markers import without_markers
+from agent.tools.base import RawResult, ToolContext, schema
 from agent.values import End, Outcome
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ STATUSES = ("pending", "in_progress", "done")
 
 
 class UpdatePlan:
-    """The whole plan, each time."""
+    """The tool that replaces the whole plan at each call."""
 
     name = "update_plan"
     description = "Replace the plan: short steps with their status. Shown to the person."
@@ -40,32 +40,32 @@ class UpdatePlan:
         },
     )
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ToolContext) -> None:
         pass
 
-    def run(self, arguments: Json) -> Product:
+    def run(self, arguments: Json) -> RawResult:
         items = arguments["items"]
         done = sum(item["status"] == "done" for item in items)
-        return Product("", head=f"[plan noted: {done} of {len(items)} done]")
+        return RawResult("", head=f"[plan noted: {done} of {len(items)} done]")
 
 
 class AskUser:
-    """A question that only a person can answer; the task waits."""
+    """The tool that asks a question which only a person can answer; the task then waits."""
 
     name = "ask_user"
     description = "Ask the person one question and wait. Only when the work cannot go on without the answer."
     parameters = schema(("question",), question={"type": "string", "minLength": 1})
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ToolContext) -> None:
         pass
 
-    def run(self, arguments: Json) -> Product:
-        outcome = ending("ask_user", arguments)
-        return Product("", head="[asked; the task waits for the answer]", outcome=outcome)
+    def run(self, arguments: Json) -> RawResult:
+        outcome = outcome_of("ask_user", arguments)
+        return RawResult("", head="[asked; the task waits for the answer]", outcome=outcome)
 
 
 class Finish:
-    """The end of the work."""
+    """The tool that ends the work."""
 
     name = "finish"
     description = (
@@ -77,25 +77,26 @@ class Finish:
         summary={"type": "string", "minLength": 1},
     )
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ToolContext) -> None:
         pass
 
-    def run(self, arguments: Json) -> Product:
-        return Product("", head="[finished]", outcome=ending("finish", arguments))
+    def run(self, arguments: Json) -> RawResult:
+        return RawResult("", head="[finished]", outcome=outcome_of("finish", arguments))
 
 
 END = Finish.name
-"""The only tool that ends a task well."""
+"""The name of the only tool that ends a task successfully."""
 
 AFTER_THE_END = "not run: an earlier call of this answer had ended the run"
-"""The result of a call that stands behind `finish` or `ask_user` in one answer."""
+"""The result of a call that follows `finish` or `ask_user` in one answer."""
 
 STOPPED_BEFORE = "not run: the run was stopped, or a limit was reached, before this call"
-"""The result of a call that an earlier call of its answer left no time or room for."""
+"""The result of a call for which no time or space was left after earlier calls of its answer."""
 
 
-def ending(tool: str, arguments: Mapping[str, Any]) -> Outcome:
-    """The outcome of a call of `ask_user` or `finish`, also of a recorded one; ToolError when it says nothing."""
+def outcome_of(tool: str, arguments: Mapping[str, Any]) -> Outcome:
+    """The outcome of a call of `ask_user` or `finish`, also of a recorded call; raises ToolError when its texts are
+    empty."""
     if tool == "ask_user":
         question = without_markers(str(arguments.get("question", ""))).strip()
         if not question:

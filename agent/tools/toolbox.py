@@ -1,7 +1,8 @@
-"""The toolbox: every tool call goes through here, and comes back as a result that the model can be shown.
+"""The toolbox: runs every tool call, and returns a result that is safe to show to the model.
 
-Check the arguments, run, clean, mask declared secrets, cap, keep the whole text in `outputs/`, remember what matters.
-Does not record: the loop writes the result to tools.jsonl and the messages.  Called by the loop and by nothing else.
+The steps are: check the arguments, run the tool, clean the result, mask declared secrets, cap the result, store the
+whole text in `outputs/`, update the state.  The toolbox does not record: the loop, its only caller, writes the result
+to tools.jsonl and to the messages.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.errors import DiskError, ToolError
-from agent.tools import cap
-from agent.tools.base import TOOLS, Place, Product, Run, Tool
-from agent.tools.check import checked, mended
-from agent.tools.kinds import size_text
-from agent.tools.lines import decoded, shorten
-from agent.tools.outputs import Outputs, Whole, blocks, masked
-from agent.tools.planning import AFTER_THE_END, ending
-from agent.tools.reading import present
-from agent.tools.room import CAP, LEAST, PER_RESULT, SMALLEST, Room, room_of
-from agent.tools.running import overwritten
-from agent.tools.state import State
-from agent.tools.text import UTF8, fit, printed, size_of
-from agent.tools.tree import Tree
+from agent.tools import truncate
+from agent.tools.arguments import repair, validate
+from agent.tools.base import TOOLS, RawResult, Run, Tool, ToolContext
+from agent.tools.encodings import UTF8, escape_surrogates, printable, size_of
+from agent.tools.file_types import size_text
+from agent.tools.lines import decoded, shorten_line
+from agent.tools.outputs import Outputs, StoredOutput, blocks, masked
+from agent.tools.plan_and_files import ToolState
+from agent.tools.planning import AFTER_THE_END, outcome_of
+from agent.tools.read_file import read_whole
+from agent.tools.result_budget import CAP, LEAST, PER_RESULT, SMALLEST, ResultBudget, room_of
+from agent.tools.run_command import overwritten
+from agent.tools.work_tree import Tree
 from agent.values import ToolResult
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ TIMEOUT = 120.0
 MAX_TIMEOUT = 1800.0
 
 
-def hidden(what: str, whole: Whole) -> str:
-    r"""The words that stand for a text which the model would not read."""
+def hidden(what: str, whole: StoredOutput) -> str:
+    r"""The note that replaces a text which the model could not read."""
     return (
         f"({what}; it is not shown. As text, with odd bytes as \\xNN, it has {size_text(whole.size)}: "
         f'read_output("{whole.name}") shows it)'
@@ -50,13 +51,13 @@ def hidden(what: str, whole: Whole) -> str:
 class Toolbox:
     """The tools of one task.
 
-    `root` is the work tree, `context_dir` the task's folder.  `run` executes a command isolated (None: commands are
-    refused), `clean` takes escape sequences and invisible characters out of a text and must leave everything that
-    people see, `redact` masks secrets, `lookup(seq)` gives the recorded result of a call, `message(seq)` the text of a
-    message.  As root, new files get `owner_uid`.
-    `cap_chars` is the room of one result, counted in UTF-8 bytes so that no script costs more tokens
-    than another; None: `room_of` the configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.
-    `why_left_out(path)` says why no commit will have a path, "" when one will.
+    `root` is the work tree, `context_dir` the task's folder.  `run` executes a command in isolation; if it is None,
+    commands are refused.  `clean` removes escape sequences and invisible characters from a text and must leave all
+    visible text unchanged.  `redact` masks secrets, `lookup(seq)` returns the recorded result of a call, `message(seq)`
+    the text of a message.  When this process runs as root, new files belong to `owner_uid`.  `cap_chars` is the maximum
+    size of one result, in UTF-8 bytes so that no script costs more tokens than another; None means `room_of` the
+    configured window.  Times are in seconds.  `extra_tools` follow the built-in ones.  `why_left_out(path)` is the
+    reason why commits exclude a path, "" if they include it.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class Toolbox:
         self._fixed = cap_chars is not None
         if cap_chars is None:
             cap_chars = CAP if settings is None else room_of(settings.provider().context_length)
-        self.budget = Room(cap_chars)
+        self.budget = ResultBudget(cap_chars)
         self.outputs = Outputs(context_dir)
         self._redact, self._clean = redact, clean
         self._tree = tree = Tree(root, owner_uid)
-        self._state = State(tree)
+        self._state = ToolState(tree)
         self._last: Mapping[str, Any] = {}
-        place = Place(
+        place = ToolContext(
             tree=tree,
             outputs=self.outputs,
             run=run,
@@ -104,23 +105,26 @@ class Toolbox:
 
     @property
     def room(self) -> int:
-        """Bytes of one result."""
+        """The maximum bytes of one result."""
         return self.budget.most
 
-    def follow(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
-        """Cap by the window in force from now on: `window` is its tokens, `results` the tokens that all results of one
-        answer share, `count` the task's counter."""
+    def limit_tokens(self, window: Callable[[], int], results: Callable[[], int], count: Callable[[str], int]) -> None:
+        """From now on adapt the limits to the present window.
+
+        `window` returns its tokens, `results` the tokens for all results of one answer; `count` is the task's token
+        counter.
+        """
 
         def budget() -> int:
             if not self._fixed:
                 self.budget.most = room_of(window())
             return results()
 
-        self.budget.follow(budget, count)
+        self.budget.limit_tokens(budget, count)
 
-    def expect(self, calls: int) -> None:
-        """An answer with so many calls begins: their results share one budget."""
-        self.budget.expect(calls)
+    def start_answer(self, calls: int) -> None:
+        """Begin an answer with `calls` calls; their results share one budget."""
+        self.budget.start_answer(calls)
 
     def schemas(self) -> list[Json]:
         """The tools in OpenAI's form, always in the same order."""
@@ -133,7 +137,7 @@ class Toolbox:
         ]
 
     def run(self, name: str, arguments: object) -> ToolResult:
-        """Run one call.  Whatever the tool does wrong is a result; only DiskError (the task's own disk) is raised."""
+        """Run one call.  Every fault of a tool becomes a result; only DiskError (for the task's own disk) is raised."""
         started = clock.monotonic()
         try:
             result = self._result(self._called(name, arguments))
@@ -142,80 +146,84 @@ class Toolbox:
         except ToolError as error:
             text = self._mask(str(error))
             result = ToolResult(self._capped(text)[0], status="error", error=text[:500])
-        except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task; the model is told and goes on
+        except Exception as error:  # noqa: BLE001 - a fault of one tool must not end the task
             text = self._mask(f"{name} failed inside: {type(error).__name__}: {error}")[:2000]
-            result = ToolResult(fit(text), status="error", error=fit(text))
+            result = ToolResult(escape_surrogates(text), status="error", error=escape_surrogates(text))
         self.budget.spend(result.content)
         if isinstance(arguments, dict):
-            self._state.note(name, self.mended(name, arguments), result.status)
+            self._state.record(name, self.repair_arguments(name, arguments), result.status)
         duration = int((clock.monotonic() - started) * 1000)
         return ToolResult(result.content, result.status, duration, result.output, result.error, result.outcome)
 
-    def mended(self, name: str, arguments: Any) -> Any:
-        """The arguments as the tool takes them, for the record; those of an unknown tool, or odd ones, as they are."""
+    def repair_arguments(self, name: str, arguments: Any) -> Any:
+        """The arguments after repairs, for the record; those of an unknown tool, or of a wrong type, stay unchanged."""
         tool = self.tools.get(name)
-        return arguments if tool is None or not isinstance(arguments, dict) else mended(arguments, tool.parameters)
+        return arguments if tool is None or not isinstance(arguments, dict) else repair(arguments, tool.parameters)
 
     def plan(self) -> list[dict[str, str]]:
-        """The plan as the model last gave it: `{"text", "status"}` items."""
+        """The newest plan of the model, as `{"text", "status"}` items."""
         return [dict(item) for item in self._state.plan]
 
-    def written(self) -> list[str]:
-        """Every path that `write_file` or `edit_file` wrote, restored calls included."""
+    def written_paths(self) -> list[str]:
+        """Every path that `write_file` or `edit_file` wrote, including calls that were restored."""
         return list(self._state.written)
 
-    def present(self, path: str, most: int) -> str | None:
-        """The text of a file of the work tree as it is now, cleaned and masked; None for one that is not there, is no
-        regular text file, or has more than `most` bytes."""
+    def current_text(self, path: str, most: int) -> str | None:
+        """The present text of a file of the work tree, cleaned and masked.
+
+        None for a missing file, a file that is not a regular text file, and a file with more than `most` bytes.
+        """
         try:
-            found = present(self._tree, path, most)
+            found = read_whole(self._tree, path, most)
         except ToolError:
             return None
         return self._mask(found) if found is not None else None
 
     @property
     def has_run(self) -> bool:
-        """Whether a call has succeeded that looked at the work or changed it, restored ones included."""
+        """Whether a call that reads or changes the work has succeeded, including calls that were restored."""
         return self._state.has_run
 
     def state(self) -> Json:
-        """What a compaction carries over: `{"plan", "files_read", "files_changed"}`."""
+        """The state that a compaction carries over: `{"plan", "files_read", "files_changed"}`."""
         return self._state.to_dict()
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Take in the records of tools.jsonl, oldest first (after a restart)."""
+        """Add the records of tools.jsonl, oldest first (after a restart)."""
         for record in records:
             arguments = record.get("args")
             if isinstance(arguments, dict):
-                self._state.note(str(record.get("tool")), arguments, str(record.get("status")))
+                self._state.record(str(record.get("tool")), arguments, str(record.get("status")))
                 if record.get("error") != AFTER_THE_END:
                     self._last = record
 
     def restored_outcome(self) -> Outcome | None:
-        """How the newest restored call ended the run (`finish`, `ask_user`), None when it did not."""
+        """The outcome with which the newest restored call ended the run (`finish`, `ask_user`), None if it did not."""
         last = self._last
         if last.get("status") != "success" or last.get("tool") not in ("finish", "ask_user"):
             return None
-        return ending(str(last["tool"]), last["args"])
+        return outcome_of(str(last["tool"]), last["args"])
 
-    def _called(self, name: str, arguments: object) -> Product:
+    def _called(self, name: str, arguments: object) -> RawResult:
         tool = self.tools.get(name)
         if tool is None:
-            raise ToolError(f"there is no tool {fit(str(name))!r}; the tools are {', '.join(self.tools)}")
-        return tool.run(checked(name, arguments, tool.parameters, self._validator(tool)))
+            raise ToolError(f"there is no tool {escape_surrogates(str(name))!r}; the tools are {', '.join(self.tools)}")
+        return tool.run(validate(name, arguments, tool.parameters, self._validator(tool)))
 
     def _validator(self, tool: Tool) -> Validator:
-        """Made at the tool's first call: a task calls few of them, and most of a worker's life is waiting."""
-        from jsonschema import Draft202012Validator  # heavy, and the search child does without
+        """The validator is created at the first call of the tool, since a task uses few tools and a worker mostly
+        waits."""
+        # the import takes long, and the child process of the search does not need it
+        from jsonschema import Draft202012Validator
 
         if tool.name not in self._validators:
             self._validators[tool.name] = Draft202012Validator(tool.parameters)
         return self._validators[tool.name]
 
-    def _result(self, product: Product) -> ToolResult:
-        """Clean, mask and cap what the tool made."""
+    def _result(self, product: RawResult) -> ToolResult:
+        """Clean, mask and cap the result of a tool."""
         text = "" if product.hidden and product.dropped else self._mask(product.text)
-        head = shorten(self._mask(product.head), self.room // 4)
+        head = shorten_line(self._mask(product.head), self.room // 4)
         whole = None
         room = self.room - size_of(head) - 1
         try:
@@ -223,20 +231,24 @@ class Toolbox:
                 with product.spool.open("rb") as file:
                     lost = max(0, product.total - os.fstat(file.fileno()).st_size)
                     raw = blocks(file.fileno())
-                    text_of = map(printed, raw) if product.hidden else decoded(raw, UTF8)
-                    whole = self.outputs.keep(masked(text_of, self._redact if product.hidden else self._mask_raw), lost)
+                    text_of = map(printable, raw) if product.hidden else decoded(raw, UTF8)
+                    whole = self.outputs.store(
+                        masked(text_of, self._redact if product.hidden else self._mask_raw), lost
+                    )
         finally:
             if product.dropped and product.spool is not None:
                 product.spool.unlink(missing_ok=True)  # ours
         output: str | None
         if product.hidden:
-            whole = whole or self.outputs.keep([text])
+            whole = whole or self.outputs.store([text])
             body, output = hidden(product.hidden, whole), whole.name
         else:
             body, output = self._capped(text, room, whole, paged=product.paged, head=head)
         content = "\n".join(part for part in (head, body) if part)
         error = head[:500] if product.status == "error" else None
-        return ToolResult(fit(content), product.status, output=output, error=error, outcome=product.outcome)
+        return ToolResult(
+            escape_surrogates(content), product.status, output=output, error=error, outcome=product.outcome
+        )
 
     def _mask(self, text: str) -> str:
         return self._redact(self._clean(text)) if text else text
@@ -245,36 +257,46 @@ class Toolbox:
         return self._mask(overwritten(text))
 
     def _capped(
-        self, text: str, room: int | None = None, whole: Whole | None = None, *, paged: bool = False, head: str = ""
+        self,
+        text: str,
+        room: int | None = None,
+        whole: StoredOutput | None = None,
+        *,
+        paged: bool = False,
+        head: str = "",
     ) -> tuple[str, str | None]:
-        """(text within the room and, with `head`, within its part of the tokens; name of the stored output or None)."""
+        """(the text, cut to `room` bytes and, with `head`, to its part of the tokens; name of the stored output or
+        None)."""
         room = max(LEAST // 2, self.room if room is None else room)
         tokens = self.budget.tokens
         if tokens is not None:
             tokens = max(1, tokens - self.budget.count(head) - PER_RESULT)
-        cut = cap.cut(text, room, more=whole is not None, longest=room if paged else cap.LINE)
+        cut = truncate.truncate(text, room, more=whole is not None, longest=room if paged else truncate.LINE)
         if cut is None and (tokens is None or self.budget.count(text) <= tokens):
-            return fit(text), None
-        whole = whole or self.outputs.keep([text])
+            return escape_surrogates(text), None
+        whole = whole or self.outputs.store([text])
         return self._shown(text, cut, whole, min(room, size_of(text)), tokens), whole.name
 
-    def _shown(self, text: str, cut: cap.Cut | None, whole: Whole, room: int, tokens: int | None) -> str:
-        """Head and tail of a text that is stored, as much as has at most `tokens`, or SMALLEST bytes."""
+    def _shown(
+        self, text: str, cut: truncate.Truncated | None, whole: StoredOutput, room: int, tokens: int | None
+    ) -> str:
+        """Head and tail of a stored text, with at most `tokens` tokens, but at least SMALLEST bytes."""
         while True:
-            shown = fit((cut or cap.cut(text, room, more=True)).shown(whole))
+            shown = escape_surrogates((cut or truncate.truncate(text, room, more=True)).text(whole))
             found = self.budget.count(shown)
             if tokens is None or found <= tokens or room <= SMALLEST:
                 return shown
             room = max(SMALLEST, min(room * 7 // 8, room * tokens // found))
             cut = None
 
-    def keep(self, text: str) -> str:
-        """Keep a text in `outputs/`; its name for `read_output`."""
-        return self.outputs.keep([self._redact(text)]).name
+    def store_output(self, text: str) -> str:
+        """Store a text in `outputs/`; returns its name for `read_output`."""
+        return self.outputs.store([self._redact(text)]).name
 
-    def shortened(self, text: str, tokens: int) -> str:
-        """`text` where it has at most `tokens`, else its head and tail; the whole is kept for `read_output` then."""
+    def shorten(self, text: str, tokens: int) -> str:
+        """`text` if it has at most `tokens` tokens, else its head and tail; the whole text is then stored for
+        `read_output`."""
         text = self._redact(text)
         if self.budget.count(text) <= tokens:
             return text
-        return self._shown(text, None, self.outputs.keep([text]), min(size_of(text), tokens * 8), tokens)
+        return self._shown(text, None, self.outputs.store([text]), min(size_of(text), tokens * 8), tokens)

@@ -1,15 +1,15 @@
-"""What is sent: how large a request may be, which bytes it is made of, and how room is made.
+"""The request to the model: its limits, its bytes, and the compactions that make it fit into the window.
 
-`make_window` is the way in for a task; the names of the seeds are here as well.
+`make_window` is the entry point for a task.  The names of docs/design/index.md are exported here as well.
 """
 
 from agent.tokens import counter_for
 from agent.window.assembler import ContextAssembler
 from agent.window.base import CompactionStuck, DoesNotFit, IllegalContext
 from agent.window.compressor import ContextCompressor
-from agent.window.layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
-from agent.window.limits import Limits
-from agent.window.window import Window, make_window
+from agent.window.context_layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
+from agent.window.context_window import Window, make_window
+from agent.window.limits import WindowLimits
 
 __all__ = [
     "AssembledContext",
@@ -20,9 +20,9 @@ __all__ = [
     "ContextMetadata",
     "DoesNotFit",
     "IllegalContext",
-    "Limits",
     "MemoryLayer",
     "Window",
+    "WindowLimits",
     "counter_for",
     "make_window",
 ]

@@ -1,8 +1,9 @@
-"""The planner: which bytes are sent, whether they are legal, and whether they fit.
+"""The planner selects the bytes of a request, and checks whether they are a legal message list and fit into the window.
 
-It never cuts conversation: it says what does not fit, the compressor acts and records it, and the view is planned
-again (docs/window.md).  A plan parses only the lines that are new since the last one.  A task begins with
-`assemble_context`, which writes the first messages; the loop calls `plan` each turn.
+The planner itself never shortens the conversation.  If a request does not fit, it reports this; the compressor makes
+the view smaller and records the compaction; then the request is planned again (docs/window.md).  A plan parses only the
+lines that are new since the last one.  A task begins with `assemble_context`, which writes the first messages; the loop
+calls `plan` each turn.
 """
 
 from __future__ import annotations
@@ -11,97 +12,122 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent import clock
 from agent.config import sections
-from agent.context.reports import FURTHEST
+from agent.context.usage_reports import FURTHEST
 from agent.prompts import render
-from agent.tokens import PRIMING, count_tools, drift, plain, ratio_of
+from agent.tokens import PRIMING, cautious_of, count_tools, drift, plain, ratio_of
+from agent.tokens.base import cautious, fewest
 from agent.tokens.ratios import DRIFT, PART
 from agent.values import Plan, Span
 from agent.window.base import DoesNotFit
-from agent.window.layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
+from agent.window.budgets import Shares
+from agent.window.context_layers import AssembledContext, AssemblyOptions, ContextMetadata, MemoryLayer
+from agent.window.counted_view import Seen, View
 from agent.window.limits import LEARNT
-from agent.window.recall import recall
-from agent.window.selection import Selection, select
-from agent.window.shares import Shares
-from agent.window.view import Seen, View
+from agent.window.long_term_recall import LongTermRecall
+from agent.window.view_selection import Selection, select_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from agent.context.reports import Cost, Reports
+    from agent.context.comments import Comment
+    from agent.context.index import LaterMemories
+    from agent.context.usage_reports import MessageCost, UsageReports
     from agent.values import Counter, Json
     from agent.values import MemoryLayer as LongTermMemory
-    from agent.window.limits import Limits
+    from agent.window.limits import WindowLimits
 
 DOUBT = 0.5
-"""Of an estimate: what is certain without a server's word.  Sums of texts of known classes are within ±10 % and the
-worst single document within 38 % (docs/window.md, "How good the estimate is"); a kind of text that nobody measured may
-be further off, so only what is over the window at half the estimate ends a task unsent."""
+"""The share of an estimate that is certain without a report of the server.
+
+Sums of texts of known kinds are within ±10 % of the true number, and the worst single document within 38 %
+(docs/window.md, "How good the estimate is").  The error may be larger for an unmeasured kind of text, so a task ends
+without sending a request only if half of the estimate exceeds the window."""
+
+
+SILENT = 3
+"""Number of answers without a report of usage after which none is expected; then the program relies on the server to
+refuse a request that is too long."""
 
 
 class Compacted(Protocol):
-    """What the planner needs of `context.Cut`."""
+    """The part of `context.Cut` that the planner needs."""
 
     @property
     def summary_id(self) -> int | None:
-        """The summary that is in the view."""
+        """The id of the summary that the view contains."""
         ...
 
     @property
     def count(self) -> int:
-        """How many compactions there were."""
+        """The number of compactions so far."""
         ...
 
     @property
     def strategy(self) -> str:
-        """What left messages out, "" for nothing."""
+        """The strategy that left messages out, "" if none did."""
         ...
 
     @property
     def end_seq(self) -> int:
-        """The newest message that is left out, 0 for none."""
+        """The number of the newest message that is left out, 0 if there is none."""
         ...
 
     @property
     def mask_end(self) -> int:
-        """Tool results up to this message are pointers."""
+        """Tool results up to the message with this number are shown as pointers."""
         ...
 
 
 class Account(Protocol):
-    """What the planner needs of `context.Survey`."""
+    """The part of `context.MessageIndex` that the planner needs."""
 
-    reports: Reports  # of prompts; its estimates are without any ratio
-    head: int  # reported tokens of tools, system message and briefing alone, 0 for unknown
-    follows: str | None  # role of the first message of the conversation
-    memory: Json | None  # what was recalled for the briefing: count, tokens, missing layers
+    reports: UsageReports  # the reports on prompts; their estimates are without any ratio
+    head: int  # reported tokens of a request with only tools, system message and briefing; 0 if unknown
+    memory: Json | None  # the memories in the briefing: their number, their tokens, the layers that were missing
 
     @property
     def reported(self) -> int:
-        """Tokens in use by the provider's newest report that still holds, without what came since; 0 for none."""
+        """Tokens in use according to the newest valid report of the provider, without the messages after it; 0 if there
+        is no report."""
+        ...
+
+    @property
+    def turns(self) -> int:
+        """The number of answers in the conversation."""
+        ...
+
+    @property
+    def memories(self) -> Sequence[LaterMemories]:
+        """The memories behind the briefing, in messages after the newest compaction."""
+        ...
+
+    @property
+    def comments(self) -> Sequence[Comment]:
+        """Comments of people since the beginning of the task, the oldest first."""
         ...
 
     @property
     def cut(self) -> Compacted:
-        """What the compactions come to."""
+        """The combined effect of all compactions."""
         ...
 
 
 class Conversation(Protocol):
-    """What the planner needs of `context.MessageStore`."""
+    """The part of `context.MessageStore` that the planner needs."""
 
     @property
     def last_seq(self) -> int:
-        """The number of the newest message, 0 before the first."""
+        """The number of the newest message, 0 if there is none."""
         ...
 
     @property
-    def survey(self) -> Account:
-        """The account of the history."""
+    def index(self) -> Account:
+        """The index of messages.jsonl."""
         ...
 
     def get_current_context_file(self, unsummarized_file_path: Path | None = None) -> Path:
-        """The view."""
+        """The path of the file with the view."""
         ...
 
     def add_message(
@@ -113,16 +139,24 @@ class Conversation(Protocol):
         images: Sequence[Mapping[str, Any]] = (),
         memory: Mapping[str, Any] | None = None,
     ) -> int:
-        """Append; returns `seq`."""
+        """Append a message; returns its `seq`."""
         ...
 
     def sync(self) -> None:
-        """Make what was appended durable."""
+        """Make the appended messages durable."""
+        ...
+
+    def at(self, offset: int) -> Json:
+        """The record at a byte offset of messages.jsonl."""
+        ...
+
+    def bridge_lines(self) -> tuple[int, int]:
+        """Numbers of lines of the view after the briefing: (lines of the summary, lines of the newest carry-over)."""
         ...
 
 
 class Summaries(Protocol):
-    """What the planner needs of `context.SummaryStore`."""
+    """The part of `context.SummaryStore` that the planner needs."""
 
     def get_latest_summary(self) -> Json | None:
         """The newest summary record."""
@@ -130,35 +164,41 @@ class Summaries(Protocol):
 
 
 class Announce(Protocol):
-    """The part of `observe.events.Events` that the window uses."""
+    """The part of `observe.events.Events` that this room needs."""
 
     def emit(self, name: str, /, **fields: Any) -> None:
-        """Tell listeners."""
+        """Announce an event to the listeners."""
         ...
 
 
 class ContextAssembler:
     """Plans the requests of one task.
 
-    `limits` may be replaced when an error has taught a smaller window.  `tools` are the schemas that are sent with
-    every request.  `config` is section `assembler` of the configuration.  `memory` gives long-term memories for the
-    briefing, layers by name; `fence` makes them data of the run (`security.fence` with its marker).  `summary_store`
-    tells whether a summary is in the view.  `text_mode` says what a model without tool calls is told of the tools, and
-    the tokens that a call costs there beside its contents.  `sends_back` says whether a provider field of an answer
-    goes out with its message, `taken` the longest prompt, in reported tokens, that the server has answered since it
-    last refused one for its length.  Sums are kept of what `counter` counts without its learnt ratio, and multiplied
-    with what the ratio is now.
+    `stated` are the limits that follow from the window; they may be replaced when an error shows a smaller window.
+    `limits` are the limits that apply now; they are lower than `stated` while it is unknown how the model counts.
+
+    `tools` are the schemas that are sent with every request.  `config` is the section `assembler` of the configuration.
+    `recall` provides long-term memories for the briefing, by default from `memory`, plug-ins by name; `fence` marks
+    them as data (`security.fence` with the run's marker).  `summary_store` has the summary that the view contains.
+    `text_mode` returns the description of the tools for a model without tool calls, and the tokens that a call costs
+    there in addition to its contents.  `sends_back` returns whether a provider field of an answer is sent together with
+    its message.  `taken` returns the longest prompt, in reported tokens, that the server has answered since it last
+    refused one for its length.
+
+    Stored sums are counts of `counter` without its learnt ratio; they are multiplied by the present ratio when they are
+    used.
     """
 
     def __init__(
         self,
         message_store: Conversation,
-        limits: Limits,
+        limits: WindowLimits,
         counter: Counter,
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         summary_store: Summaries | None = None,
         memory: Mapping[str, LongTermMemory] | None = None,
+        recall: LongTermRecall | None = None,
         config: sections.Assembler | None = None,
         fence: Callable[[str], str] | None = None,
         events: Announce | None = None,
@@ -167,28 +207,35 @@ class ContextAssembler:
         taken: Callable[[], int] | None = None,
     ) -> None:
         self.message_store = message_store
-        self.limits = limits
+        self.stated = limits
         self.counter = counter
         self.summary_store = summary_store
-        self.memory: Mapping[str, LongTermMemory] = memory or {}
         self.config = config or sections.Assembler()
+        self.recall = recall or LongTermRecall(memory or {}, self.config.semantic_memory_limit)
         self.fence = fence or (lambda text: text)
         self.events = events
         self.text_mode = text_mode or (lambda: ("", 0))
         self.sends_back = sends_back or (lambda _name: True)
         self.taken = taken or (lambda: 0)
-        self.described = ("", 0)  # what a text mode says of the tools, and its tokens
+        self.described = ("", 0)  # the description of the tools in text mode, and its tokens
         self.plain = plain(counter)
-        self.view = View(message_store.get_current_context_file(), self.plain)
+        # One counter with the smallest and one with the largest possible count, as long as the vocabulary is unknown.
+        spread = (fewest(), cautious()) if cautious_of(counter) else ()
+        self.view = View(message_store.get_current_context_file(), self.plain, spread)
+        self.tools = tools
         self.tool_tokens = count_tools(self.plain, tools)
+        self.heard = False  # whether the server has reported usage, or is known never to do so
+        self._spread_fixed: tuple[str | None, list[int]] = (None, [])  # cache of `plausible_range`: (text, its counts)
 
     # --- planning ---------------------------------------------------------------------------------------------
 
     def plan(self, *, hard: bool = False) -> Plan:
-        """The next request, as spans of files; with `hard` it may take from the answer's room (`Limits.most`).
+        """The next request, as spans of files; with `hard` it may use a part of the tokens that are reserved for the
+        answer (`Limits.most`).
 
-        `metadata` is `ContextMetadata.to_dict()`; with `needs_compaction` in it the plan is over the limit and a
-        compaction can help.  DoesNotFit when nothing can (FR-4, FR-5), IllegalContext when the view is no legal list.
+        `metadata` is `ContextMetadata.to_dict()`; if `needs_compaction` is in it, the plan is over the limit and a
+        compaction can help.  Raises DoesNotFit if no compaction can help (FR-4, FR-5), or IllegalContext if the view is
+        not a legal message list.
         """
         planned = self._plan(AssemblyOptions(), hard=hard)
         if self.events:
@@ -206,46 +253,101 @@ class ContextAssembler:
         return planned.plan
 
     def assemble(self, options: AssemblyOptions | None = None) -> AssembledContext:
-        """The plan with its metadata and its messages, and no word about it: nothing is sent for it.  Raises as `plan`
-        does."""
+        """The plan with its metadata and its messages; no event is emitted, since the plan is not sent.
+
+        Raises the same errors as `plan`.
+        """
         return self._plan(options or AssemblyOptions())
 
     def tokens_in_use(self) -> int:
-        """What the next request costs: the prompt that the provider reported last, what was stored of its answer, and
-        an estimate of what came since; before a report an estimate of everything, tools and overhead included."""
+        """The tokens of the next request.
+
+        They are the last prompt that the provider reported, the stored part of its answer, and an estimate of
+        everything after it; before the first report they are an estimate of everything, tools and overhead included.
+        """
         return self._in_use(self.view.read())
 
-    def past_the_mark(self) -> bool:
-        """Whether it is time to compact."""
+    def needs_compaction(self) -> bool:
+        """Whether a compaction is due."""
         return self.tokens_in_use() > self.limits.compress_at
 
     def estimate(self) -> int:
-        """The same by the counter alone, without any ratio."""
+        """The tokens of the next request according to the counter alone, without any ratio."""
         seen = self.view.read()
-        return seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed()
+        return seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens()
 
-    def least(self) -> int:
-        """What is sent at least, were there nothing but the newest turn, as long as it is now."""
+    def least_request(self) -> int:
+        """The tokens of the shortest possible request: the head, and the newest turn in its present length."""
         seen = self.view.read()
-        return self.scaled(self.fixed() + seen.head + seen.briefing + seen.tail - self.uncounted(seen.tail_fields))
+        return self.scaled(
+            self.fixed_tokens() + seen.head + seen.briefing + seen.tail - self.uncounted(seen.tail_fields)
+        )
+
+    @property
+    def limits(self) -> WindowLimits:
+        """The limits that apply now: `stated`, reduced by `estimate_doubt`."""
+        return self.stated.scaled_by_doubt(self.estimate_doubt)
+
+    @property
+    def estimate_doubt(self) -> float:
+        """The factor by which the true size of the view may exceed its estimate.
+
+        It is 1.0 in these cases: the family of the vocabulary is known; the server has reported usage; the server has
+        sent SILENT answers without a report; the server has named the limit in an error.
+        """
+        if (plausible := self.plausible_range()) is None:
+            return 1.0
+        return max(1.0, plausible[1] / (self.view.read().tokens + self.fixed_tokens()))
+
+    def plausible_range(self) -> tuple[int, int] | None:
+        """The fewest and the most tokens that the view with its tools can have, while the model's way of counting is
+        unknown; else None."""
+        if not self._is_doubtful() or not self.view.spread:
+            return None
+        text, _ = self.text_mode()
+        if text != self._spread_fixed[0]:
+            fixed = [one.count(text) if text else count_tools(one, self.tools) for one in self.view.spread]
+            self._spread_fixed = text, fixed
+        self.view.read()
+        least, most = (
+            PRIMING + fixed + tokens for fixed, tokens in zip(self._spread_fixed[1], self.view.sums, strict=True)
+        )
+        return least, most
+
+    def _is_doubtful(self) -> bool:
+        if not self.heard:
+            account = self.message_store.index
+            known = cautious_of(self.counter) is None or self.is_measured or self.taken() > 0
+            self.heard = known or account.turns >= SILENT
+            if self.heard:
+                self.view.forget_spread()
+        return not self.heard
+
+    def count(self, text: str) -> int:
+        """The tokens of a text that must fit into a part of the window.
+
+        They are counted as the model counts, as far as that is known; if nothing is known, the largest possible number
+        is returned.
+        """
+        return cautious().count(text) if self._is_doubtful() else self.counter.count(text)
 
     def emit(self, name: str, **fields: Any) -> None:
-        """Tell listeners, where there are any."""
+        """Announce an event, if there are listeners."""
         if self.events:
             self.events.emit(name, **fields)
 
     def head(self) -> int:
-        """What no compaction takes away: tools, system prompt and briefing."""
+        """The tokens that no compaction removes: tools, system prompt and briefing."""
         seen = self.view.read()
-        return self.scaled(self.fixed() + seen.head + seen.briefing)
+        return self.scaled(self.fixed_tokens() + seen.head + seen.briefing)
 
     def scaled(self, tokens: int) -> int:
-        """What a sum of the counter's own tokens comes to by what servers have reported so far."""
+        """A sum of the counter's tokens, multiplied by the ratio that reports have taught so far."""
         return round(tokens * ratio_of(self.counter))
 
-    def fixed(self) -> int:
-        """Tokens (without any ratio) of a request without any message: tools, or what a text mode says of them, and the
-        start of the answer."""
+    def fixed_tokens(self) -> int:
+        """The tokens (without any ratio) of a request that has no messages: the tools, or their description in text
+        mode, and the start of the answer."""
         text, _ = self.text_mode()
         if not text:
             return self.tool_tokens + PRIMING
@@ -254,38 +356,43 @@ class ContextAssembler:
         return self.described[1] + PRIMING
 
     def _blocks(self, seen: Seen) -> int:
-        """Tokens that the calls of a text mode cost beside their contents."""
+        """The tokens of calls in text mode, without their contents."""
         return self.text_mode()[1] * seen.calls
 
     def uncounted(self, fields: Mapping[str, int]) -> int:
-        """Tokens of those provider fields (by name) that are not in a prompt: they are not sent, or the server does not
-        count them."""
-        skips = self.message_store.survey.reports.skips_fields
+        """The tokens of those provider fields (by name) that do not count in a prompt, because they are not sent or the
+        server skips them.
+
+        Two prompts show that a server skips the fields only if both prompts contain the whole view.
+        """
+        skips = self.message_store.index.reports.skips_fields and self.config.working_memory_limit is None
         return sum(tokens for name, tokens in fields.items() if skips or not self.sends_back(name))
 
-    def _sized(self, cost: Cost, seen: Seen) -> int:
-        """Tokens of a part of the view in a prompt."""
+    def _sized(self, cost: MessageCost, seen: Seen) -> int:
+        """The number of tokens that a part of the view has in a prompt."""
         counts = not seen.fields or self.uncounted(seen.fields) < sum(seen.fields.values())
         return cost.tokens if counts else cost.text
 
     def _in_use(self, seen: Seen) -> int:
-        account = self.message_store.survey
+        account = self.message_store.index
         known, guessed = account.reported + self.scaled(self._sized(account.reports.since, seen)), self._guess(seen)
-        # A server that tells only what it had not cached reports far less than was sent.  So does one whose prompts are
-        # estimated badly, but no ordinary text is that far off, and its prompts grow.
+        # A server that reports only the tokens that were not cached reports far fewer than were sent.  A server for
+        # which the estimates are bad also reports fewer tokens, but for ordinary text no estimate is that wrong, and
+        # the reported prompts grow.
         least = guessed * PART if account.reports.is_partial else guessed // FURTHEST
         return known if account.reported and known >= least else guessed
 
     def _guess(self, seen: Seen) -> int:
-        """An estimate of the whole request, without the newest report: right after a compaction.
+        """An estimate of the whole request without the newest report, for the time right after a compaction.
 
-        What was reported once and is still there is not estimated again: the head of the request, and the messages
-        that the compaction left whole.  The latter is the difference of two reports: where it is far from the estimate
-        it is no measure (two servers behind one address, say), and a vocabulary knows better anyway.
+        Parts that were reported before and are still in the view are not estimated again: the head of the request, and
+        the messages that the compaction left unchanged.  The tokens of these messages are the difference of two
+        reports.  The difference is not used if it is far from the estimate (two servers behind one address may be the
+        reason), nor if the vocabulary is known, which is more exact.
         """
-        account, reports = self.message_store.survey, self.message_store.survey.reports
-        everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed(), 0
-        head, kept = seen.head + seen.briefing + self.fixed(), self._sized(reports.kept_cost, seen)
+        account, reports = self.message_store.index, self.message_store.index.reports
+        everything, known = seen.tokens - self.uncounted(seen.fields) + self._blocks(seen) + self.fixed_tokens(), 0
+        head, kept = seen.head + seen.briefing + self.fixed_tokens(), self._sized(reports.kept_cost, seen)
         if account.head >= PART * self.scaled(head):
             known, everything = known + account.head, everything - head
         if (
@@ -300,12 +407,15 @@ class ContextAssembler:
     def _plan(self, options: AssemblyOptions, *, hard: bool = False) -> AssembledContext:
         started = clock.monotonic()
         seen = self.view.complete()
-        cut = self.message_store.survey.cut
+        cut = self.message_store.index.cut
         has_summary = cut.summary_id is not None
         count = seen.messages - bool(seen.head) - bool(seen.briefing) - has_summary
         part = self._part(seen, options)
-        tokens = self._in_use(seen) if part is None else self.scaled(part.tokens + self._blocks(seen) + self.fixed())
-        limit = self.limits.most if hard else self.limits.input_limit
+        counted = self.estimate() if part is None else part.tokens + self._blocks(seen) + self.fixed_tokens()
+        tokens = self._in_use(seen) if part is None else self.scaled(counted)
+        limit = self.limits.input_limit
+        if hard and tokens > limit:  # a request that fits without the reserved tokens leaves them to the answer
+            limit = self.limits.most
         if tokens > limit:
             self._must_fit(seen)
         has_summary = has_summary and options.include_session_summary
@@ -313,26 +423,27 @@ class ContextAssembler:
         whole = seen.tokens - self.uncounted(seen.fields) if part is None else part.tokens
         working = whole - seen.head - seen.briefing - summary
         memories, memory_tokens, missing = self.recalled()
+        later, later_tokens = self.recalled_later()
         metadata = ContextMetadata(
             working_memory_count=count if part is None else part.working,
-            semantic_memory_count=memories,
+            semantic_memory_count=memories + later,
             has_session_summary=has_summary,
             total_tokens=tokens,
             token_limit=limit,
             compression_applied=cut.count > 0,
             assembly_latency_ms=round((clock.monotonic() - started) * 1000, 3),
             needs_compaction=tokens > limit,
-            estimated=not (self.counter.exact or self.message_store.survey.reported),
+            estimated=not (self.counter.exact or self.message_store.index.reported),
             layer_tokens={
-                MemoryLayer.SYSTEM.value: self.scaled(seen.head + self.fixed()),
-                MemoryLayer.SEMANTIC.value: self.scaled(memory_tokens),
+                MemoryLayer.SYSTEM.value: self.scaled(seen.head + self.fixed_tokens()),
+                MemoryLayer.SEMANTIC.value: self.scaled(memory_tokens + later_tokens),
                 MemoryLayer.USER_MESSAGE.value: self.scaled(seen.briefing - memory_tokens),
                 MemoryLayer.SESSION_SUMMARY.value: self.scaled(summary),
-                MemoryLayer.WORKING.value: self.scaled(working),
+                MemoryLayer.WORKING.value: self.scaled(max(0, working - later_tokens)),
             },
             layer_counts={
                 MemoryLayer.SYSTEM.value: int(bool(seen.head)),
-                MemoryLayer.SEMANTIC.value: memories,
+                MemoryLayer.SEMANTIC.value: memories + later,
                 MemoryLayer.USER_MESSAGE.value: int(bool(seen.briefing)),
                 MemoryLayer.SESSION_SUMMARY.value: int(has_summary),
                 MemoryLayer.WORKING.value: count if part is None else part.working,
@@ -346,69 +457,90 @@ class ContextAssembler:
             limit=limit,
             output=self.limits.output_for(tokens),
             metadata=metadata.to_dict(),
+            counted=counted,
+            reading=self.view.judged() if part is None else None,
         )
         return AssembledContext(plan, metadata)
 
     def _part(self, seen: Seen, options: AssemblyOptions) -> Selection | None:
-        """The lines that are sent where the options want less than all; None for all."""
+        """The lines to send if the options exclude some of them; None for all lines."""
         limit = options.working_memory_limit or self.config.working_memory_limit
-        survey = self.message_store.survey
-        has_summary = survey.cut.summary_id is not None
-        if limit is None and (options.include_session_summary or not has_summary):
+        store, survey = self.message_store, self.message_store.index
+        if limit is None and (options.include_session_summary or survey.cut.summary_id is None):
             return None
-        return select(
+        words = (store.at(one.at).get("content") for one in survey.comments if one.seq > survey.cut.end_seq)
+        return select_lines(
             self.view.path,
             seen.offset,
             self.plain,
             limit=limit,
             summary=options.include_session_summary,
-            has_summary=has_summary,
-            bridged=has_summary and survey.follows != "user",
+            bridge=store.bridge_lines(),
+            words={str(text) for text in words},
+            room=int(Shares.for_window(self.stated, self.head()).comments / ratio_of(self.counter)),
         )
 
     def recalled(self) -> tuple[int, int, tuple[str, ...]]:
-        """(memories in the briefing, their tokens without any ratio, layers that could not be had), from its record."""
-        memory = self.message_store.survey.memory or {}
+        """(number of memories in the briefing, their tokens without any ratio, unavailable layers), from the record of
+        the briefing."""
+        memory = self.message_store.index.memory or {}
         return int(memory.get("count") or 0), int(memory.get("tokens") or 0), tuple(memory.get("missing") or ())
+
+    def recalled_later(self) -> tuple[int, int]:
+        """(number of memories behind the briefing that no compaction has left out, their tokens without any ratio)."""
+        index = self.message_store.index
+        seen = [one for one in index.memories if one.seq > index.cut.end_seq]
+        return sum(one.count for one in seen), sum(one.tokens for one in seen)
 
     @property
     def is_disproved(self) -> bool:
-        """Whether the server has answered a longer prompt than the limit says that it takes.  Then the window that is
-        believed in is too small, and the true one is known when the server refuses a request for its length."""
-        return self.taken() > self.limits.most
+        """Whether the server has answered a prompt that is longer than the limit allows.
+
+        Then the assumed window is too small, and the true one becomes known when the server refuses a request because
+        of its length.
+        """
+        return self.taken() > self.stated.most
 
     @property
     def is_measured(self) -> bool:
-        """Whether more than an estimate says what a request has: the model's own vocabulary, a report of the server in
-        this conversation, or an error of it that named or taught the window."""
-        account = self.message_store.survey
-        taught = bool(self.limits.sources) and self.limits.sources[0][0] == LEARNT
+        """Whether the program knows the token counts, or the window, better than by an estimate.
+
+        It does if the model's own tokenizer counts, if the server has reported usage in this conversation, or if the
+        window was learnt from a server that refused a request because of its length.
+        """
+        account = self.message_store.index
+        taught = bool(self.stated.sources) and self.stated.sources[0][0] == LEARNT
         return self.counter.exact or taught or bool(account.reported or account.head)
 
     def is_too_much(self, tokens: int) -> bool:
-        """Whether a request of so many tokens certainly cannot be sent.  An estimate alone never says so, unless half
-        of it is over the whole window; nor does a limit that the server has gone beyond."""
+        """Whether a request of `tokens` tokens certainly cannot be sent.
+
+        With a mere estimate, a request is certainly too large only if the share DOUBT of the estimate exceeds the whole
+        window.  If the server has answered a prompt above the limit, the method returns False.
+        """
         if self.is_disproved:
             return False
         if self.is_measured:
-            return tokens > self.limits.most
-        return tokens * DOUBT > self.limits.window
+            return tokens > self.stated.most
+        return tokens * DOUBT > self.stated.window
 
     def _must_fit(self, seen: Seen) -> None:
-        """FR-4 and FR-5: what nothing can make smaller."""
-        if self.is_too_much(self.scaled(seen.head + self.fixed())):
+        """Raise DoesNotFit for parts of the request that cannot be made smaller (FR-4 and FR-5)."""
+        if self.is_too_much(self.scaled(seen.head + self.fixed_tokens())):
             raise self.does_not_fit("system prompt")
         least = seen.least - self.uncounted(seen.tail_fields)
-        if self.is_too_much(self.scaled(seen.head + self.fixed() + seen.briefing + least)):
+        if self.is_too_much(self.scaled(seen.head + self.fixed_tokens() + seen.briefing + least)):
             raise self.does_not_fit("turn")
 
     def does_not_fit(self, what: str, planned: int = 0) -> DoesNotFit:
-        """The error with the tokens of each part, and the least window that would do.  `planned`: of the smallest
-        request that could be made, where one was."""
-        seen, limits = self.view.read(), self.limits
-        parts = {"tools": self.scaled(self.fixed()), "system prompt": self.scaled(seen.head)}
+        """The error with the tokens of each part, and the smallest window that would be sufficient.
+
+        `planned` is the number of tokens of the smallest request that could be made, if there was one.
+        """
+        seen, limits = self.view.read(), self.stated
+        parts = {"tools": self.scaled(self.fixed_tokens()), "system prompt": self.scaled(seen.head)}
         if what == "turn":
-            parts["task"] = self.scaled(seen.briefing)
+            parts["issue with rules and comments"] = self.scaled(seen.briefing)
             parts["newest turn, its results shortened as far as possible"] = self.scaled(
                 seen.least - self.uncounted(seen.tail_fields)
             )
@@ -417,11 +549,13 @@ class ContextAssembler:
         tokens = sum(parts.values())
         needed = limits.needed_for(tokens, exact=self.counter.exact)
         parts["answer, at least"] = limits.least
-        return DoesNotFit(what, tokens, limits.most, parts=parts, window=limits.window, needed=needed)
+        return DoesNotFit(
+            what, tokens, limits.most, parts=parts, window=limits.window, needed=needed, exact=self.counter.exact
+        )
 
     def _summary_tokens(self) -> int:
-        """Tokens of the summary in the view, 0 when there is none."""
-        if self.message_store.survey.cut.summary_id is None:
+        """The tokens of the summary that the view contains; 0 if there is none."""
+        if self.message_store.index.cut.summary_id is None:
             return 0
         latest = self.summary_store.get_latest_summary() if self.summary_store else None
         return int(latest.get("summary_tokens") or 0) if latest else 0
@@ -438,15 +572,17 @@ class ContextAssembler:
     ) -> AssembledContext:
         """Begin the conversation with `user_message` as the task, or add it to one that has begun; then plan.
 
-        A new conversation gets the system prompt first (the configured one, else the program's), and what long-term
-        memory recalls for `query` at the head of the task's message, as data.  What was written is durable before it is
-        planned.  Raises as `plan` does; the messages are recorded then too.
+        A new conversation begins with the system prompt: the configured one, or else that of the program.  The
+        long-term memories for `query` are put before the text of the task in the same message, marked as data.  The
+        messages are durable before the request is planned.  Raises the same errors as `plan`; the messages are recorded
+        even then.
         """
         store = self.message_store
         if store.last_seq == 0:
             store.add_message("system", self.system_prompt, kind="system")
         if store.last_seq == 1:
-            memory, record = self._recall(query or user_message)
+            room = Shares.for_window(self.limits).memory
+            memory, record = self.recall.for_briefing(query or user_message, room, self)
             store.add_message("user", memory + user_message, kind="task", images=images, memory=record)
         else:
             store.add_message("user", user_message, kind="comment", images=images)
@@ -455,21 +591,5 @@ class ContextAssembler:
 
     @property
     def system_prompt(self) -> str:
-        """The configured one, else the program's."""
+        """The configured system prompt, or else that of the program."""
         return self.config.system_prompt or render("system")
-
-    def _recall(self, query: str) -> tuple[str, Json | None]:
-        """(long-term memory for the briefing, fenced, "" for none; what its record says of it, None without a layer).
-
-        The least relevant are left out first, to the budget of memory.  A layer that cannot be had is reported.
-        """
-        if not self.memory:
-            return "", None
-        room = Shares.of(self.limits).memory
-        found = recall(self.memory, query, self.config.semantic_memory_limit, room, self.counter.count)
-        for layer, why in found.missing.items():
-            if self.events:
-                self.events.emit("layer_failed", layer=layer, error=why)
-        text = f"{self.fence(found.text)}\n\n" if found.text else ""
-        tokens = self.plain.count(text) if text else 0
-        return text, {"count": found.count, "tokens": tokens, "missing": dict(found.missing)}

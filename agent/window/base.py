@@ -1,21 +1,25 @@
-"""What the parts of the window share: its errors, and the contracts and tables of compaction strategies and memories.
+"""The errors of the window, and the contracts and tables of compaction strategies and memory layers.
 
     MakimonoError
-    ├── DoesNotFit           even the least that must be sent is over the limit (seed 001, FR-4 and FR-5)
+    ├── DoesNotFit           even the smallest request is over the limit (docs/design/compression.md, FR-4, FR-5)
     ├── CompactionStuck      two compactions in a row freed too little
+    ├── BadSummary           an answer is not used as a summary; never leaves this room (`summary_check.py`)
+    │   ├── TooLong          it is over its budget
+    │   └── NotAsked         it was not requested, since it would not be used
+    ├── MemoryUnreadable     a layer's answer is no list of memories; never leaves this room (`memory_recall.py`)
     └── ContextError
-        └── IllegalContext   the view is no legal message list (seed 000, 3.5; also a ValueError)
+        └── IllegalContext   the view is not a legal message list (docs/design/assembler.md, 3.5; also a ValueError)
 
 A strategy is a class with one method,
 
-    means() -> tuple[str, ...]      the means to try, first one first, of "mask", "summary", "window", "reset"
+    steps() -> tuple[str, ...]      the means to try, in this order, of "mask", "summary", "window", "reset"
 
-and one line in STRATEGIES; it says which means are wanted, `compressor.py` does them.  "reset" is appended where a
-strategy leaves it out: it needs no model, and is what keeps a task alive when everything else has failed.
+and one line in STRATEGIES.  A strategy only names the means; `compressor.py` applies them.  "reset" is appended if the
+strategy does not name it: it needs no model, and lets a task continue when all other means have failed.
 
-A layer of long-term memory is a class that is built with the validated settings, with the one method of
-`values.MemoryLayer`, and one line in MEMORIES (or a dotted path in `assembler.memory`).  It is asked once, when a task
-begins, in a thread of its own.
+A layer of long-term memory is a class that is constructed with the validated settings, has the one method of
+`values.MemoryLayer`, and is one line in MEMORIES (or a dotted path in `assembler.memory`).  The layer is called once,
+when a task begins, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -45,10 +49,10 @@ MEMORIES = Registry("layer of long-term memory", {})
 
 
 class Strategy(Protocol):
-    """The contract above."""
+    """The contract of a strategy, which the docstring of this module describes."""
 
-    def means(self) -> tuple[str, ...]:
-        """The means to try, first one first."""
+    def steps(self) -> tuple[str, ...]:
+        """The means to try, in this order."""
         ...
 
 
@@ -61,7 +65,7 @@ _NOT_FITTING = {
     "turn": (
         "turn_too_large",
         "The system prompt, the task and the newest turn together need",
-        "Use a model with a larger window, raise its limit, or shorten the task.",
+        "Use a model with a larger window, raise its limit, or shorten the issue.",
     ),
     "window": (
         "window_too_small",
@@ -69,15 +73,16 @@ _NOT_FITTING = {
         "Use a model with a larger window, or raise its limit.",
     ),
 }
-"""What does not fit → code, what needs the tokens, what to do."""
+"""Part of a request that does not fit → (code, subject of the message, advice)."""
 
 
 class DoesNotFit(MakimonoError):
-    """Even the least that must be sent is over the limit; nothing was sent.
+    """Raised when even the smallest request is over the limit; nothing was sent.
 
     `what` is "system prompt" (code system_prompt_too_large), "turn" (code turn_too_large), or "window" (code
-    window_too_small: it takes no task at all); `tokens` and `limit` are tokens of input.  `parts` are the tokens of
-    each part by its name, `window` the window in force, `needed` the least one that would do.
+    window_too_small: no task fits into it).  `tokens` and `limit` count the input, without the answer.  `parts` has the
+    tokens of each part by its name, `window` is the present window, `needed` the smallest sufficient one.  `exact`: the
+    tokens were counted with the model's own vocabulary; if not, the message calls them an estimate.
     """
 
     def __init__(
@@ -89,27 +94,34 @@ class DoesNotFit(MakimonoError):
         parts: Mapping[str, int] | None = None,
         window: int = 0,
         needed: int = 0,
+        exact: bool = True,
     ) -> None:
         self.what = what
         self.tokens = tokens
         self.limit = limit
         self.needed = needed
-        self.code, subject, advice = _NOT_FITTING[what]
-        each = "; ".join(f"{name} {size:,}" for name, size in (parts or {}).items())
-        enough = f"A window of {needed:,} tokens would do; the one in force has {window:,}. " if needed else ""
+        self.parts, self.window, self.exact = dict(parts or {}), window, exact
+        self.code, subject, self.advice = _NOT_FITTING[what]
         super().__init__(
             f"{subject} {tokens:,} tokens; the model takes {limit:,} of input, so {tokens - limit:,} are too many. "
-            f"{f'They are: {each}. ' if each else ''}{enough}Nothing was sent. {advice}"
+            f"{self.details()}Nothing was sent. {self.advice}"
         )
+
+    def details(self, at_most: int = 0) -> str:
+        """The tokens of each part, and the smallest sufficient window if it is larger than `at_most`."""
+        each = "; ".join(f"{name} {size:,}" for name, size in self.parts.items())
+        known = "They are" if self.exact else "They are, by an estimate"
+        enough = f"A window of {self.needed:,} tokens would do; the one in force has {self.window:,}. "
+        return f"{f'{known}: {each}. ' if each else ''}{enough if self.needed > at_most else ''}"
 
 
 class CompactionStuck(MakimonoError):
-    """Two compactions in a row freed less than a tenth: more of them would go on for ever."""
+    """Raised when two compactions in a row freed less than a tenth: further ones would never end."""
 
     code = "compaction_stuck"
 
 
 class IllegalContext(ContextError, ValueError):
-    """The view is no legal message list; it is not sent."""
+    """Raised when the view is not a legal message list; it is not sent."""
 
     code = "illegal_context"

@@ -1,7 +1,7 @@
-"""Which comments of people a compaction carries, in a budget of tokens: the newest first, word for word.
+"""Selects the comments of people that a compaction carries over, within a budget of tokens: the newest first, verbatim.
 
-The choice needs only the numbers that `context.survey` keeps; text is read of the few that are shortened.
-`carried.py` asks.
+The selection needs only the numbers in `context.index`; the text is read only for comments that are shortened.
+`carry_over.py` calls this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agent.context.comments import cut_to, question_of
-from agent.window.shares import LEAST
+from agent.window.budgets import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 ABOUT = 8
-"""Tokens of the line above a comment or a question."""
+"""Tokens of the line that is put above a comment or a question."""
 
 
-def chosen(
+def choose_comments(
     comments: Sequence[Comment],
     end_seq: int,
     budget: int,
@@ -31,15 +31,19 @@ def chosen(
     newest: int = 0,
     known: dict[int, int] | None = None,
 ) -> list[Json]:
-    """References (`context/comments.py`) to the comments up to message `end_seq`, oldest first, in `budget` tokens of
-    `count`; with them goes the question that a comment answers, also where the answer itself stays in the view.
+    """References (`context/comments.py`) to the comments up to message `end_seq` that fit into `budget` tokens.
 
-    All are whole where they fit together.  Else one that is more than half of the budget, or that does not fit whole,
-    is shortened to half of what is left, so that a long one never takes the place of all older ones.  Only the newest
-    of all is whole up to `newest` tokens: it is what the model works on.  Then half of the budget is left for others.
+    `count` counts the tokens of a text.  The newest comments are selected first; the result is ordered from the oldest
+    to the newest.
 
-    `known` keeps the tokens of questions (offset → tokens) for the next call with the same conversation, so that the
-    record of a question is read once.
+    With a comment the question that it answers is carried over, even if the comment itself stays in the view.  If all
+    comments fit together, all are whole.  Otherwise a comment that takes more than half of the budget, or does not fit
+    whole, is shortened to half of the tokens that are left, so that a long comment never displaces all older ones.  The
+    newest of all comments may be whole up to `newest` tokens, because the model works on it; half of the budget then
+    remains for the others.
+
+    `known` caches the tokens of questions (offset → tokens) between calls for the same conversation, so that the record
+    of a question is read once.
     """
     known = {} if known is None else known
     found: list[Json] = []
@@ -71,7 +75,8 @@ def _cost(
     read: Callable[[int], Mapping[str, Any]],
     known: dict[int, int],
 ) -> int:
-    """Tokens of a comment with its question and the lines above them, as far as they are behind the cut."""
+    """The tokens of a comment with its question and the lines above them; only the parts that the compaction removes
+    are counted."""
     cost = comment.tokens + ABOUT if comment.seq <= end_seq else 0
     if 0 < comment.question <= end_seq:
         if comment.asked_at not in known:

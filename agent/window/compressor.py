@@ -1,10 +1,11 @@
-"""The compressor: makes room in the view, by the cheapest means that helps, and records what it did.
+"""The compressor makes the view smaller by the cheapest sufficient means, and records the compaction.
 
-Means in the order of the strategy: mask old tool results, summarise the oldest groups, leave them out, and last the
-deterministic reset.  Groups are never split and the newest turn is never touched.  Every means aims at the level of
-`room.py`; what a summary says is used only if `judge.py` takes it for one; each compaction must free a tenth or the
-next means is used, and two in a row that could not end in CompactionStuck.  Nothing in memory grows with the
-conversation but a few numbers a group.  `context.MessageStore.compact` keeps the order of the writes.
+The means, in the order of the strategy, are: mask old tool results, summarise the oldest groups, leave the oldest
+groups out, and finally the reset, which needs no model.  Groups are never split, and the newest turn is never changed.
+Every means aims at a level that `compaction_target.py` computes.  A summary is used only if `summary_check.py` accepts
+it.  Each compaction must free a tenth of the view, otherwise the next means is tried; two failures in a row raise
+CompactionStuck.  Per group of the conversation only a few numbers are in memory.  `context.MessageStore.compact`
+ensures the order of the writes.
 """
 
 from __future__ import annotations
@@ -13,21 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.config import settings_of
-from agent.context.survey import BESIDE
-from agent.errors import ModelError
+from agent.context.index import BESIDE
+from agent.errors import ConfigError, ModelError
 from agent.tokens import counter_for, ratio_of
-from agent.window import summary as request
+from agent.window import summary_request as request
 from agent.window.assembler import ContextAssembler
-from agent.window.attempts import AWAY, Attempts
 from agent.window.base import MEANS, STRATEGIES, CompactionStuck
-from agent.window.beside import KEPT_SHARE
-from agent.window.carried import Carrying
-from agent.window.groups import kept_by_messages, kept_by_tokens, open_groups
-from agent.window.judge import TOLERANCE, BadSummary
-from agent.window.limits import Limits
-from agent.window.room import LOW_WATER, PROGRESS, WINDOW_WATER, Need, Room
-from agent.window.shares import Shares
-from agent.window.writer import SummaryWriter, marked
+from agent.window.budgets import Shares
+from agent.window.carry_over import CarryOver
+from agent.window.compaction_target import LOW_WATER, PROGRESS, WINDOW_WATER, CompactionNeed, CompactionTarget
+from agent.window.limits import WindowLimits
+from agent.window.message_groups import kept_by_messages, kept_by_tokens, open_groups
+from agent.window.summary_attempts import AWAY, SummaryAttempts
+from agent.window.summary_check import TOLERANCE, BadSummary
+from agent.window.summary_merge import KEPT_SHARE
+from agent.window.summary_writer import SummaryWriter, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,35 +39,40 @@ if TYPE_CHECKING:
     from agent.window.assembler import Announce
 
 WHOLE_RESULTS = 0.4
-"""Of the mark: the newest results that a mask leaves whole where that is enough."""
+"""The newest tool results up to this share of the compaction mark stay whole in a mask, if the mask then frees
+enough."""
 
 REST = 20
-"""One part in so many of the mark: how much a conversation grows before what did not help is tried again."""
+"""After a failed compaction the next attempt waits until the conversation has grown by the mark divided by this
+number."""
 
 MOST_WEAK = 2
-"""Compactions in a row that freed less; after them the task ends."""
+"""The maximum number of compactions in a row that free too little; after them the task ends."""
 
 ROUND_FILES = 20
-"""Tokens of the heading of files and the line ends around it."""
+"""Tokens of the heading above the content of files, and of the line ends around it."""
 
 LEAST_SUMMARY = 120
-"""Tokens: a summary that has to be shorter is not asked for."""
+"""If a summary would have to be shorter than this number of tokens, none is requested."""
 
 
 class NothingToDo(Exception):
-    """Too few messages for a summary, and the request still fits.  Never leaves this module."""
+    """Raised when there are too few messages for a summary, and the request still fits.
+
+    The error never leaves this module.
+    """
 
 
 class NotAsked(BadSummary):
-    """No summary was asked for, since it would not be used.  Never leaves this module."""
+    """Raised when no summary was requested, since it would not be used.  The error never leaves this module."""
 
 
 class ContextCompressor:
     """Compacts one task's conversation.
 
-    `llm_client` writes the summaries (`get_summary`); it may be another, cheaper model than the conversation's, whose
-    limits and counter are then `summary_limits` and `summary_counter`.  `config` is the seeds' mapping or Settings.
-    Without an `assembler` the compressor makes its own.  `marker` is the run's, by which data is fenced.
+    `llm_client` writes the summaries (`get_summary`).  It may be a client of another, cheaper model than that of the
+    conversation; then `summary_limits` and `summary_counter` belong to that model.  `config` is Settings or a mapping.
+    Without an `assembler` the compressor makes its own.  `marker` is the marker of the run, with which data is fenced.
     """
 
     def __init__(
@@ -77,11 +83,11 @@ class ContextCompressor:
         config: Settings | Mapping[str, Any],
         *,
         assembler: ContextAssembler | None = None,
-        summary_limits: Limits | None = None,
+        summary_limits: WindowLimits | None = None,
         summary_counter: Counter | None = None,
         events: Announce | None = None,
         marker: str = "",
-        carrying: Carrying | None = None,
+        carrying: CarryOver | None = None,
     ) -> None:
         settings = settings_of(config)
         storage = settings.context_storage
@@ -97,8 +103,8 @@ class ContextCompressor:
         self.context_length = self.assembler.limits.window
         self.compression_threshold = storage.compression_threshold
         self.summary_limits = summary_limits
-        self.failures = self._weak()  # compactions in a row that freed too little although something had to be done
-        self.rest_until = 0  # tokens in use before which it is not worth another try
+        self.failures = self._weak()  # number of consecutive necessary compactions that freed too little
+        self.rest_until = 0  # while fewer tokens than this are in use, another attempt is useless
         self.writer = SummaryWriter(
             message_store,
             summary_store,
@@ -107,55 +113,65 @@ class ContextCompressor:
             summary_counter or self.assembler.counter,
             told=lambda why: self._failed("summary", why),
             marker=marker,
+            is_other=summary_counter is not None,
         )
-        self.writer.tidy()
-        self.carrying = carrying or Carrying(message_store)
-        self.unreachable = 0  # summaries in a row that the server did not give
-        self.attempts = Attempts.of(message_store)
-        self.room = Room(message_store, self.assembler, storage.keep_recent_messages)
+        self.writer.clean_up()
+        self.carrying = carrying or CarryOver(message_store)
+        self.unreachable = 0  # number of consecutive summaries that failed because the server could not be reached
+        self.attempts = SummaryAttempts.read(message_store)
+        self.room = CompactionTarget(message_store, self.assembler, storage.keep_recent_messages)
 
     def _own_assembler(self, settings: Settings) -> ContextAssembler:
         counter = getattr(self.message_store, "counter", None) or counter_for(settings.provider().model)
         loaded = getattr(self.llm_client, "loaded_window", None)
         return ContextAssembler(
             self.message_store,
-            Limits.of(settings, loaded() if loaded else None, exact=counter.exact),
+            WindowLimits.from_settings(settings, loaded() if loaded else None, exact=counter.exact),
             counter,
             tools=getattr(self.llm_client, "tools", ()),
             summary_store=self.summary_store,
         )
 
     @property
-    def limits(self) -> Limits:
-        """Those of the conversation."""
+    def limits(self) -> WindowLimits:
+        """The token limits of one request (`window/limits.py`)."""
         return self.assembler.limits
 
-    # --- the seed's three methods -----------------------------------------------------------------------------
+    # --- methods of docs/design/context.md, 4.5 ----------------------------------------------------------------
 
     def should_compress(self) -> bool:
-        """Whether more is in use than the mark: the least of threshold × window and 0.9 × the room for input.
+        """Whether the tokens in use exceed the mark: the smaller of threshold × window and 0.9 × the input limit.
 
-        After a try that did not help, while the request still fits, not before the conversation has grown a little.
+        After a failed attempt the method returns False until the conversation has grown a little, as long as the
+        request fits.
         """
         used = self.assembler.tokens_in_use()
         return used > self.limits.compress_at and used >= self.rest_until
 
     def compress(self, *, force: bool = False) -> int | None:
-        """Make room once.  Returns the summary's id; None when it only masked or left out, or had nothing to do.
+        """Make the view smaller once.
 
-        `force`: a server said too long, whatever was counted.  CompactionStuck when nothing helped for the second time
-        in a row and the request does not fit.  What the model client raises for a stop (Interrupted) passes through,
-        with nothing recorded.
+        Returns the id of the new summary; None if there is none, also when nothing was to do.
+
+        `force`: a server rejected the request as too long, so the program's own count does not matter.  Raises
+        CompactionStuck after the second failure in a row, if the request does not fit.  If the client of the model
+        raises Interrupted because of a stop, the error passes through, and nothing is recorded.
         """
         return self._go(self._order(), force=force)
 
     def reset(self) -> None:
-        """The deterministic reset alone: briefing, what is carried, newest groups.  No model is asked."""
+        """Apply only the reset: the briefing, the carry-over and the newest groups remain.
+
+        The method sends no request to a model.
+        """
         self._go(("reset",), force=True)
 
     def reset_to_newest(self) -> None:
-        """Leave out all that stands before the newest turn, however little that frees: the last means before a task
-        ends.  Nothing is carried where the request cannot be sent otherwise."""
+        """Leave out everything before the newest turn, even if that frees little: this is the last means before a task
+        ends.
+
+        The carry-over is left out too if the request would not fit with it.
+        """
         need = self.room.need(force=True)
         kept = open_groups(need.groups)
         if kept >= len(need.groups):
@@ -172,10 +188,10 @@ class ContextCompressor:
         self,
         summary_prompt_file: Path | str,
         to_summarize_file: Path | str,
-        unsummarized_file: Path | str,  # noqa: ARG002 - the seed's signature; these messages are not in the request
+        unsummarized_file: Path | str,  # noqa: ARG002 - a part of the signature
         output_file: Path | str,
     ) -> Path:
-        """Prompt + `[ROLE]: content` lines of `to_summarize_file`, streamed to `output_file` (seed 002, 4.5)."""
+        """Write the prompt and the `[ROLE]: content` lines of `to_summarize_file` to `output_file`, in pieces."""
         output = Path(output_file)
         text = output.with_name("formatted_messages.txt")
         request.format_file(Path(to_summarize_file), text)
@@ -184,17 +200,21 @@ class ContextCompressor:
     # --- one compaction ---------------------------------------------------------------------------------------
 
     def _order(self) -> tuple[str, ...]:
-        wanted: tuple[str, ...] = self.strategy.means()
+        wanted: tuple[str, ...] = self.strategy.steps()
         if unknown := set(wanted) - set(MEANS):
-            raise ValueError(f"strategy names unknown means {sorted(unknown)}; allowed are {', '.join(MEANS)}")
-        # What a summary cannot do, leaving out the oldest does; the reset needs nothing and stands last.
+            raise ConfigError(
+                f"context_storage.strategy: {type(self.strategy).__name__} names the unknown means "
+                f"{', '.join(sorted(map(repr, unknown)))}; allowed are {', '.join(MEANS)}. Mend the plug-in, or choose "
+                "another strategy"
+            )
+        # If a summary fails, the oldest groups are left out; the reset needs no model and comes last.
         behind = [
             name for name in ("window", "reset") if name not in wanted and (name == "reset" or "summary" in wanted)
         ]
         return (*wanted, *behind)
 
     def _go(self, order: tuple[str, ...], *, force: bool) -> int | None:
-        """Try the means in order until one has made enough room; the id of the summary, if one was made."""
+        """Try the means in order until one has freed enough; returns the id of the summary, if one was made."""
         masked = False
         for name in order:
             need = self.room.need(force=force)
@@ -207,7 +227,7 @@ class ContextCompressor:
             except (BadSummary, ModelError) as why:
                 self._failed(name, str(why))
                 if not isinstance(why, (NotAsked, *AWAY)):
-                    self.attempts.waste()
+                    self.attempts.record_unused()
                 if isinstance(why, AWAY) and self._wait_for_model(need):
                     self._rest()
                     return None
@@ -222,16 +242,20 @@ class ContextCompressor:
             self._without_progress(force=force)
         return None
 
-    def _means(self) -> Mapping[str, Callable[[Need], int | None]]:
-        """Each answers with the id of the summary it made, 0 for none, or None when it did not help."""
+    def _means(self) -> Mapping[str, Callable[[CompactionNeed], int | None]]:
+        """The method for each means, by name.
+
+        Each method returns the id of its summary, 0 if it made none, or None when it did not free enough.
+        """
         return {"mask": self._mask, "summary": self._summary, "window": self._window, "reset": self._reset}
 
     def _without_progress(self, *, force: bool) -> None:
-        """A request that fits is sent all the same; one that does not, twice in a row, is the end."""
+        """Record a failed compaction; raises CompactionStuck for the second in a row if the request does not fit."""
         self._rest()
         used = self.assembler.tokens_in_use()
         if not force and used <= self.limits.input_limit:
             return
+        self.assembler.emit("compaction_exhausted", tokens=used, limit=self.limits.input_limit)
         self.failures += 1
         if self.failures >= MOST_WEAK:
             raise CompactionStuck(
@@ -243,11 +267,12 @@ class ContextCompressor:
     def _rest(self) -> None:
         self.rest_until = self.assembler.tokens_in_use() + self.limits.compress_at // REST
 
-    def _wait_for_model(self, need: Need) -> bool:
-        """Whether to leave the view as it is because the summariser is away.
+    def _wait_for_model(self, need: CompactionNeed) -> bool:
+        """Whether to leave the view unchanged because the summariser cannot be reached.
 
-        It is away for the conversation too, and what a reset takes away does not come back: so the first time, and
-        while the request still fits.
+        If the summariser cannot be reached, the conversation's model is probably out of reach too, and a reset removes
+        messages from the view for good.  So the result is True only the first time, and only as long as the request
+        fits.
         """
         self.unreachable += 1
         return self.unreachable == 1 and not need.must
@@ -258,8 +283,8 @@ class ContextCompressor:
 
     # --- the means --------------------------------------------------------------------------------------------
 
-    def _mask(self, need: Need) -> int | None:
-        """Old tool results become pointers; calls and ids stay."""
+    def _mask(self, need: CompactionNeed) -> int | None:
+        """Replace old tool results by pointers; calls and their ids stay."""
         groups, room = need.groups, self.room
         least = kept_by_messages(groups, self.keep_recent_messages, room.room(need, WINDOW_WATER))
         soft = kept_by_tokens(groups, int(self.limits.compress_at * WHOLE_RESULTS / need.scale))
@@ -273,9 +298,9 @@ class ContextCompressor:
         self._failed("mask", f"old tool results are less than {PROGRESS:.0%} of the conversation")
         return None
 
-    def _summary(self, need: Need) -> int | None:
-        """A summary in the place of the oldest groups and of the summary before."""
-        if not self.attempts.due():
+    def _summary(self, need: CompactionNeed) -> int | None:
+        """Replace the oldest groups and the previous summary by a new summary."""
+        if not self.attempts.is_due():
             raise NotAsked(f"not asked for: the last {self.attempts.wasted} could not be used")
         end, budget = self._worth(need)
         text = marked(self.writer.write(end, self.summary_limits or self.limits, budget))
@@ -288,14 +313,17 @@ class ContextCompressor:
         latest = self.summary_store.get_latest_summary()
         return int(latest["id"]) if latest else 0
 
-    def _worth(self, need: Need) -> tuple[int, int]:
-        """(last message, budget in tokens) of a summary that would free a tenth even at the longest that is taken, and
-        has room for what the summary before had; NotAsked where there is none, NothingToDo where it is for too few
-        messages."""
+    def _worth(self, need: CompactionNeed) -> tuple[int, int]:
+        """(last message, budget in tokens) of a summary that is worth its request.
+
+        Such a summary frees a tenth even at its greatest accepted length, and has enough tokens for the content of the
+        previous summary.  Raises NotAsked if no such summary is possible, or NothingToDo if the only reason is that
+        there are too few messages.
+        """
         groups, few, empty = need.groups, False, marked("-")
         least = self.assembler.plain.count(empty)
         most, ratio = self._shares().summary, ratio_of(self.assembler.counter)
-        latest = self.summary_store.get_latest_summary() if self.message_store.survey.cut.summary_id else None
+        latest = self.summary_store.get_latest_summary() if self.message_store.index.cut.summary_id else None
         before = int(latest.get("summary_tokens") or 0) * ratio if latest else 0.0
         if self.summary_limits is not None and self.summary_limits.output:
             most = min(most, self.summary_limits.output)
@@ -318,17 +346,17 @@ class ContextCompressor:
             raise NothingToDo
         raise NotAsked("not asked for: one that keeps what the last one had would free less than a tenth")
 
-    def _window(self, need: Need) -> int | None:
-        """The oldest groups are left out; the newest that fit stay."""
+    def _window(self, need: CompactionNeed) -> int | None:
+        """Leave out the oldest groups; the newest groups that fit stay."""
         return self._leave_out("window", need)
 
-    def _reset(self, need: Need) -> int | None:
-        """Briefing, what is carried, the newest groups that fit."""
+    def _reset(self, need: CompactionNeed) -> int | None:
+        """Leave out everything except the briefing, the carry-over and the newest groups that fit."""
         return self._leave_out("reset", need)
 
-    def _leave_out(self, strategy: str, need: Need) -> int | None:
+    def _leave_out(self, strategy: str, need: CompactionNeed) -> int | None:
         end = 0
-        # A summary in force stays, unless it is what leaves no room.
+        # A summary that the view contains stays, unless the request does not fit with it.
         for keep_summary in (True, False):
 
             def brings(end: int, keep_summary: bool = keep_summary) -> dict[str, Any]:
@@ -343,31 +371,34 @@ class ContextCompressor:
             if end and self.room.frees(need, strategy, end, **brings(end)):
                 self._commit(strategy, need, end, **brings(end))
                 return 0
-        # The last means, at most twice in a row: what it frees is little, but then the request can be sent.  Where all
-        # messages belong to the newest turn it is what is carried, and the summary, that give way.
-        end = end or self.message_store.survey.cut.end_seq
-        last = end and strategy == "reset" and need.must and self.failures < MOST_WEAK
-        for keep_summary in (True, False) if last else ():
-            lean = {"carried": self._carried(end, lean=True), "keep_summary": keep_summary}
-            if self.room.frees(need, strategy, end, least=0.0, **lean):
-                self._commit(strategy, need, end, **lean)
+        # The last means may free less than a tenth if the request then fits; it is used at most twice in a row.  If
+        # that is not enough, or all messages belong to the newest turn, the carry-over is shortened, and then the
+        # summary is removed.
+        end = end or self.message_store.index.cut.end_seq
+        # a mere doubt about the estimate is no reason for the last means
+        sure = self.limits.doubt == 1.0 or need.used > self.assembler.stated.input_limit
+        last = end and strategy == "reset" and need.must and sure and self.failures < MOST_WEAK
+        for keep_summary, lean in ((True, False), (True, True), (False, False), (False, True)) if last else ():
+            brought = {"carried": self._carried(end, lean=lean), "keep_summary": keep_summary}
+            if self.room.frees(need, strategy, end, least=0.0, **brought):
+                self._commit(strategy, need, end, **brought)
                 return 0
-        old = end > self.message_store.survey.cut.end_seq
+        old = end > self.message_store.index.cut.end_seq
         why = f"it would free less than {PROGRESS:.0%}" if old else "all messages belong to the newest turn"
         self._failed(strategy, why)
         return None
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _commit(self, strategy: str, need: Need, end_seq: int, **more: Any) -> None:
-        """Record it; the view is derived again."""
+    def _commit(self, strategy: str, need: CompactionNeed, end_seq: int, **more: Any) -> None:
+        """Record the compaction, which derives the view again, and update the counters of failures."""
         store = self.message_store
         if "carried" in more:
             more["carried"] = self._with_files(need, strategy, end_seq, more)
         store.compact(strategy=strategy, end_seq=end_seq, **more)
         weak = need.view - store.get_current_token_count() < PROGRESS * need.view
         self.failures = self.failures + 1 if weak else 0
-        self.attempts.compacted(strategy)
+        self.attempts.record_compaction(strategy)
         if self.events:
             self.events.emit(
                 "compaction",
@@ -379,11 +410,12 @@ class ContextCompressor:
             )
 
     def _weak(self) -> int:
-        """How many of the newest compactions on disk freed less than a tenth: a restart forgets none."""
+        """The number of newest compactions on disk in a row that freed less than a tenth, so that a restart continues
+        the count."""
         number = 0
         for record in self.message_store.compactions.newest():
             if record.get("strategy") in BESIDE:
-                continue  # it says nothing of the older messages
+                continue  # this record does not concern older messages
             before, after = int(record.get("tokens_before") or 0), int(record.get("tokens_after") or 0)
             if before - after >= PROGRESS * before:
                 break
@@ -391,15 +423,21 @@ class ContextCompressor:
         return number
 
     def _carried(self, end_seq: int, *, room: int = 0, lean: bool = False) -> Json:
-        """What is said again behind a cut at message `end_seq`; the content of files may have `room` tokens of the
-        counter.  `lean`: the least, where the request does not fit otherwise."""
+        """The carry-over after a cut at message `end_seq`.
+
+        `room` is the budget for the content of files, in tokens of the counter.  `lean`: the shortest carry-over, for a
+        request that does not fit otherwise.
+        """
         ratio = ratio_of(self.assembler.counter)
         shares = self._shares().lean() if lean else self._shares()
-        return self.carrying.look(shares, end_seq=end_seq, ratio=ratio, room=room)
+        return self.carrying.collect(shares, end_seq=end_seq, ratio=ratio, room=room)
 
-    def _with_files(self, need: Need, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
-        """What is carried with the content of files, as far as the view stays at the level that a compaction aims at.
-        `more` is what the compaction brings without it."""
+    def _with_files(self, need: CompactionNeed, strategy: str, end_seq: int, more: Mapping[str, Any]) -> Json:
+        """The carry-over, with as much content of files as the view may contain at the level at which a compaction
+        aims.
+
+        `more` is the other new content that the compaction adds.
+        """
         brought = {key: value for key, value in more.items() if key not in ("usage", "request")}
         after = need.estimate - self.room.freed(need, strategy, end_seq, **brought)
         room = self.room.level(need, WINDOW_WATER) - after - ROUND_FILES
@@ -408,4 +446,4 @@ class ContextCompressor:
         return carried | {"files": files} if files else carried
 
     def _shares(self) -> Shares:
-        return Shares.of(self.limits, self.assembler.scaled(self.room.head()))
+        return Shares.for_window(self.assembler.stated, self.assembler.scaled(self.room.head()))

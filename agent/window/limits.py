@@ -1,16 +1,16 @@
-"""How much may be sent: the window of a model, what of it is the answer's, and where compaction begins.
+"""The token limits of a request: the window of a model, the part reserved for the answer, and the compaction mark.
 
-The window is the least of what is configured (`config.window`), what the server says is loaded, what an error has
-taught and `assembler.max_tokens` (design: "The window of a model"; seed 001, FR-1).  Everything is in tokens and works
-from 2,048 to 2,000,000; a larger window never gives a smaller limit.
+The window is the smallest of four: the configured one (`config.configured_window`), the loaded one that the server
+reports, the one learnt from an error, and `assembler.max_tokens` (docs/configuration.md, "The window of a model").  All
+numbers are in tokens, and windows from 2,048 to 2,000,000 tokens work.  A larger window never gives a smaller limit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.config.window import CAP, assumed_window, configured_window, window_cap
+from agent.config.configured_window import CAP, assumed_window, configured_window, window_cap
 
 if TYPE_CHECKING:
     from agent.config import Settings
@@ -19,35 +19,38 @@ if TYPE_CHECKING:
 LEARNT = "learnt from an error"
 
 UNKNOWN_OUTPUT = 8192
-"""Room for an answer when nobody said how long one may be; a quarter of the window where that is less."""
+"""The number of tokens reserved for an answer of unknown maximum length; a quarter of the window if that is less."""
 
 MARGIN_EXACT = 50
-"""One part in so many of the room, where tokens are counted with the model's own vocabulary."""
+"""For counts with the model's own vocabulary the margin is the window without the reserve, divided by this number."""
 
 MARGIN_ESTIMATE = 16
-"""The same for estimates: -7 to +4 % on a conversation (tokens.md section 7)."""
+"""The divisor for the margin of estimated counts, which are wrong by -7 to +4 % on a conversation (docs/counting.md,
+"How good it is")."""
 
 LEAST_ANSWER = 256
-"""Tokens that an answer needs to hold one call; one part in LEAST_PART of a larger window, at most the reserve."""
+"""The number of tokens that an answer needs for one call; in a larger window it is 1/LEAST_PART of the window, at most
+the reserve."""
 
 LEAST_PART = 16
 
 STEP = 256
-"""Tokens to which a window that is named to a person is rounded up."""
+"""In messages to people a window is rounded up to a multiple of this number of tokens."""
 
 COMPRESS_SHARE = 0.9
-"""Of the room for input (design: compress mark)."""
+"""The compaction mark as a share of `input_limit` (docs/window.md, "Limits")."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may be, in tokens.
+class WindowLimits:
+    """The limits of one request, in tokens.
 
-    `reserve` is kept free for the answer, `margin` for errors of counting; `input_limit` is the most that is sent,
-    tools included; past `compress_at` it is time to compact.  `most` is the hard limit: what is sent, with a smaller
-    answer, before a task ends; `least` is that answer.  `output` is what the request asks as its longest answer:
-    what is configured, else the reserve, so that an answer without an end is cut where its room ends.  `sources` are
-    the candidates of `window`, the deciding one first.
+    `reserve` is the number of tokens reserved for the answer, `margin` that for errors of counting.  `input_limit` is
+    the largest request, tools included; above `compress_at` a compaction is due.  `most` is the hard limit: the largest
+    request that is sent, with a smaller reserve for the answer, before the task ends; `least` is that smaller reserve.
+    `output` is the longest answer that the request allows: the configured maximum, else the reserve, so that an endless
+    answer is cut at the end of its part of the window.  `sources` are the candidates for `window`, the smallest first.
+    `doubt` is the factor by which the true number of tokens may exceed an estimate.
     """
 
     window: int
@@ -59,9 +62,10 @@ class Limits:
     most: int = 0
     least: int = 0
     sources: tuple[tuple[str, int], ...] = ()
+    doubt: float = 1.0
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         settings: Settings,
         client_window: int | None = None,
@@ -70,11 +74,12 @@ class Limits:
         provider: str | None = None,
         model: str | None = None,
         exact: bool = False,
-    ) -> Limits:
+    ) -> WindowLimits:
         """The limits of the configured model, or of another `provider` and `model`.
 
-        `client_window` is what the server says is loaded, `learnt` what an error taught, None for unknown; `exact`
-        whether the counter is.  ConfigError when a variable is no number.
+        `client_window` is the loaded window that the server reports, `learnt` the window learnt from an error; None if
+        unknown.  `exact` tells whether the token counter is exact.  Raises ConfigError when an environment variable is
+        not a number.
         """
         tokens, said = configured_window(settings, provider, model)
         assembler = settings.assembler
@@ -105,11 +110,12 @@ class Limits:
         threshold: float = 0.7,
         share: float = 0.8,
         exact: bool = False,
-    ) -> Limits:
-        """The arithmetic alone: the least of `sources`, and what follows from it."""
+    ) -> WindowLimits:
+        """Compute the limits from the smallest of `sources`."""
         ordered = tuple(sorted(sources, key=lambda source: source[1]))
         window = ordered[0][1]
-        # Never more than a quarter: a wrong or unknown output limit must not leave nothing for the conversation.
+        # The reserve is never more than a quarter: a wrong or unknown output limit must leave tokens for the
+        # conversation.
         reserve = min(max_output_tokens or UNKNOWN_OUTPUT, window // 4)
         room = window - reserve
         margin = room // (MARGIN_EXACT if exact else MARGIN_ESTIMATE)
@@ -128,18 +134,34 @@ class Limits:
             sources=ordered,
         )
 
+    def scaled_by_doubt(self, doubt: float) -> WindowLimits:
+        """The limits for estimates that the true number of tokens may exceed by the factor `doubt`.
+
+        The hard limit does not change, since a mere doubt must not remove comments of people.
+        """
+        if doubt <= 1.0:
+            return self
+        input_limit = max(1, int(self.input_limit / doubt))
+        return replace(
+            self,
+            margin=self.margin + self.input_limit - input_limit,
+            input_limit=input_limit,
+            compress_at=max(1, min(self.compress_at, int(input_limit * COMPRESS_SHARE))),
+            doubt=doubt,
+        )
+
     def output_for(self, tokens: int) -> int:
-        """The longest answer to a request of `tokens`: what is asked for as long as the request keeps to `input_limit`,
-        beyond it what is left of the window."""
+        """The longest answer to a request of `tokens` tokens: the configured maximum up to `input_limit`, above it the
+        rest of the window."""
         if tokens <= self.input_limit:
             return self.output
         return min(self.output, max(self.least, self.most + self.least - tokens))
 
     def needed_for(self, tokens: int, *, exact: bool) -> int:
-        """The least window, rounded up to STEP, whose hard limit takes a request of `tokens`."""
+        """The smallest window, rounded up to STEP, with a hard limit of at least `tokens`."""
 
         def most(steps: int) -> int:
-            return Limits.from_window([("", steps * STEP)], exact=exact).most
+            return WindowLimits.from_window([("", steps * STEP)], exact=exact).most
 
         low, high = 1, 2
         while most(high) < tokens:
@@ -153,7 +175,7 @@ class Limits:
         return low * STEP
 
     def explain(self, counter: Counter | None = None) -> str:
-        """Lines for `show` and `doctor`: every number and where it comes from, and whether counts are estimates."""
+        """Lines for `show` and `doctor`: every number with its source, and whether token counts are estimates."""
         least, *others = self.sources
         lines = [f"window {self.window:,} tokens: {least[0]}"]
         lines += [f"  {'not' if size > self.window else 'also'} {size:,}: {name}" for name, size in others]
@@ -163,6 +185,11 @@ class Limits:
             f"input at most {self.input_limit:,}; {self.margin:,} kept for errors of counting",
             f"compacts above {self.compress_at:,}; at the most {self.most:,} of input with an answer of {self.least:,}",
         ]
+        if self.doubt > 1.0:
+            lines.append(
+                f"the vocabulary of the model is not known: until its server reports, a request may have "
+                f"{self.doubt:.2f} times the estimate"
+            )
         if counter is not None:
             kind = "the model's own vocabulary" if counter.exact else "an estimate, corrected by what servers report"
             lines.append(f"tokens counted by {counter.name}: {kind}")

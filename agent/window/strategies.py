@@ -1,35 +1,35 @@
-"""The four strategies of `context_storage.strategy` (design: section 6; seed 001, section 4)."""
+"""The four values of `context_storage.strategy` (docs/design/compression.md, 4)."""
 
 from __future__ import annotations
 
 
 class Hybrid:
-    """Old tool results first, then a summary of the oldest groups: seed 001's method C."""
+    """Masks old tool results first, then summarises the oldest groups: method C of docs/design/compression.md, 4."""
 
-    def means(self) -> tuple[str, ...]:
-        """Mask, then summarise."""
+    def steps(self) -> tuple[str, ...]:
+        """Mask tool results, then summarise."""
         return ("mask", "summary")
 
 
 class Summary:
-    """A summary of the oldest groups: seed 001's method B."""
+    """Summarises the oldest groups: method B of docs/design/compression.md, 4."""
 
-    def means(self) -> tuple[str, ...]:
+    def steps(self) -> tuple[str, ...]:
         """Summarise."""
         return ("summary",)
 
 
 class SlidingWindow:
-    """The oldest groups are left out: seed 001's method A.  No model is asked."""
+    """Leaves out the oldest groups: method A of docs/design/compression.md, 4."""
 
-    def means(self) -> tuple[str, ...]:
+    def steps(self) -> tuple[str, ...]:
         """Leave out the oldest groups."""
         return ("window",)
 
 
 class Mask:
-    """Old tool results become pointers; the calls stay.  No model is asked."""
+    """Replaces old tool results by pointers; the calls stay.  It sends no request to a model."""
 
-    def means(self) -> tuple[str, ...]:
-        """Mask, and when nothing is left to mask leave out the oldest groups."""
+    def steps(self) -> tuple[str, ...]:
+        """Mask tool results; leave out the oldest groups when there is nothing left to mask."""
         return ("mask", "window")

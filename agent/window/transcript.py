@@ -1,8 +1,8 @@
-"""The conversation as a summariser reads it: one JSON object a line, between two lines that only this run can write.
+"""Presents the conversation to a summariser: one JSON object a line, between two lines that only this run can write.
 
-A message is `{"role", "name", "content", "calls"}`; what is no message has a key of its own, `{"task"}` for the
-briefing and `{"summary_so_far"}` for the summary in force.  Text inside a message is a JSON string: a line of a file
-that looks like a message, or like the fence, stays inside its string.
+A message is `{"role", "name", "content", "calls"}`.  The briefing and the present summary are not messages and have
+keys of their own, `{"task"}` and `{"summary_so_far"}`.  The text of a message is a JSON string: a line of a file that
+looks like a message, or like the fence, stays inside its string.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.message_reader import lines
 from agent.security.fence import defuse, edges
-from agent.store.text import dumps
-from agent.window.capped import capped
-from agent.window.view import lines
+from agent.store.storable_text import dumps
+from agent.window.head_tail import head_and_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 SOURCE = "the conversation, one JSON object a line"
 LEAST_RESULT = 40
-"""Tokens of a tool result that are shown at least."""
+"""The minimum number of tokens of a tool result that are shown."""
 OVERHEAD = 12
-"""Tokens of a tool result's record beside its text."""
+"""The tokens of a tool result's record without its text."""
 MOST_LEAST = 400
-"""Tokens of a tool result that are shown at least where the summariser has room."""
+"""The largest value of the minimum for a tool result, used for a summariser with a large window."""
 
 
 @dataclass
 class Transcript:
     """The lines of one JSONL file of messages in OpenAI's wire form.
 
-    `count` counts tokens.  A message has at most `most` tokens, a tool result at most `result`; the middle of a longer
-    one is left out.
+    `count` counts tokens.  A message has at most `most` tokens, a tool result at most `result`; if one is longer, its
+    middle is left out.
     """
 
     source: Path
@@ -48,14 +48,16 @@ class Transcript:
     most: int = 1 << 60
     result: int = 1 << 60
     names: dict[str, str] = field(default_factory=dict)
-    """The names of the newest calls by id, for their results."""
+    """Id of a call → name of its tool, for the newest calls, so that their results have the name."""
 
     def limit(self, room: int) -> None:
-        """Set `most` and `result` so that everything fits in `room` tokens where that is possible: tool results share
-        what the other messages leave, each at least a small part of it.  Sizes are taken for four bytes a token."""
+        """Set `most` and `result` so that everything fits into `room` tokens, if that is possible.
+
+        Tool results share the tokens that the other messages leave, but each gets at least a small part of `room`.
+        """
         results: list[int] = []
         rest = room * 9 // 10
-        with reading(self.source) as (descriptor, size):
+        with open_file(self.source) as (descriptor, size):
             for _, line in lines(descriptor, 0, size):
                 tokens = self.count(line.decode())
                 if line.startswith(b'{"role":"tool"'):
@@ -64,20 +66,20 @@ class Transcript:
                     rest -= tokens
         self.most = max(LEAST_RESULT, room // 3)
         least = min(MOST_LEAST, max(LEAST_RESULT, room // LEAST_RESULT))
-        self.result = min(self.most, max(least, level(results, rest) - OVERHEAD))
+        self.result = min(self.most, max(least, common_limit(results, rest) - OVERHEAD))
 
     def records(self, start: int = 0) -> Iterator[tuple[int, Json]]:
-        """(offset behind its line, record as it is shown) of every message from byte `start` on."""
-        with reading(self.source) as (descriptor, size):
+        """(offset behind its line, shortened record) of every message from byte `start` on."""
+        with open_file(self.source) as (descriptor, size):
             for after, line in lines(descriptor, start, size):
                 yield after, self._shown(orjson.loads(line))
 
     def line(self, record: Mapping[str, Any]) -> str:
-        """A record as its line, with what looks like a fence made harmless."""
+        """The line for a record, in which text that looks like a fence is made harmless."""
         return defuse(dumps(record).decode(), self.marker)[0] + "\n"
 
     def edges(self) -> tuple[str, str]:
-        """The lines before and behind the records."""
+        """The lines before and after the records."""
         before, behind = edges(self.marker, source=SOURCE)
         return f"{before}\n", f"{behind}\n"
 
@@ -88,10 +90,10 @@ class Transcript:
         if role == "tool":
             name = message.get("name") or self.names.get(str(message.get("tool_call_id")))
             shown |= {"name": name} if name else {}
-            shown["content"] = capped(content, min(self.most, self.result), self.count)
+            shown["content"] = head_and_tail(content, min(self.most, self.result), self.count)
             return shown
         if content:
-            shown["content"] = capped(content, self.most, self.count)
+            shown["content"] = head_and_tail(content, self.most, self.count)
         if role == "assistant":
             calls = message.get("tool_calls") or ()
             self.names = {str(call.get("id")): str(call["function"].get("name")) for call in calls}
@@ -101,7 +103,7 @@ class Transcript:
 
     def _call(self, function: Mapping[str, Any], among: int) -> Json:
         text = str(function.get("arguments") or "")
-        short = capped(text, max(LEAST_RESULT, self.most // among), self.count)
+        short = head_and_tail(text, max(LEAST_RESULT, self.most // among), self.count)
         arguments: Any = short
         if short == text:
             try:
@@ -111,8 +113,8 @@ class Transcript:
         return {"name": function.get("name"), "arguments": arguments}
 
 
-def level(sizes: list[int], room: int) -> int:
-    """The largest limit under which the sum of `sizes`, each cut to it, is at most `room`; 0 where there is none."""
+def common_limit(sizes: list[int], room: int) -> int:
+    """The largest limit at which the sum of `sizes`, each cut to the limit, is at most `room`; 0 if there is none."""
     left = max(0, room)
     ordered = sorted(sizes)
     for number, size in enumerate(ordered):
@@ -124,8 +126,8 @@ def level(sizes: list[int], room: int) -> int:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[tuple[int, int]]:
-    """(descriptor, size) of a file, closed at the end."""
+def open_file(path: Path) -> Iterator[tuple[int, int]]:
+    """A context manager that yields (descriptor, size) of a file, and closes the descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor, os.fstat(descriptor).st_size

@@ -1,16 +1,17 @@
-"""Shortens the newest turn: the means for a request that no compaction of older messages can make fit.
+"""Shortens the newest turn when no compaction of older messages can make the request fit.
 
-Tool results of the newest answer, and messages that came behind it, become head, statement and tail; the whole stays
-where `read_output` finds it.  One size holds for all of them (water-filling), so that small ones stay whole.  What is
-done is one line of compactions.jsonl (`context.MessageStore.trim`).  Called by `window.py`.
+Tool results of the newest answer, and messages after it, are replaced by their head, a statement and their tail; the
+tool `read_output` still reads the whole text.  One maximum size applies to all shortened texts (water-filling), so that
+small texts stay whole.  A trim is one line of compactions.jsonl (`context.MessageStore.trim`).  `context_window.py`
+calls this module.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.context.records import is_legible, is_seen
-from agent.context.trims import LEAST, ROLES, trimmed
+from agent.context.message_records import is_legible, is_seen
+from agent.context.shortened_message import LEAST, ROLES, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,40 +31,44 @@ class Trimming:
         self.assembler = assembler
 
     def newest(self) -> list[Json]:
-        """The messages of the newest turn that can be shortened: those behind the newest answer, oldest first."""
+        """The messages of the newest turn that can be shortened: those after the newest answer, oldest first."""
         found: list[Json] = []
         for record in self.store.backwards():
             if not is_legible(record) or not is_seen(record):
                 continue
-            if record["seq"] <= self.store.survey.cut.end_seq or record["role"] not in ROLES:
+            if record["seq"] <= self.store.index.cut.end_seq or record["role"] not in ROLES:
                 break
             found.append(record)
         return found[::-1]
 
     def tokens(self, records: Sequence[Json], largest: int | None = None) -> int:
-        """Tokens (of the model, without what surrounds a message) of the texts when none has more than `largest` bytes;
-        None: as they are shown now."""
-        count, cut = self.store.plain.count, self.store.survey.cut
+        """The tokens of the texts of `records`, without the overhead of a message, each text cut to at most `largest`
+        bytes.
+
+        If `largest` is None, each text has its present size in the view.
+        """
+        count, cut = self.store.plain.count, self.store.index.cut
         total = 0
         for record in records:
             known = cut.largest_of(record["seq"])
             size = known if largest is None else min(largest, known or largest)
-            text = trimmed(record, size)
+            text = shorten(record, size)
             total += count(record["content"] if text is None else text)
         return self.assembler.scaled(total)
 
-    def free(self, tokens: int) -> bool:
-        """Make the newest turn smaller by about `tokens`, or as small as it can be; whether the view became smaller."""
+    def free_tokens(self, tokens: int) -> bool:
+        """Make the newest turn smaller by about `tokens` tokens, or as small as possible; returns whether the view
+        became smaller."""
         records = self.newest()
-        return bool(records) and self.to(max(0, self.tokens(records) - tokens), records)
+        return bool(records) and self.fit(max(0, self.tokens(records) - tokens), records)
 
-    def to(self, room: int, records: Sequence[Json] | None = None) -> bool:
-        """Make the texts of the newest turn fit in `room` tokens, or as small as they can be; whether the view became
-        smaller."""
+    def fit(self, room: int, records: Sequence[Json] | None = None) -> bool:
+        """Make the texts of the newest turn fit into `room` tokens, or as small as possible; returns whether the view
+        became smaller."""
         records = self.newest() if records is None else records
         if not records:
             return False
-        largest = level(records, room, lambda size: self.tokens(records, size))
+        largest = common_size(records, room, lambda size: self.tokens(records, size))
         if largest is None:
             return False
         before = self.store.get_current_token_count()
@@ -82,9 +87,11 @@ class Trimming:
         return True
 
 
-def level(records: Sequence[Json], room: int, cost: Callable[[int], int]) -> int | None:
-    """The largest size in bytes with which the `cost` of all is at most `room`; SMALLEST where none is; None where all
-    fit as they are."""
+def common_size(records: Sequence[Json], room: int, cost: Callable[[int], int]) -> int | None:
+    """The largest size in bytes at which the total `cost` is at most `room`.
+
+    The result is SMALLEST if no size is small enough, and None if all texts fit unchanged.
+    """
     high = max(len(record["content"].encode("utf-8", "backslashreplace")) for record in records)
     if cost(high) <= room:
         return None

@@ -1,7 +1,7 @@
-"""Work tree and publishing: the mirror, a task's workspace, its set-up, its checks, and the push.
+"""Work tree and publication: the mirror, a task's workspace, its set-up, its checks, and the push.
 
-Start with `workspace.py`.  `mirror.py` brings a repository here, `setup.py` its dependencies, `verify.py` runs its
-tests, `publish.py` takes commits back to it.
+Start with `workspace.py`.  `mirror.py` fetches a repository, `setup.py` installs its dependencies, `verify.py` runs its
+tests, and `publish.py` pushes the commits.
 """
 
 from agent.work.changes import DiffStat

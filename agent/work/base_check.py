@@ -1,9 +1,9 @@
-"""What the check says of the base commit, run once and kept for every task that starts from there.
+"""The result of the check on the base commit, computed once and cached for every task that starts from that commit.
 
-A check that is red may have been red before anybody changed anything.  The verdict of the base is one file,
-`base_dir/checks/{key}.json`; the key is all that it depends on: repository, commit, command, its time-out, the set-up
-and the kind of sandbox.  A verdict that says nothing of the commit (no sandbox, no set-up) is not kept.  The file may
-be removed at any time.  Called by `run/task_run.py`.
+A check that fails after a change may also fail without it.  The verdict on a base commit is one file,
+`base_dir/checks/{key}.json`.  The key covers everything that the verdict depends on: repository, commit, command, its
+time-out, the set-up and the kind of sandbox.  A verdict that is no evidence about the commit (no sandbox, no set-up) is
+not cached.  The file may be removed at any time.  `worker/commit_check.py` calls this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent import clock, disk
+from agent import clock, durable_files
 from agent.errors import LockHeld
 from agent.work.verify import Verdict
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDER = "checks"
 VERSION = 1
-"""Raised when what a kept verdict holds changes its meaning."""
+"""Must be increased when the meaning of a cached verdict's content changes."""
 
 LOOK_SECONDS = 0.5
 
@@ -40,20 +40,20 @@ def base_verdict(
     sandbox: str,
     waiting: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """The verdict of the base commit, kept or made with `run(commit)`.
+    """The verdict of the base commit, from the cache or by `run(commit)`.
 
-    Another task that makes it just now is waited for; `waiting` is called meanwhile and may raise.
+    If another task is computing the verdict, this one waits; meanwhile it calls `waiting`, which may raise an error.
     """
     base = workspace.base_commit
     assert base is not None, "an empty repository has no base"
-    top = disk.make_dir(workspace.mirror.base_dir / FOLDER)
+    top = durable_files.make_dir(workspace.mirror.base_dir / FOLDER)
     name = _key(settings, workspace, base, sandbox)
     path = top / f"{name}.json"
     while True:
         if (known := _read(path)) is not None:
             return known
         try:
-            held = disk.lock(top / f".{name}.lock")
+            held = durable_files.lock(top / f".{name}.lock")
         except LockHeld:
             waiting()
             clock.sleep(LOOK_SECONDS)
@@ -63,12 +63,12 @@ def base_verdict(
                 return known
             verdict = run(base)
             if verdict.exit_code is not None:
-                disk.write_file(path, orjson.dumps(verdict.to_dict()))
+                durable_files.write_file(path, orjson.dumps(verdict.to_dict()))
             return verdict
         finally:
             with suppress(FileNotFoundError):
                 (top / f".{name}.lock").unlink()  # ours
-            disk.unlock(held)
+            durable_files.unlock(held)
 
 
 def _key(settings: Settings, workspace: Workspace, base: str, sandbox: str) -> str:
@@ -82,13 +82,13 @@ def _key(settings: Settings, workspace: Workspace, base: str, sandbox: str) -> s
         "sandbox": sandbox,
         "setup": [workspace.state.setup, section.model_dump(mode="json")] if section is not None else None,
     }
-    if hosts := sorted(settings.sandbox.network):  # what the check may reach
+    if hosts := sorted(settings.sandbox.network):  # the hosts that the check may reach are part of the key
         facts["network"] = hosts
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
 def _read(path: Path) -> Verdict | None:
-    """None for a file that is not there, or that nobody can read: it is made again."""
+    """Read a cached verdict; None for a missing or unreadable file, after which the verdict is computed again."""
     try:
         return Verdict.of(orjson.loads(path.read_bytes()))
     except (FileNotFoundError, orjson.JSONDecodeError, KeyError, TypeError):

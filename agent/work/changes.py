@@ -1,7 +1,7 @@
-"""What a task changed: numbers, paths, modes and the diff itself, read from commits of the task's git directory.
+"""A task's changes: numbers, paths, modes and the diff itself, read from commits of the task's git directory.
 
-No driver, no text conversion and no work tree is involved.  Called by `Workspace`.  Source: git-diff(1), formats of
-`--numstat -z` and `--raw -z`.
+This module runs git without diff drivers and text conversion; only `of_tree` reads the work tree.  `Workspace` calls
+this module.  git-diff(1) describes the formats of `--numstat -z` and `--raw -z`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.gitcmd import git
+from agent.security.guarded_paths import is_bare, may_be_bare
 from agent.values import FileChange
-from agent.work.tree import leaves_tree, shown
+from agent.work.untrusted_tree import leaves_tree, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 PLAIN = (
     "--no-ext-diff",
@@ -36,7 +37,7 @@ SYMLINK, SUBMODULE, NOTHING = "120000", "160000", "000000"
 
 @dataclass(frozen=True, slots=True)
 class DiffStat:
-    """How much changed.  `lines` has one line a file, like `src/a.py +3 -1` or `logo.png (binary)`."""
+    """The size of a change.  `lines` has one line per file, like `src/a.py +3 -1` or `logo.png (binary)`."""
 
     files: int = 0
     insertions: int = 0
@@ -60,19 +61,19 @@ class Entry:
 
 
 def empty_tree(git_dir: Path) -> str:
-    """The object of the tree without an entry, in this repository's hash."""
+    """The object name of the empty tree in the hash algorithm of this repository."""
     return git("hash-object", "-t", "tree", "--stdin", git_dir=git_dir, stdin=b"").output.decode().strip()
 
 
 def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
-    """Numbers of the difference between two commits or trees; renames count once."""
+    """The number of changed files and lines between two commits or trees; a rename counts once."""
     done = git("diff-tree", "-r", "-z", "-M", "--numstat", *PLAIN, old, new, "--", git_dir=git_dir)
     fields = iter(_split(done.output))
     files = insertions = deletions = 0
     lines = []
     for head in fields:
         added, deleted, path = head.split("\t", 2)
-        # Of a rename the old and the new name are the next two fields.
+        # For a rename, the next two fields are the old and the new name.
         path = shown(path) if path else f"{shown(next(fields))} → {shown(next(fields))}"
         files += 1
         if added == "-":
@@ -87,9 +88,11 @@ def diff_stat(git_dir: Path, old: str, new: str) -> DiffStat:
 def of_tree(
     git_dir: Path, tree: Path, base: str, new: Iterable[str], *, env: Mapping[str, str], seconds: float
 ) -> list[FileChange]:
-    """The difference between a commit or tree and the work tree, sorted by path, with `new` among the files: paths that
-    git does not track yet.  Renames count once.  The index stays as it is: a copy of it takes the new paths.  GitError
-    when it takes more than `seconds`."""
+    """The difference between a commit or tree and the work tree, sorted by path.
+
+    `new` are paths that git does not track yet; they are included.  A rename counts once.  The index does not change: a
+    copy of it receives the new paths.  Raises GitError if git takes more than `seconds`.
+    """
     new = list(new)
     with tempfile.TemporaryDirectory(prefix=".look.", dir=git_dir) as folder:
         index = Path(folder) / "index"
@@ -107,7 +110,7 @@ def of_tree(
 
 
 def _of_raw(output: bytes) -> list[FileChange]:
-    """From `--raw --numstat -z`: first a record for each file with its status, then one with its numbers."""
+    """Parse `--raw --numstat -z`: first one record per file with its status, then one per file with its numbers."""
     fields = iter(_split(output))
     states: dict[str, tuple[str, str]] = {}
     found = []
@@ -128,25 +131,26 @@ def _of_raw(output: bytes) -> list[FileChange]:
 
 
 def changed_paths(git_dir: Path, old: str, new: str) -> list[str]:
-    """Paths that differ, both names of a rename, sorted."""
+    """The paths that differ, with both names of a rename, sorted."""
     done = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", *PLAIN, old, new, "--", git_dir=git_dir)
     return sorted(_split(done.output))
 
 
 def diff(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
-    """The difference as chunks of bytes; flat memory."""
+    """The difference between two commits in chunks of bytes, in constant memory."""
     yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", *PLAIN, old, new, "--")
 
 
 def patch(git_dir: Path, old: str, new: str) -> Iterator[bytes]:
-    """The difference as a patch that can be applied, binary files too."""
+    """The difference between two commits as a patch that `git apply` accepts, binary files included."""
     yield from _streamed(git_dir, "diff-tree", "-r", "-p", "-M", "--binary", "--full-index", *PLAIN, old, new, "--")
 
 
 def history(git_dir: Path, old: str | None, new: str) -> Iterator[bytes]:
-    """Every commit after `old`, message and all added and removed bytes, binary files as text: what a push gives away.
+    """Every commit after `old`: message and all added and removed bytes, binary files as text.  A push publishes all of
+    this.
 
-    Net differences would not do: a secret that one commit adds and the next removes is published all the same.
+    The net difference would not be enough: a push also publishes a secret that one commit adds and the next removes.
     """
     span = new if old is None else f"{old}..{new}"
     yield from _streamed(
@@ -173,13 +177,13 @@ def entries(git_dir: Path, old: str | None, new: str) -> list[Entry]:
 
 
 def small(git_dir: Path, blobs: Mapping[str, str], largest: int) -> Iterator[tuple[bytes, str]]:
-    """(bytes, path) of those of `blobs` (object → path) that have at most `largest` bytes."""
+    """(content, path) of those objects in `blobs` (object → path) that have at most `largest` bytes."""
     for name in _sizes(git_dir, blobs, lambda size: size <= largest):
         yield git("cat-file", "blob", name, git_dir=git_dir).output, blobs[name]
 
 
 def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool]) -> dict[str, int]:
-    """object → size, of those whose size is `wanted`."""
+    """Object → size, for the objects that satisfy `wanted(size)`."""
     done = git(
         *("cat-file", "--batch-check=%(objectname) %(objectsize)"),
         git_dir=git_dir,
@@ -195,7 +199,10 @@ def _sizes(git_dir: Path, objects: Iterable[str], wanted: Callable[[int], bool])
 
 
 def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
-    """Symlinks that leave the tree, and submodules: what may not be published.  Each path is named once."""
+    """Findings about symlinks that point out of the tree, and about submodules: neither may be published.
+
+    Each path is named once.
+    """
     found: dict[str, None] = {}
     for change in changes:
         if change.new_mode == SUBMODULE:
@@ -210,8 +217,8 @@ def mode_findings(git_dir: Path, changes: list[Entry]) -> list[str]:
 
 
 def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
-    """What hosts that check objects refuse (git-fsck(1): gitattributesLineLength, 2048 bytes) or no file system takes
-    (a name of more than 255 bytes), by the file's name."""
+    """Files that hosts with object checks refuse (git-fsck(1): gitattributesLineLength, 2048 bytes), or that no file
+    system accepts (a name of more than 255 bytes), each by its name."""
     present = [change for change in changes if change.new_mode not in (SUBMODULE, NOTHING)]
     found: dict[str, None] = {}
     for path in dict.fromkeys(change.path for change in present):
@@ -224,8 +231,36 @@ def unfit(git_dir: Path, changes: list[Entry]) -> list[str]:
     return list(found)
 
 
+def bare_folders(git_dir: Path, changes: Sequence[Entry], head: str) -> list[str]:
+    """Folders that git treats as a bare repository, at `head` or after these changes, and that contain a changed
+    path.
+
+    The root of the tree is excluded, because git finds `.git` there first.  Git runs programs that the config of such a
+    folder names (safe.bareRepository in git-config(1)).
+    """
+    present = {change.path for change in changes if change.new_mode != NOTHING}
+    folders = may_be_bare(present)
+    if not folders:
+        return []
+    there: dict[str, set[str]] = {folder: set() for folder in folders}
+    for at in range(0, len(folders), 500):
+        asked = [f"{folder}/" for folder in folders[at : at + 500]]
+        listed = git("ls-tree", "-z", "--name-only", "--full-tree", head, "--", *asked, git_dir=git_dir, check=False)
+        for path in _split(listed.output):
+            folder, _, name = path.rpartition("/")
+            if folder in there:
+                there[folder].add(name)
+    for path in present:
+        parts = path.split("/")
+        for depth in range(1, len(parts)):
+            if (folder := "/".join(parts[:depth])) in there:
+                there[folder].add(parts[depth])
+    return [folder for folder, names in there.items() if is_bare(names)]
+
+
 def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
-    """Those of `paths` beside which another path differs in case alone: one of both is lost on macOS and Windows."""
+    """Groups of paths that differ only in case, with at least one of `paths`: on macOS and Windows one of them is
+    lost."""
     names: dict[str, list[str]] = {}
     for path in all_paths:
         names.setdefault(path.casefold(), []).append(path)
@@ -237,8 +272,10 @@ def same_but_case(paths: Iterable[str], all_paths: Iterable[str]) -> list[str]:
 
 
 def too_large(git_dir: Path, changes: list[Entry], largest: int) -> list[str]:
-    """Files of more than `largest` bytes, which the other side would refuse.  Each path is named once; one that a later
-    commit removes counts too, since a push takes every commit along."""
+    """Files of more than `largest` bytes, which the host would refuse.
+
+    Each path is named once.  A file that a later commit removes counts too, because a push sends every commit.
+    """
     paths: dict[str, str] = {}
     for change in changes:
         if change.new_mode not in (SUBMODULE, NOTHING):

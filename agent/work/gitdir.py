@@ -1,10 +1,10 @@
-"""A task's own git directory `git/`: how it is made from the mirror, and what its configuration says.
+"""A task's own git directory `git/`: its creation from the mirror, and its configuration.
 
-It borrows the mirror's objects, lies outside the work tree, and is bound read-only where commands run (security facts:
-section 4.4).  Its `info/attributes` stands above every `.gitattributes` of the tree: what is in the tree is what is in
-the commit, byte by byte, no filter, no line-end conversion, so that a one-line edit is a one-line diff and nobody's
-driver or `-diff` hides anything.  Its `info/exclude` is the ignore list, below the repository's own `.gitignore`.
-Called by `Workspace`.
+The git directory borrows the mirror's objects, lies outside the work tree, and is mounted read-only for commands
+(docs/security.md, "Git beside a work tree").  The directory's `info/attributes` overrides every `.gitattributes` of the
+tree: a file in the tree equals the file in the commit byte by byte, without filter or line-end conversion.  So a
+one-line edit is a one-line diff, and no diff driver or `-diff` hides a change.  The directory's `info/exclude` is the
+ignore list, with a lower priority than the repository's own `.gitignore`.  `Workspace` calls this module.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from agent import disk
+from agent import durable_files
 from agent.errors import PushRejected, WorkError
 from agent.gitcmd import git
-from agent.work import tree
+from agent.work import refs, untrusted_tree
 from agent.work.mirror import open_up
 
 if TYPE_CHECKING:
@@ -55,8 +55,11 @@ IGNORED = (
     "*.swp",
     "*~",
 )
-"""What running tests and builds leaves behind.  A pattern that matches something the repository already has is not
-used there: who commits `node_modules` means it."""
+"""Files that test runs and builds create.
+
+A pattern that matches a file of the repository is not used in that repository: if it commits `node_modules`, that is
+intended.
+"""
 
 _CONFIG = """\
 [core]
@@ -78,19 +81,22 @@ _CONFIG = """\
 [maintenance]
 	auto = false
 {extensions}"""
-# checkStat: inside the sandbox owner and change time look different, and every `git status` would read every file.
-# This program itself says `core.checkStat=default` when it looks for changes.
+# checkStat: inside the sandbox, owner and change time look different, so every `git status` would read every file.
+# This program itself sets `core.checkStat=default` when it looks for changes.
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What a workspace was made from; `git/makimono.json`.
+class WorkspaceState:
+    """The source and the progress of a workspace, stored as `git/makimono.json`.
 
-    `start` is the commit where our branch began, `base_commit` that of the base branch (None: empty repository).
-    `ready` turns true when the first checkout was complete: from then on the tree is never made anew.  `setup` says
-    which set-up is in the tree, `pushed` which commit the other side had from us last, `refused` which one may not
-    be published, `moving` to which commit branch and tree are on their way.  `gone`: the tree was removed once all of
-    it was published.
+    - `start`: the commit at which the task's branch started.
+    - `base_commit`: the commit of the base branch (None for an empty repository).
+    - `ready`: whether the first checkout was complete; from then on the tree is never recreated.
+    - `setup`: the key of the set-up that is in the tree.
+    - `pushed`: the commit that this program last pushed.
+    - `refused`: the commit that must not be published.
+    - `moving`: the commit to which branch and tree are being moved.
+    - `gone`: whether the tree was removed after all of it was published.
     """
 
     branch: str
@@ -105,24 +111,26 @@ class State:
     gone: bool = False
 
     def write(self, git_dir: Path) -> None:
-        disk.write_file(git_dir / "makimono.json", orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n")
+        durable_files.write_file(
+            git_dir / "makimono.json", orjson.dumps(asdict(self), option=orjson.OPT_INDENT_2) + b"\n"
+        )
 
 
-def read_state(git_dir: Path) -> State | None:
-    """The state, None when no git directory was finished."""
+def read_state(git_dir: Path) -> WorkspaceState | None:
+    """The stored state of a git directory; None if its creation was never completed."""
     try:
         raw = orjson.loads((git_dir / "makimono.json").read_bytes())
-        return State(**raw)
+        return WorkspaceState(**raw)
     except FileNotFoundError:
         return None
     except (orjson.JSONDecodeError, TypeError) as error:
         raise WorkError(f"{git_dir / 'makimono.json'} cannot be read: {error}; remove the folder {git_dir}") from error
 
 
-def make(git_dir: Path, mirror: Mirror, state: State) -> None:
-    """Make the git directory beside its place and rename it, so that it is there whole or not at all.
+def make(git_dir: Path, mirror: Mirror, state: WorkspaceState) -> None:
+    """Create the git directory under a temporary name and rename it, so that it is either complete or missing.
 
-    The caller holds the mirror's lock.  PushRejected where no branch of this name can ever be pushed.
+    The caller holds the mirror's lock.  Raises PushRejected if a branch of this name can never be pushed.
     """
     if (other := in_the_way(mirror.branches(), state.branch)) is not None:
         raise PushRejected(
@@ -131,7 +139,7 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
             code="branch_taken",
         )
     temporary = git_dir.with_name(f".{git_dir.name}.tmp")
-    tree.remove(temporary)
+    untrusted_tree.remove(temporary)
     source = str(mirror.path)
     git(
         *(
@@ -154,31 +162,31 @@ def make(git_dir: Path, mirror: Mirror, state: State) -> None:
         mode="0644" if readable else "0600",
         extensions="[extensions]\n\tobjectformat = sha256\n" if sha256 else "",
     )
-    disk.write_file(temporary / "config", config.encode(), 0o644, sync=False)
-    disk.make_dir(temporary / "info", 0o755)
-    disk.write_file(temporary / "info" / "attributes", ATTRIBUTES, 0o644, sync=False)
+    durable_files.write_file(temporary / "config", config.encode(), 0o644, sync=False)
+    durable_files.make_dir(temporary / "info", 0o755)
+    durable_files.write_file(temporary / "info" / "attributes", ATTRIBUTES, 0o644, sync=False)
     if state.start is not None:
-        git("update-ref", f"refs/heads/{state.branch}", state.start, git_dir=temporary)
+        refs.move(temporary, f"refs/heads/{state.branch}", state.start)
     git("symbolic-ref", "HEAD", f"refs/heads/{state.branch}", git_dir=temporary)
     write_ignored(temporary)
     open_up(temporary, readable=readable)
     state.write(temporary)
-    disk.sync_tree(temporary)
-    tree.remove(git_dir)  # one without a state was never finished
-    disk.move_dir(temporary, git_dir)
+    durable_files.sync_tree(temporary)
+    untrusted_tree.remove(git_dir)  # a git directory without a state was never completed
+    durable_files.move_dir(temporary, git_dir)
 
 
 def in_the_way(branches: Iterable[str], name: str) -> str | None:
-    """A branch that needs a file where `name` needs a folder, or the other way round (git-check-ref-format(1))."""
+    """A branch that needs a file where `name` needs a folder, or the reverse (git-check-ref-format(1))."""
     return next((other for other in branches if name.startswith(f"{other}/") or other.startswith(f"{name}/")), None)
 
 
 def borrow(git_dir: Path, mirror: Path) -> None:
-    """Name the mirror's present place as the lender (the base_dir may have been moved)."""
+    """Set the present path of the mirror as the source of borrowed objects (base_dir may have been moved)."""
     path = git_dir / "objects" / "info" / "alternates"
     wanted = f"{mirror / 'objects'}\n".encode()
     if path.exists() and path.read_bytes() != wanted:
-        disk.write_file(path, wanted, 0o644 if os.geteuid() == 0 else 0o600)
+        durable_files.write_file(path, wanted, 0o644 if os.geteuid() == 0 else 0o600)
 
 
 def write_ignored(git_dir: Path, more: Iterable[str] = ()) -> None:
@@ -197,11 +205,11 @@ def write_ignored(git_dir: Path, more: Iterable[str] = ()) -> None:
         if not any(fnmatch.fnmatchcase(name, plain) for name in candidates):
             kept.append(pattern)
     lines = "".join(f"{pattern}\n" for pattern in (*kept, *more))
-    disk.write_file(git_dir / "info" / "exclude", lines.encode("utf-8", "surrogateescape"), 0o644, sync=False)
+    durable_files.write_file(git_dir / "info" / "exclude", lines.encode("utf-8", "surrogateescape"), 0o644, sync=False)
 
 
 def exclude_line(path: str) -> str:
-    """The pattern that matches exactly `path`, from the top."""
+    """The pattern that matches only `path`, from the top."""
     escaped = "".join(f"\\{sign}" if sign in "\\*?[]!#" else sign for sign in path)
     if escaped.endswith(" "):
         escaped = f"{escaped[:-1]}\\ "
@@ -209,7 +217,10 @@ def exclude_line(path: str) -> str:
 
 
 def remove_locks(git_dir: Path) -> None:
-    """Remove lock files that a killed git left.  Only the task's process, which holds the folder's lock, works here."""
+    """Remove lock files that a killed git process left.
+
+    This is safe, since only the task's process, which holds the lock of the folder, works here.
+    """
     for pattern in ("*.lock", "refs/**/*.lock"):
         for stale in git_dir.glob(pattern):
             stale.unlink(missing_ok=True)  # ours

@@ -1,12 +1,13 @@
-"""Git LFS in a work tree, without git-lfs: content becomes a pointer in the commit, and a pointer content in the tree.
+"""Git LFS in a work tree, without the program git-lfs: converts content to a pointer for the commit, and a pointer to
+content in the tree.
 
-git-lfs itself is not run: it reads the repository's configuration, which may name programs and addresses.  A pointer is
-three lines, and the content lies in `lfs/objects` of a git directory, where git-lfs keeps it too.  Our own attributes
-switch every filter off; only `add` gives git one, for the paths it is called with, so that the index knows the file's
-own size and time beside the pointer, and `git status` shows the file as unchanged.  `work/lfs_server.py` brings content
-to the other side and from there.  Called by `Stage`, `Workspace` and `Checkout`.
+This program does not run git-lfs, because git-lfs reads the repository's configuration, which may name programs and
+addresses.  A pointer has three lines, and the content lies in `lfs/objects` of a git directory, as with git-lfs.  This
+program's attributes disable every filter.  Only `add` enables a filter, for the given paths: the index then stores size
+and time of the file itself with the pointer, and `git status` shows the file as unchanged.  `work/lfs_server.py`
+uploads and downloads content.  `Index`, `Workspace` and `Checkout` call this module.
 
-Source: git-lfs/git-lfs docs/spec.md (pointer, where objects lie).
+git-lfs/git-lfs docs/spec.md describes the pointer and the location of objects.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from agent import disk, filetree
+from agent import durable_files, filetree
+from agent.errors import ContentWrong
 from agent.gitcmd import git
-from agent.work import filters, gitdir
+from agent.work import git_filters, gitdir
+from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,20 +33,17 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 PAST = 3
-"""Seconds by which a file that is filled here is older: git reads anew each file that is as young as its index."""
+"""Seconds by which the modification time of a filled file is set back: git rereads every file that is as new as its
+index."""
 
 _POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})\nsize (0|[1-9][0-9]{0,17})\n"
 )
 
 
-class ContentWrong(ValueError):
-    """Content is not what its pointer says."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """What stands in a commit for content."""
+    """A pointer of Git LFS, the text that replaces content in a commit."""
 
     oid: str
     size: int
@@ -53,39 +53,43 @@ class Pointer:
 
     @classmethod
     def read(cls, data: bytes) -> Pointer | None:
-        """The pointer that `data` is; None for anything else, and for one that is written in another way or names
-        an extension: made again from its content it would be another."""
+        """Parse a pointer; None for other data, and for a pointer in another notation or with an extension, because
+        recreating it from its content would give different bytes."""
         match = _POINTER.fullmatch(data)
         return cls(match[1].decode(), int(match[2])) if match else None
 
 
 class Objects:
-    """Content by its SHA-256, in the `lfs/objects` of one git directory."""
+    """Content of Git LFS, addressed by its SHA-256, in the `lfs/objects` of one git directory."""
 
     def __init__(self, git_dir: Path) -> None:
         self.top = git_dir / "lfs" / "objects"
 
     def path(self, pointer: Pointer) -> Path:
-        """Where the content lies, or would."""
+        """The path for the content of a pointer, whether it exists or not."""
         return self.top / pointer.oid[:2] / pointer.oid[2:4] / pointer.oid
 
     def has(self, pointer: Pointer) -> bool:
-        """Whether the content is here.  An object appears by rename, and so is whole."""
+        """Whether the content of the pointer exists.
+
+        An object appears by a rename, so an existing object is complete.
+        """
         path = self.path(pointer)
         return path.is_file() and not path.is_symlink() and path.stat().st_size == pointer.size
 
     def put(self, pointer: Pointer, blocks: Iterable[bytes]) -> None:
-        """Keep content; ContentWrong, and nothing is kept, when it is not what the pointer says."""
+        """Store the content of a pointer; if it does not match the pointer, ContentWrong is raised and nothing is
+        stored."""
         path = self.path(pointer)
-        disk.make_dir(path.parent)
+        durable_files.make_dir(path.parent)
         digest, size = hashlib.sha256(), 0
-        with disk.replacing(path) as descriptor:
+        with durable_files.replacing(path) as descriptor:
             for block in blocks:
                 size += len(block)
                 if size > pointer.size:
                     raise ContentWrong(f"there are more than the {pointer.size:,} bytes of the pointer")
                 digest.update(block)
-                disk.write_all(descriptor, block)
+                durable_files.write_all(descriptor, block)
             if size != pointer.size:
                 raise ContentWrong(f"there are {size:,} bytes, and the pointer says {pointer.size:,}")
             if digest.hexdigest() != pointer.oid:
@@ -93,7 +97,7 @@ class Objects:
 
 
 class LfsTree:
-    """The files of one work tree whose content belongs into Git LFS.  `index` in `env` may name another index."""
+    """The Git LFS files of one work tree.  GIT_INDEX_FILE in `env` may name another index."""
 
     def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str]) -> None:
         self.git_dir = git_dir
@@ -102,17 +106,19 @@ class LfsTree:
         self.objects = Objects(git_dir)
 
     def files(self, paths: Iterable[str]) -> list[str]:
-        """Those of `paths` that the attributes of the tree give to Git LFS."""
+        """Those of `paths` that the tree's attributes assign to Git LFS."""
         return [
-            path for path, name in filters.filters_of(self.git_dir, self.tree, paths, self.env).items() if name == "lfs"
+            path
+            for path, name in git_filters.filters_of(self.git_dir, self.tree, paths, self.env).items()
+            if name == "lfs"
         ]
 
     def raw(self, paths: Iterable[str]) -> list[str]:
-        """Those of `paths` whose content must become a pointer."""
-        return [path for path in self.files(paths) if not filters.is_converted(self.tree, path, "lfs")]
+        """Those of `paths` that contain content instead of a pointer."""
+        return [path for path in self.files(paths) if not git_filters.is_converted(self.tree, path, "lfs")]
 
     def pointers(self) -> dict[str, Pointer]:
-        """path → pointer, for the tracked files of Git LFS whose content is not in the tree."""
+        """path → pointer, for the tracked Git LFS files that contain only the pointer."""
         listed = git("ls-files", "-z", git_dir=self.git_dir, work_tree=self.tree, env=self.env).output
         found = {}
         for path in self.files(name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name):
@@ -122,22 +128,28 @@ class LfsTree:
         return found
 
     def unchanged(self, paths: Iterable[str]) -> set[str]:
-        """Those of `paths` whose content is what the index has a pointer to."""
+        """The files of `paths` that have the content to which their pointer in the index refers."""
         return {path for path in self.raw(paths) if self._is_indexed(path)}
 
     def add(self, paths: Iterable[str], known: Mapping[str, Pointer] | None = None) -> None:
-        """Put the pointers of the files into the index, and their content beside it.  `known`: content that is kept
-        elsewhere already, with its pointer."""
+        """Add the files' pointers to the index, and their content to `objects`.
+
+        `known`: path → pointer, for files with content that is stored elsewhere already.  Raises ContentWrong for a
+        file that changes meanwhile.
+        """
         made = dict(known or {})
         for path in paths:
             pointer = made[path] = self._measure(path)
             if not self.objects.has(pointer):
-                self.objects.put(pointer, self._blocks(path))
+                try:
+                    self.objects.put(pointer, self._blocks(path))
+                except ContentWrong as error:
+                    raise ContentWrong(f"{shown(path)} changed while it was committed: {error}") from error
         if not made:
             return
-        texts = disk.make_dir(self.git_dir / "lfs" / "pointers")
+        texts = durable_files.make_dir(self.git_dir / "lfs" / "pointers")
         for pointer in made.values():
-            disk.write_file(texts / pointer.oid, bytes(pointer), sync=False)
+            durable_files.write_file(texts / pointer.oid, bytes(pointer), sync=False)
         attributes = gitdir.ATTRIBUTES + b"".join(_pattern(path) + b" filter=lfs\n" for path in made)
         clean = f"cat {shlex.quote(str(texts))}/$(sha256sum | cut -c1-64)".replace("%", "%%")
         places = {
@@ -146,7 +158,7 @@ class LfsTree:
         }
         git(
             *("update-index", "--add", "--replace", "-z", "--stdin"),
-            git_dir=filters.plain(self.git_dir, "lfs.git", attributes),
+            git_dir=git_filters.plain(self.git_dir, "lfs.git", attributes),
             work_tree=self.tree,
             stdin=b"".join(os.fsencode(path) + b"\0" for path in made),
             env={**self.env, **places},
@@ -158,8 +170,8 @@ class LfsTree:
         )
 
     def fill(self, wanted: Mapping[str, Pointer], stores: Iterable[Objects]) -> dict[str, Pointer]:
-        """Put content in the place of pointers, where one of `stores` has it; returns what was filled.  `add` has to
-        follow, once the files have their owner."""
+        """Replace pointers by content if one of `stores` has it; returns the filled files.  The caller must call `add`
+        after it has set the files' owner."""
         stores = list(stores)
         done = {}
         root = filetree.open_folder(self.tree)
@@ -167,7 +179,7 @@ class LfsTree:
             for path, pointer in wanted.items():
                 store = next((one for one in stores if one.has(pointer)), None)
                 if store is not None:
-                    with disk.writing(self.tree / path):
+                    with durable_files.writing(self.tree / path):
                         _replace(root, path, store.path(pointer))
                     done[path] = pointer
         finally:
@@ -182,42 +194,45 @@ class LfsTree:
         return Pointer(digest.hexdigest(), size)
 
     def _is_indexed(self, path: str) -> bool:
-        """Whether the index has this very content and mode."""
+        """Whether the index has the content and mode that the file has."""
         options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env, "check": False}
         entry = git("ls-files", "-z", "--stage", "--", path, **options).output.decode("utf-8", "surrogateescape")
         mode, _, rest = entry.partition(" ")
         size = git("cat-file", "-s", rest[: rest.find(" ")], **options).output
-        if not size.strip().isdigit() or int(size) > filters.LARGEST:
+        if not size.strip().isdigit() or int(size) > git_filters.LARGEST:
             return False
         pointer = Pointer.read(git("cat-file", "blob", rest[: rest.find(" ")], **options).output)
         executable = bool(self._mode(path) & stat.S_IXUSR)
         return pointer is not None and executable == (mode == "100755") and pointer == self._measure(path)
 
     def _mode(self, path: str) -> int:
-        """Type and mode of a regular file of the tree; 0 for anything else."""
+        """Type and mode of a regular file of the tree; 0 for any other file."""
         try:
-            mode = disk.stat_beneath(self.tree, path).st_mode
+            mode = durable_files.stat_beneath(self.tree, path).st_mode
         except OSError:
             return 0
         return mode if stat.S_ISREG(mode) else 0
 
     def _blocks(self, path: str) -> Iterator[bytes]:
-        """The file's bytes.  Its folder belongs to commands: no symlink is followed, and nothing but a file is read."""
+        """The bytes of the file.
+
+        Commands can write to the file's folder, so the method follows no symlink and reads only a regular file.
+        """
         root = filetree.open_folder(self.tree)
         try:
-            with disk.writing(self.tree / path):
-                descriptor = disk.open_beneath(root, path)
+            with durable_files.writing(self.tree / path):
+                descriptor = durable_files.open_beneath(root, path)
         finally:
             os.close(root)
         try:
-            while disk.is_regular(descriptor) and (block := os.read(descriptor, BLOCK)):
+            while durable_files.is_regular(descriptor) and (block := os.read(descriptor, BLOCK)):
                 yield block
         finally:
             os.close(descriptor)
 
 
 def as_added(content: Path, path: str) -> Iterator[bytes]:
-    """Content as the lines that a diff adds, in chunks: nothing in it can end the hunk."""
+    """Content as the added lines of a diff, in chunks, such that no byte of it can end the hunk."""
     with content.open("rb") as file:
         lines = 1 + sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
         yield b"+++ b/" + os.fsencode(path).replace(b"\n", b"?") + b"\n@@ -0,0 +1,%d @@\n+" % lines
@@ -228,7 +243,7 @@ def as_added(content: Path, path: str) -> Iterator[bytes]:
 
 
 def _pattern(path: str) -> bytes:
-    """The pattern of gitattributes(5) that matches this path alone."""
+    """A pattern for gitattributes(5) that matches only this path."""
     escaped = re.sub(rb"([\\*?\[])", rb"\\\1", os.fsencode(path))
     quoted = re.sub(rb"[\x00-\x1f\x7f\"\\]", lambda sign: b"\\%03o" % ord(sign[0]), escaped)
     return b'"/' + quoted + b'"'
@@ -236,7 +251,7 @@ def _pattern(path: str) -> bytes:
 
 def _replace(root: int, path: str, source: Path) -> None:
     folder, _, name = path.rpartition("/")
-    parent = disk.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
+    parent = durable_files.open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode & 0o777
         os.unlink(name, dir_fd=parent)
@@ -246,7 +261,7 @@ def _replace(root: int, path: str, source: Path) -> None:
             os.fchmod(descriptor, mode)
             with source.open("rb") as content:
                 while block := content.read(BLOCK):
-                    disk.write_all(descriptor, block)
+                    durable_files.write_all(descriptor, block)
             when = time.time() - PAST
             os.utime(descriptor, (when, when))
         finally:

@@ -1,7 +1,7 @@
-"""Which content of Git LFS a task's work tree gets, and which its commits need on the other side.
+"""The Git LFS content that a task's work tree gets, and the content that its commits need on the remote.
 
-Content that was downloaded once lies in the mirror, for every task of the repository; what the task itself made lies in
-its own git directory.  Called by `Workspace`, `Checkout` and `Publisher`.
+Downloaded content is stored in the mirror, for every task of the repository; content that the task created is stored in
+the task's git directory.  `Workspace`, `Checkout` and `Publisher` call this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import MakimonoError
-from agent.work import changes, filters
+from agent.work import changes, git_filters
 from agent.work.lfs import LfsTree, Objects, Pointer, as_added
 
 if TYPE_CHECKING:
@@ -22,7 +22,10 @@ LIMIT = 1 << 30
 
 
 class Content:
-    """The content of one task.  `limit` is how many bytes a tree gets; `reports` is told what it did not get."""
+    """The Git LFS content of one task.
+
+    `limit` is the maximum number of bytes that a tree gets; `reports` receives a line about missing content.
+    """
 
     def __init__(self, git_dir: Path, mirror: Path, server: Server, limit: int, reports: list[str]) -> None:
         self.git_dir = git_dir
@@ -32,9 +35,11 @@ class Content:
         self.own, self._shared = Objects(git_dir), Objects(mirror)
 
     def fill(self, tree: Path, env: Mapping[str, str]) -> dict[str, Pointer]:
-        """Put the content of Git LFS files in the place of their pointers in `tree`, as far as it can be had and is
-        not too much.  It never fails: a pointer that stays is told.  What is returned goes to `LfsTree.add`, once the
-        files have their owner."""
+        """Replace the pointers in `tree` by content that is available and within the limit.
+
+        The method never fails: it reports a pointer that stays.  The caller passes the result to `LfsTree.add` after it
+        has set the files' owner.
+        """
         try:
             files = LfsTree(self.git_dir, tree, env)
             wanted = files.pointers()
@@ -53,11 +58,11 @@ class Content:
         return filled
 
     def pointers(self, entries: Iterable[changes.Entry], tree: Path, env: Mapping[str, str]) -> dict[Pointer, str]:
-        """pointer → path, for what these commits need on the other side: content that was made into pointers here, and
-        what the model wrote as a pointer."""
+        """Pointer → path, for the content that these commits need on the remote: content that this program converted to
+        pointers, and pointers that the model wrote."""
         blobs = {entry.object: entry.path for entry in entries if entry.new_mode.startswith("100")}
         found: dict[Pointer, str] = {}
-        for data, path in changes.small(self.git_dir, blobs, filters.LARGEST):
+        for data, path in changes.small(self.git_dir, blobs, git_filters.LARGEST):
             if (pointer := Pointer.read(data)) is not None:
                 found[pointer] = path
         under = set(LfsTree(self.git_dir, tree, env).files(found.values()))
@@ -70,7 +75,7 @@ class Content:
                 yield from as_added(self.own.path(pointer), path)
 
     def _lacking(self, wanted: Iterable[Pointer]) -> tuple[list[Pointer], set[Pointer]]:
-        """(what is to be downloaded, what is too much)."""
+        """(pointers to download, pointers above the limit)."""
         room, lacking, large = self.limit, [], set()
         for pointer in dict.fromkeys(wanted):
             if self.own.has(pointer):

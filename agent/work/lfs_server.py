@@ -1,28 +1,30 @@
-"""The other side of Git LFS: content is uploaded before a push and downloaded into a new work tree.
+"""The remote store of Git LFS: content is uploaded before a push and downloaded into a new work tree.
 
-Where it lies follows from the repository's address (`<address>.git/info/lfs`), or from `.lfsconfig` of the *base*
-commit where that names the same scheme, host and port: a file of the repository never sends a login elsewhere.  What
-the server then names for each object is the forge's own word; it gets the headers that came with it, and our login
-only on the forge itself.  A folder of this machine keeps objects as git-lfs's own transfer for `file://` does.
-Called by `Workspace` and `Publisher`.
+The repository's address determines the store's address (`<address>.git/info/lfs`).  `.lfsconfig` of the *base* commit
+may change it only within the same scheme, host and port: a file of the repository must not send a login elsewhere.  The
+server's answer gives an address for each object; the program trusts the forge for these addresses.  A request to such
+an address has the headers from the answer; it has the login only if the address is on the forge itself.  For a
+repository in a folder of this machine, objects are stored as the transfer of git-lfs for `file://` stores them.
+`Workspace` and `Publisher` call this module.
 
-Source: git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md.
+git-lfs/git-lfs docs/api/{server-discovery,batch,basic-transfers}.md describe the requests.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 import orjson
 import requests
 
-from agent.errors import LfsRefused, RemoteAway
+from agent.errors import ContentWrong, LfsRefused, RemoteAway
 from agent.forge import http
 from agent.gitcmd import git
-from agent.work.lfs import BLOCK, ContentWrong, Objects, Pointer
-from agent.work.tree import shown
+from agent.work.lfs import BLOCK, Objects, Pointer
+from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +38,7 @@ ANSWER = 8 << 20
 TIMEOUT = (10, 60)
 REDIRECTS = 3
 SECONDS = 480
-"""How long content is downloaded before a work tree begins with what has come."""
+"""The maximum number of seconds of a download; a work tree then starts with the content that was received so far."""
 KEYS = {"upload": ("lfs.pushurl", "lfs.url"), "download": ("lfs.url",)}
 LATER = (408, 429, 500, 502, 503, 504)
 
@@ -44,19 +46,22 @@ Link = tuple[str, dict[str, str]]
 
 
 class Server:
-    """Where the content of one repository lies.  `config` gives `.lfsconfig` of the base commit."""
+    """The Git LFS store of one repository.  `config` returns the content of `.lfsconfig` in the base commit."""
 
     def __init__(self, remote: Remote, config: Callable[[], bytes | None]) -> None:
         self.remote = remote
         self.config = config
 
     def is_reachable(self) -> bool:
-        """Whether content can be sent to this kind of address at all: a server of the web, or a folder of ours."""
+        """Whether content can be sent to this kind of address: an HTTP server, or a folder of this user."""
         return self.remote.url.startswith(("http://", "https://")) or self._folder() is not None
 
     def upload(self, wanted: Mapping[Pointer, str], objects: Objects, branch: str) -> None:
-        """Bring the content of pointers (pointer → path) to the other side.  LfsRefused when it does not take it, or
-        when it misses content that is not here either; RemoteAway when it cannot be asked."""
+        """Upload the content of pointers (pointer → path).
+
+        Raises LfsRefused if the server refuses the content, or if it lacks content that is missing here too; RemoteAway
+        if the server cannot be reached.
+        """
         if (folder := self._folder()) is not None:
             self._into(folder, wanted, objects)
             return
@@ -66,7 +71,7 @@ class Server:
                 if error := entry.get("error"):
                     raise LfsRefused(f"{self._host()} does not take the content of {path}: {_words(error)}")
                 if (link := _link(entry, "upload")) is None:
-                    continue  # it is there
+                    continue  # the server already has this content
                 if not objects.has(pointer):
                     raise LfsRefused(_nowhere(path))
                 self._put(path, link, pointer, objects)
@@ -74,14 +79,16 @@ class Server:
                     self._checked(path, self._post(link, {"oid": pointer.oid, "size": pointer.size}))
 
     def download(self, wanted: Sequence[Pointer], objects: Objects) -> list[str]:
-        """Bring content into `objects`; returns why some of it did not come, one line each."""
+        """Download content into `objects`; returns the reasons for missing content, one line each."""
         problems: dict[str, None] = {}
         if not self.is_reachable():
             return [f"nothing can be asked of {self._host()} by its address"]
         try:
             if (folder := self._folder()) is not None:
-                _copy(wanted, Objects(folder), objects)
-                return []
+                for pointer in wanted:
+                    with self._wrong_content_in(problems):
+                        _copy(pointer, Objects(folder), objects)
+                return list(problems)
             deadline = time.monotonic() + SECONDS
             for part in _parts(wanted):
                 for pointer, entry in self._batch("download", part):
@@ -91,15 +98,22 @@ class Server:
                     elif time.monotonic() > deadline:
                         problems["it took too long"] = None
                     else:
-                        try:
+                        with self._wrong_content_in(problems):
                             objects.put(pointer, self._get(link, deadline))
-                        except ContentWrong as error:
-                            problems[f"{self._host()} sent something else: {error}"] = None
         except (LfsRefused, RemoteAway) as error:
             problems[str(error)] = None
         return list(problems)
 
-    # --- where ---------------------------------------------------------------------------------------------------
+    @contextmanager
+    def _wrong_content_in(self, problems: dict[str, None]) -> Iterator[None]:
+        """A context manager: if content does not match its pointer, a reason is added to `problems`, the reasons for
+        missing content."""
+        try:
+            yield
+        except ContentWrong as error:
+            problems[f"{self._host()} sent something else: {error}"] = None
+
+    # --- location of the store ----------------------------------------------------------------------------------------
 
     def _endpoint(self, operation: str) -> str:
         own = self.remote.url.rstrip("/")
@@ -123,7 +137,7 @@ class Server:
         return done.output.decode("utf-8", "replace").strip()
 
     def _folder(self) -> Path | None:
-        """The git directory of a repository on this machine, where it is ours."""
+        """The git directory of a repository on this machine, if it belongs to this user."""
         path = self.remote.path
         if path is None or not self.remote.is_ours():
             return None
@@ -139,7 +153,14 @@ class Server:
         for pointer, path in wanted.items():
             if not there.has(pointer) and not objects.has(pointer):
                 raise LfsRefused(_nowhere(shown(path)))
-        _copy(list(wanted), objects, there)
+        for pointer, path in wanted.items():
+            try:
+                _copy(pointer, objects, there)
+            except ContentWrong as error:
+                raise LfsRefused(
+                    f"the copy of {shown(path)} on this machine is damaged, and is not published: {error}. Change the "
+                    "file, or start the task anew"
+                ) from error
 
     # --- requests ------------------------------------------------------------------------------------------------
 
@@ -174,7 +195,7 @@ class Server:
             pointer = by_oid.pop(str(entry.get("oid")), None) if isinstance(entry, dict) else None
             if pointer is not None:
                 yield pointer, entry
-        for pointer in by_oid.values():  # an answer is owed for each
+        for pointer in by_oid.values():  # the server must have answered for each pointer
             yield pointer, {"error": {"message": "the server says nothing of it"}}
 
     def _checked(self, path: str, answer: Answer) -> None:
@@ -221,7 +242,7 @@ class Server:
 
     def _session(self) -> requests.Session:
         session = requests.Session()
-        session.auth = lambda request: request  # nothing of ~/.netrc
+        session.auth = lambda request: request  # keeps requests from reading ~/.netrc
         return session
 
     def _asked(
@@ -246,11 +267,11 @@ class Server:
                 verify=ca_file or True,
             )
         except (requests.exceptions.RequestException, ValueError) as error:
-            raise RemoteAway(f"Git LFS at {self._host()} cannot be reached: {http.why(error)}") from error
+            raise RemoteAway(f"Git LFS at {self._host()} cannot be reached: {http.failure_text(error)}") from error
 
 
 class Answer(NamedTuple):
-    """What a server says."""
+    """The response of a server."""
 
     status: int
     body: dict[str, Any]
@@ -266,7 +287,7 @@ def _parts(wanted: Sequence[Pointer]) -> Iterator[Sequence[Pointer]]:
 
 
 def _link(entry: Mapping[str, Any], action: str) -> Link | None:
-    """Address and headers of an action; None where the answer has none."""
+    """The address and headers of an action; None if the answer does not contain the action."""
     try:
         found = entry["actions"][action]
         href, headers = found["href"], found.get("header") or {}
@@ -277,11 +298,11 @@ def _link(entry: Mapping[str, Any], action: str) -> Link | None:
     return None
 
 
-def _copy(wanted: Sequence[Pointer], source: Objects, target: Objects) -> None:
-    for pointer in wanted:
-        if source.has(pointer) and not target.has(pointer):
-            with source.path(pointer).open("rb") as content:
-                target.put(pointer, iter(lambda: content.read(BLOCK), b""))
+def _copy(pointer: Pointer, source: Objects, target: Objects) -> None:
+    """Copy content that `source` has and `target` lacks; raises ContentWrong when it does not match the pointer."""
+    if source.has(pointer) and not target.has(pointer):
+        with source.path(pointer).open("rb") as content:
+            target.put(pointer, iter(lambda: content.read(BLOCK), b""))
 
 
 def _words(error: Any) -> str:

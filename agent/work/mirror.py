@@ -1,9 +1,10 @@
-"""The bare mirror of one repository, shared by every task that works on it.
+"""The bare mirror of one repository, which every task that works on the repository shares.
 
-`base_dir/repos/{host}/{owner}/{repo}.git`: all branches and tags as the other side has them, fetched under a flock.
-Tasks borrow its objects, so that none is ever dropped: `gc.auto` is 0, and packs are only joined.  A branch that was
-moved by force moves here too, one that is gone goes, its commits stay.  Not a work tree: `Workspace` makes those.
-Called by `run/handler.py`.  Design: section 4; field facts: row 21 and "Large repositories".
+`base_dir/repos/{host}/{owner}/{repo}.git` has all branches and tags of the remote, fetched under a flock.  Tasks borrow
+its objects, so none is ever deleted: `gc.auto` is 0, and packs are only combined.  A branch that was force-pushed on
+the remote moves in the mirror too, and a removed branch is removed; the old commits stay.  The mirror has no work tree;
+`Workspace` creates the work trees.  `worker/preparation.py` calls this module.  docs/operations.md, "Cleanup (cron)"
+describes how mirrors are removed.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import disk, filetree
+from agent import durable_files, filetree
 from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
-from agent.sandbox import account
-from agent.work import tree
+from agent.sandbox import sandbox_user
+from agent.work import untrusted_tree
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 FOLDER = "repos"
-"""Below base_dir: every mirror."""
+"""The name of the folder below base_dir that has all mirrors."""
 
 REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _CONFIG = """\
@@ -39,15 +40,20 @@ _CONFIG = """\
 	auto = false
 """
 
+LONGEST_NAME = 240
+"""Bytes of a folder name: a file system takes 255, and git adds to it (`.lock`)."""
+
 MANY_PACKS = 40
-"""From so many packs on they are joined: every fetch leaves one, and each costs a look-up."""
+"""A mirror with more packs than this gets them combined: every fetch adds a pack, and each pack slows down object
+look-ups."""
 
 
 class Mirror:
-    """The mirror of `url`.
+    """The mirror of the repository at `url`.
 
-    `owner` may have slashes (groups).  `credentials` is asked at every call to the other side and returns
-    (user, token) or None; `renew` is called when they were refused.  `env` is added to git's environment (proxies).
+    `owner` may contain slashes (groups of GitLab).  `credentials` is called before every request to the remote and
+    returns (user, token) or None; `renew` is called after a refused login.  `env` is added to git's environment (for
+    example proxies).
     """
 
     def __init__(
@@ -71,21 +77,21 @@ class Mirror:
 
     @property
     def url(self) -> str:
-        """The address, without credentials."""
+        """The address of the repository, without credentials."""
         return self.remote.url
 
     def fetch(self, refs: Sequence[str] = ()) -> None:
-        """Bring the mirror up to date, with `refs` beside branches and tags; makes it when there is none.
+        """Update the mirror, with `refs` in addition to branches and tags; it is created if it does not exist.
 
-        BaseMissing when one of `refs` is not there and never was here, RepositoryMissing when nothing is at the
-        address, GitError when the other side cannot be reached.  Asks for the list of branches first and transfers
-        nothing when it is the same.
+        Raises BaseMissing if one of `refs` does not exist on the remote and never existed in the mirror,
+        RepositoryMissing if there is no repository at the address, GitError if the remote cannot be reached.  The
+        method first requests the list of refs, and transfers nothing if the list is unchanged.
         """
         listing = self.remote.list(refs)
         with self.locked() as lock:
             self._make("sha256" if any(len(commit) == 64 for commit in listing.refs.values()) else "sha1")
-            with disk.writing(self.path):
-                os.utime(self.path / "made")  # the last use, by which `cleanup` judges
+            with durable_files.writing(self.path):
+                os.utime(self.path / "made")  # the time of the last use, which `cleanup` reads
             _remove_locks(self.path)
             here, there = self._refs(refs), dict(listing.refs)
             if lost := [ref for ref in refs if ref not in there and ref not in here]:
@@ -96,33 +102,34 @@ class Mirror:
                 self.remote.fetch(self.path, (*REFSPECS, *more), pass_fds=(lock,))
                 self._join_packs(lock)
             head = f"ref: refs/heads/{_default(listing) or 'main'}\n".encode()
-            if (self.path / "HEAD").read_bytes() != head:  # git itself would not sync it
-                disk.write_file(self.path / "HEAD", head, 0o644 if os.geteuid() == 0 else 0o600)
+            if (self.path / "HEAD").read_bytes() != head:  # git itself does not sync this file to disk
+                durable_files.write_file(self.path / "HEAD", head, 0o644 if os.geteuid() == 0 else 0o600)
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Hold the mirror's lock; yields its descriptor, for children that must not outlive it."""
+        """Hold the mirror's lock; yields its descriptor, which git processes inherit so that the lock lasts until they
+        end."""
         folder = self.base_dir
-        disk.make_dir(folder, disk.passable())
+        durable_files.make_dir(folder, durable_files.passable())
         for part in self.path.parent.relative_to(folder).parts:
-            folder = disk.make_dir(folder / part, disk.passable())
+            folder = durable_files.make_dir(folder / part, durable_files.passable())
             if part == FOLDER:
                 keep_from_others(folder)
-        with disk.locked(self._lock) as descriptor:
+        with durable_files.locked(self._lock) as descriptor:
             yield descriptor
 
     def default_branch(self) -> str | None:
-        """The branch that the other side's HEAD names, as of the last `fetch`; None when no branch is there."""
+        """The branch that the remote's HEAD named at the last `fetch`; None if that branch does not exist."""
         done = git("symbolic-ref", "--short", "HEAD", git_dir=self.path)
         name = _text(done.output)
         return name if self.commit_of(name) is not None else None
 
     def head_name(self) -> str:
-        """The name HEAD has here, also when the repository is empty (then "main")."""
+        """The branch name in HEAD, even if the repository is empty (then "main")."""
         return _text(git("symbolic-ref", "--short", "HEAD", git_dir=self.path).output)
 
     def commit_of(self, branch: str) -> str | None:
-        """The commit of a branch, None when there is no such branch."""
+        """The commit of a branch, None if the branch does not exist."""
         done = git("show-ref", "--verify", "--hash", f"refs/heads/{branch}", git_dir=self.path, check=False)
         return _text(done.output) or None if done.returncode == 0 else None
 
@@ -132,22 +139,23 @@ class Mirror:
         return sorted(line.removeprefix("refs/heads/") for line in _text(done.output).splitlines())
 
     def is_empty(self) -> bool:
-        """Whether the repository has no branch at all."""
+        """Whether the repository has no branch."""
         return not self.branches()
 
     def _make(self, object_format: str) -> None:
-        """Make the bare repository; one that was cut off before its first fetch is made anew."""
+        """Create the bare repository; if the creation of a repository was interrupted before its first fetch, it is
+        created again."""
         if (self.path / "made").exists():
             return
         if not any(self.path.glob("objects/pack/*.pack")):
-            tree.remove(self.path)
+            untrusted_tree.remove(self.path)
         root = os.geteuid() == 0
         git("init", "--quiet", "--bare", "--template=", f"--object-format={object_format}", "--", str(self.path))
         config = (self.path / "config").read_bytes() + _CONFIG.format(mode="0644" if root else "0600").encode()
-        disk.write_file(self.path / "config", config)
+        durable_files.write_file(self.path / "config", config)
         open_up(self.path, readable=root)
-        disk.sync_tree(self.path)
-        disk.write_file(self.path / "made", b"", 0o644 if root else 0o600)
+        durable_files.sync_tree(self.path)
+        durable_files.write_file(self.path / "made", b"", 0o644 if root else 0o600)
 
     def _refs(self, more: Sequence[str] = ()) -> dict[str, str]:
         where = ("refs/heads/", "refs/tags/", *more)
@@ -156,16 +164,19 @@ class Mirror:
         return {name: commit for commit, name in pairs}
 
     def _join_packs(self, lock: int) -> None:
-        """Join small packs into larger ones.  Geometric: every object of the old packs is in the new one, reachable or
-        not, so that nothing a task borrows is lost."""
+        """Combine small packs into larger ones.  With `--geometric`, the new pack contains every object of the old
+        packs, reachable or not, so that tasks lose no borrowed object."""
         if len(list((self.path / "objects" / "pack").glob("*.pack"))) <= MANY_PACKS:
             return
         git("repack", "--geometric=2", "-d", "-q", git_dir=self.path, timeout=3600, pass_fds=(lock,))
 
 
 def _default(listing: Listing) -> str | None:
-    """The default branch.  HEAD may name a branch that is not there, or none (detached): then the branch at the same
-    commit, `main`, `master`, or the only one."""
+    """The default branch of a remote.
+
+    The remote's HEAD may name a missing branch, or none (detached).  Then the default branch is one at HEAD's commit
+    (preferably `main` or `master`), else `main`, `master`, or the only branch.
+    """
     branches = listing.branches()
     if listing.head in branches:
         return listing.head
@@ -177,44 +188,54 @@ def _default(listing: Listing) -> str | None:
 
 
 def _name(text: str, *, last: bool = False) -> str:
-    """One folder name for any text: what is not plain is written %XX; no leading dot, and no `.git` at the end of an
-    owner, which would put one mirror inside another."""
+    """A folder name for any text, in which unusual characters are written as %XX.
+
+    The name has no leading dot, and the name of an owner does not end in `.git`, which would place one mirror inside
+    another.
+    """
+    if len(text) > LONGEST_NAME:
+        raise WorkError(f"{text[:LONGEST_NAME]!r}… is too long for a folder name")
     name = re.sub(r"[^\w.@+-]", lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
     if name.startswith(".") or not name:
         name = f"%2E{name[1:]}"
     if not last and name.lower().endswith(".git"):
         name = f"{name[:-4]}%2E{name[-3:]}"
-    if len(name.encode()) > 240:
+    if len(name.encode()) > LONGEST_NAME:
         raise WorkError(f"{text!r} is too long for a folder name")
     return name
 
 
 def keep_from_others(folder: Path) -> None:
-    """Let no other user into the folder of mirrors: their names can be guessed, and commands have to read them.
+    """Deny other users access to the folder of mirrors: the names of mirrors can be guessed, and their modes let
+    commands read them.
 
-    A file system that knows no groups leaves it as it is.
+    A file system without groups leaves the folder unchanged.
     """
     if os.geteuid() == 0:
         with suppress(OSError):
-            account.share(folder, account.readers())
+            sandbox_user.share(folder, sandbox_user.readers())
 
 
 def _remove_locks(git_dir: Path) -> None:
-    """Remove lock files of a git that was killed.  Only under the flock: every git that works here inherits it."""
+    """Remove lock files that a killed git process left.
+
+    The caller holds the flock, which every git process that works in the mirror inherits.
+    """
     for pattern in ("*.lock", "refs/**/*.lock", "objects/info/*.lock"):
         for stale in git_dir.glob(pattern):
             stale.unlink(missing_ok=True)  # ours
 
 
 def open_up(top: Path, *, readable: bool) -> None:
-    """Set the modes below a git directory: readable by everybody (commands run under another uid) or by us alone."""
+    """Set the modes below a git directory: readable for everyone (commands run under another uid), or only for this
+    user."""
     for_folders, for_files = (0o755, 0o644) if readable else (0o700, 0o600)
-    with disk.writing(top):
+    with durable_files.writing(top):
         filetree.grant(top, None, for_folders, only=True)
         for entry in filetree.walk(top, repair=True):
             if not entry.left:
                 mode = for_folders if entry.is_folder else for_files
-                filetree.grant(entry.name, entry.folder, mode, only=True)
+                filetree.grant(entry.name, entry.folder, mode, only=True, seen=entry.status)
 
 
 def _text(output: bytes) -> str:

@@ -1,9 +1,11 @@
-"""Taking commits to the other side: checked before each push, with a lease, to our own branch only, once per commit.
+"""Publishes commits: checks before each push, pushes with a lease and only to the task's own branch, and pushes each
+commit once.
 
-It merges nothing and opens no pull request (`forge` does).  Whatever is pushed was scanned first, every commit of it;
-a commit of somebody else on our branch is never overwritten.  Called by `run/handler.py`.
+This module merges nothing and opens no pull request; `forge` does that.  It scans every commit before the commit is
+pushed.  It never overwrites a commit of another author on the task's branch.  `worker/delivery.py` calls this module.
 
-Design: section 8; field facts: rows 16, 17 and 20.
+docs/files.md, "Outside effects", and docs/forges.md, "What users of such agents report", rows 16, 17 and 20, have the
+reasons.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from agent import clock, gitcmd
+from agent import clock, gitcmd, stale_git_locks
 from agent.errors import (
     GitError,
     LfsRefused,
@@ -23,10 +25,10 @@ from agent.errors import (
     RepositoryMissing,
     WorkError,
 )
-from agent.work import changes, rebase, refusals
+from agent.work import changes, push_errors, rebase
 from agent.work.lfs_server import Server
 from agent.work.remote import Login, Remote
-from agent.work.tree import shown
+from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,32 +39,37 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 OWN = "makimono/"
-"""Beginning of our branches by default (`branch.prefix`); such a branch stays ours whatever the settings say now."""
+"""Default prefix of the program's branches (`branch.prefix`); a branch with it counts as the program's own even after
+the setting changed."""
 
 PUSH = "push:"
-"""What the name of a push among the effects begins with; the commit follows."""
+"""The prefix of the name of an effect that is a push; the commit follows."""
 
 CROSSED = (1.0, 2.0, 4.0, 8.0)
-"""Seconds between tries while another push of the same branch is under way."""
+"""Seconds between retries while another push to the same branch is running."""
 
 _REJECTED = re.compile(
     r"rejected|denied|declined|permission|stale info|protected|failed to push some refs|unpacker error"
-    r"|read-only|archived|" + refusals.TOO_LARGE,
+    r"|read-only|archived|" + push_errors.TOO_LARGE,
     re.IGNORECASE,
 )
 
 
 def is_own(branch: str, prefix: str = OWN) -> bool:
-    """Whether a branch is one of this program's, which it may push to and remove."""
+    """Whether the branch belongs to this program, which may then push to it and remove it."""
     return branch.startswith((prefix, OWN))
 
 
 class Publisher:
     """Publishes one workspace.
 
-    `scan` gets every byte that a push would give away, in chunks, and returns findings; `guarded` gets the paths that
-    the commits touch and returns findings.  Both name no secret.  `largest` is how many bytes a file may
-    have over there.  `effects` remembers what was pushed.
+    - `scan` receives all content that a push would publish, in chunks, and returns findings.
+    - `guarded` receives the paths that the commits touch, and the folders among them that git would treat as a bare
+      repository, and returns findings.
+    - `largest` is the maximum number of bytes that the host accepts for one file.
+    - `effects` records completed pushes.
+
+    No finding contains the text of a secret.
     """
 
     def __init__(
@@ -71,7 +78,7 @@ class Publisher:
         effects: Effects,
         *,
         scan: Callable[[Iterable[bytes]], Iterable[Any]],
-        guarded: Callable[[Sequence[str]], Iterable[Any]],
+        guarded: Callable[[Sequence[str], Sequence[str]], Iterable[Any]],
         largest: int | None = None,
         url: str | None = None,
         credentials: Callable[[], Login | None] | None = None,
@@ -94,8 +101,11 @@ class Publisher:
         self._checked: str | None = None
 
     def take_up(self) -> None:
-        """Go on from the commit that we had pushed and this disk has lost (git's refs, at a power loss): without it,
-        our own commit on the other side would be somebody's.  The tree keeps what is in it."""
+        """Reset the branch to the pushed commit if this disk lost git's refs in a power loss and no longer has that
+        commit on the branch.
+
+        Otherwise the program would take its own commit on the remote for another author's.  The tree keeps its content.
+        """
         pushes = [name for name in self.effects.intended() if name.startswith("push:")]
         if not pushes:
             return
@@ -108,16 +118,17 @@ class Publisher:
             self.workspace.update_state(pushed=theirs)
 
     def check(self) -> None:
-        """PolicyViolation when the tree or any commit since the task began must not be published.
+        """Raise PolicyViolation if the tree, or any commit since the start of the task, must not be published.
 
-        The next `Workspace.commit` then replaces the commits that were not pushed, so that a secret that was put right
+        After a violation the next `Workspace.commit` replaces the unpushed commits, so that a secret that was removed
         is not in the history.
         """
         self._checked = None
         head = self.workspace.head()
         findings = list(self.workspace.guard())
         entries = self.workspace.entries()
-        findings += [str(finding) for finding in self.guarded(sorted({entry.path for entry in entries}))]
+        paths = sorted({entry.path for entry in entries})
+        findings += [str(finding) for finding in self.guarded(paths, self.workspace.bare_folders(entries))]
         if self.largest is not None:
             findings += changes.too_large(self.workspace.git_dir, entries, self.largest)
         findings += changes.unfit(self.workspace.git_dir, entries)
@@ -130,11 +141,11 @@ class Publisher:
         self._checked = head
 
     def push(self) -> str:
-        """Push our branch; returns the commit that the other side has then.
+        """Push the task's branch; returns the commit at which the remote's branch is then.
 
-        Checks first, unless this very commit has been checked.  A commit that was pushed is not pushed again, also
-        after a crash in between, unless its branch was removed meanwhile.  PushRejected says what the other side said,
-        GitError that it was not reached.
+        The checks run first, unless this commit has passed them before.  A commit that was pushed is not pushed again,
+        even after a crash in between, unless the branch was removed meanwhile.  Raises PushRejected with the remote's
+        message, or GitError when the remote was not reached.
         """
         head = self.workspace.head()
         branch = self.workspace.branch
@@ -148,8 +159,7 @@ class Publisher:
 
         def look_up() -> Json | None:
             there[:] = [self.remote.commit_of(branch)]
-            has_it = there[0] is not None and (there[0] == head or self._contains(there[0], head))
-            return {"commit": head, "branch": branch} if has_it else None
+            return {"commit": head, "branch": branch} if self._has(there[0], head) else None
 
         def do() -> Json:
             self._upload(head)
@@ -159,14 +169,14 @@ class Publisher:
 
         name = f"{PUSH}{head}"
         if self.workspace.state.pushed != head and self.effects.receipt(name) and look_up() is None:
-            do()  # it was pushed, and somebody removed the branch (`moved.py` noticed)
+            do()  # the commit was pushed, and the branch was removed later (`upstream.py` detected it)
         self.effects.once(name, look_up, do, branch=branch, commit=head)
         if self.workspace.state.pushed != head:
             self.workspace.update_state(pushed=head)
         return head
 
     def _upload(self, head: str) -> None:
-        """Bring the content of Git LFS files to the other side: a commit never stands there without it."""
+        """Upload the content of Git LFS files, since the remote must never have a commit without its content."""
         pointers = self.workspace.lfs_pointers()
         if not pointers:
             return
@@ -178,7 +188,8 @@ class Publisher:
             raise PushRejected(f"not pushed: {refused}", code=refused.code) from refused
 
     def _lease(self, there: str | None, head: str) -> str:
-        """What the branch must be at when it is set: what we saw, and only if it is ours."""
+        """The commit at which the branch must be when the push moves it: the one that was just read, and only if it
+        belongs to this task."""
         if there is None or there == self.workspace.state.pushed:
             return there or ""
         if not self._contains(head, there):
@@ -189,35 +200,82 @@ class Publisher:
             )
         return there
 
+    def _has(self, there: str | None, commit: str) -> bool:
+        """Whether a branch on the remote that is at `there` contains the commit."""
+        return there is not None and (there == commit or self._contains(there, commit))
+
     def _contains(self, new: str, old: str) -> bool:
         return rebase.is_ancestor(self.workspace.git_dir, old, new)
 
     def _push(self, commit: str, lease: str) -> None:
-        """Push; another push of the branch that is under way is waited for.  It may be our own, of an attempt that was
-        cut off while the other side went on.  One that was killed is done again, if it has not happened."""
+        """Push the branch; wait while another push to it is running.
+
+        The other push may be from an earlier attempt of this task that lost its connection while the remote continued.
+        If the git process was killed, the push is repeated unless the remote already has the commit.  A killed push can
+        leave a lock on the branch.  If the repository is on this machine, the lock is removed.  If it is on another
+        host, this method waits; if the lock stays, it raises RemoteRefused, and somebody must remove the lock there.
+        """
         for pause in (*CROSSED, None):
             try:
                 self._push_now(commit, lease)
             except PushRejected as rejected:
                 cause = rejected.__cause__
-                if pause is None or not (isinstance(cause, GitError) and refusals.is_crossed(cause.stderr)):
+                if not (isinstance(cause, GitError) and push_errors.is_crossed(cause.stderr)):
                     raise
-                clock.sleep(pause)
+                if pause is None and push_errors.is_locked(cause.stderr):
+                    raise RemoteRefused(
+                        f"{self.remote.url} does not take branch {self.workspace.branch!r}: a git that was killed "
+                        f"there has left the lock of that branch. It says: {_said(cause.stderr)}",
+                        stderr=cause.stderr,
+                    ) from cause
+                if pause is None:
+                    raise
+                if pause == CROSSED[0] or not self._unlock(cause.stderr):
+                    clock.sleep(pause)
             except GitError as error:
                 if pause not in CROSSED[:2] or not gitcmd.has_died(error):
                     raise
                 clock.sleep(pause)
             else:
+                self._check_arrived(commit)
                 return
             if self.remote.commit_of(self.workspace.branch) == commit:
                 return
-        raise AssertionError  # the last try returns or raises
+        raise AssertionError  # the last attempt returns or raises
+
+    def _check_arrived(self, commit: str) -> None:
+        """Raise RemoteRefused if the remote does not have the branch at `commit` after a push that git reported as
+        successful.
+
+        A broken git wrapper, or a server that drops a push after its hook has accepted it, also exits with 0.  A server
+        may show a new commit with a delay, so the branch is read several times.
+        """
+        found: str | None = None
+        for pause in (*CROSSED, None):
+            found = self.remote.commit_of(self.workspace.branch)
+            if self._has(found, commit):
+                return
+            if pause is not None:
+                clock.sleep(pause)
+        raise RemoteRefused(
+            f"git said that it pushed {commit[:12]} to {self.remote.url}, but branch {self.workspace.branch!r} "
+            f"{'is at ' + found[:12] if found else 'is not there'}; check the git of this host and the remote's hooks"
+        )
+
+    def _unlock(self, stderr: str) -> bool:
+        """Remove the branch's lock that a killed git process left in a repository on this machine; returns whether the
+        lock is gone.  That git process was a child of the git process that this program killed."""
+        place = self.remote.path
+        lock = stale_git_locks.lock_in_error(stderr, place) if place is not None else None
+        if lock is None or not lock.resolve().as_posix().endswith(f"/refs/heads/{self.workspace.branch}.lock"):
+            return False
+        return stale_git_locks.remove(lock)
 
     def _push_now(self, commit: str, lease: str) -> None:
         try:
             self.remote.push(self.workspace.git_dir, commit, self.workspace.branch, lease)
         except RemoteRefused as error:
-            if refusals.is_archived(error.stderr):
+            if push_errors.is_archived(error.stderr):
                 raise self._rejected(commit, error.stderr) from error
             raise
         except (RepositoryMissing, RemoteAway):
@@ -225,7 +283,7 @@ class Publisher:
         except GitError as error:
             if not _REJECTED.search(error.stderr):
                 raise
-            if advice := refusals.passing(error.stderr):
+            if advice := push_errors.remedy(error.stderr):
                 where = f"{self.remote.url} does not take branch {self.workspace.branch!r}"
                 raise RemoteRefused(
                     f"{where}: {advice}. It says: {_said(error.stderr)}", stderr=error.stderr
@@ -233,7 +291,7 @@ class Publisher:
             raise self._rejected(commit, error.stderr) from error
 
     def _rejected(self, commit: str, stderr: str) -> PushRejected:
-        code, advice = refusals.why(stderr, self.prefix)
+        code, advice = push_errors.classify(stderr, self.prefix)
         where = (
             f"{self.remote.url} refused branch {self.workspace.branch!r} ({commit[:12]} is kept in the task's folder)"
         )
@@ -241,5 +299,5 @@ class Publisher:
 
 
 def _said(stderr: str) -> str:
-    """Git's own words, without its hints."""
+    """Git's message without its hints."""
     return "\n".join(shown(line) for line in stderr.split("\n") if not line.startswith(("To ", "hint:")))

@@ -1,7 +1,8 @@
-"""Our commits, made again on top of another one: without a work tree, an editor, a hook or a driver.
+"""Rebase of the task's commits onto another commit, without a work tree, an editor, a hook or a driver.
 
-Each commit is a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object; nothing moves
-until the caller moves a branch.  Called by `Workspace.move_onto`.  Field facts: row 20.
+Each commit becomes a three-way merge of trees (`git merge-tree`, renames followed) and a new commit object.  No ref
+changes until the caller moves the branch.  `Workspace.move_onto` calls this module.  docs/forges.md, "Others work too",
+describes when this happens.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from typing import TYPE_CHECKING
 from agent.errors import RebaseConflict, WorkError
 from agent.gitcmd import Identity, git, version
 from agent.work.signing import NO_CALL, UNSIGNED, Call, Signing
-from agent.work.tree import shown
+from agent.work.untrusted_tree import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 NEEDS = (2, 38)
-"""The git that has `merge-tree --write-tree`.  The program works with older ones, and then rebases nothing."""
+"""The first version of git with `merge-tree --write-tree`.
+
+With an older version the program works, but never rebases.
+"""
 
 
 def too_old() -> str:
-    """Why this machine's git cannot rebase, as the end of a sentence; "" when it can."""
+    """The reason why the git of this machine cannot rebase, as the end of a sentence; "" if it can."""
     if version() >= NEEDS:
         return ""
     found, least = (".".join(map(str, one)) for one in (version(), NEEDS))
@@ -30,29 +34,29 @@ def too_old() -> str:
 
 
 def has_commit(git_dir: Path, commit: str) -> bool:
-    """Whether the commit is here."""
+    """Whether the repository has the commit."""
     return git("cat-file", "-e", f"{commit}^{{commit}}", git_dir=git_dir, check=False).returncode == 0
 
 
 def is_ancestor(git_dir: Path, old: str, new: str) -> bool:
-    """Whether `new` contains `old`; False too when one of them is not here."""
+    """Whether the history of `new` contains `old`; False if one of them is missing."""
     return git("merge-base", "--is-ancestor", old, new, git_dir=git_dir, check=False).returncode == 0
 
 
 def merge_base(git_dir: Path, one: str, other: str) -> str | None:
-    """The commit where two histories part, None when they have nothing in common."""
+    """The last common commit of two histories, None if they have none."""
     done = git("merge-base", one, other, git_dir=git_dir, check=False)
     return done.output.decode().strip() or None
 
 
 def commits(git_dir: Path, since: str, head: str) -> list[str]:
-    """Commits of `head` that `since` has not, the oldest first."""
+    """Commits of `head` that are not in `since`, the oldest first."""
     done = git("rev-list", "--reverse", "--topo-order", f"{since}..{head}", git_dir=git_dir)
     return done.output.decode().split()
 
 
 def all_of(git_dir: Path, since: str, head: str, email: str) -> bool:
-    """Whether every commit after `since` was written by the account with this address, and none is a merge."""
+    """Whether this account (by email address) committed every commit after `since`, and none is a merge."""
     done = git("log", "--format=%ce %P", f"{since}..{head}", git_dir=git_dir)
     found = [line.split(" ") for line in done.output.decode("utf-8", "replace").splitlines()]
     return all(line[0] == email and len(line) == 2 for line in found)
@@ -66,10 +70,11 @@ def replay(
     env: Mapping[str, str],
     signing: Signing = UNSIGNED,
 ) -> dict[str, str]:
-    """The commits `old`, oldest first, on top of `onto`: old name → new name.  One that changes nothing any more is
-    left out: it becomes the one below it.
+    """Rebase the commits `old`, oldest first, onto `onto`; returns old name → new name.
 
-    RebaseConflict names the paths.  WorkError when git is `too_old`, which the caller asks first.
+    A commit that no longer changes anything is left out: its new name is that of the commit below it.
+
+    Raises RebaseConflict, which names the paths.  Raises WorkError if git is `too_old`; callers check that first.
     """
     if why := too_old():
         raise WorkError(f"nothing was rebased: {why}")
@@ -84,10 +89,10 @@ def replay(
 
 
 def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str:
-    """The tree of `top` with what `commit` changed.
+    """The tree of `top` with the changes of `commit`.
 
-    `merge-tree` looks for the common ancestor itself (naming it needs git 2.40): a commit with the tree of `top` and
-    the parent of `commit` makes that parent the common one.
+    `merge-tree` determines the common ancestor itself (passing it needs git 2.40).  A temporary commit with the tree of
+    `top` and the parent of `commit` makes that parent the common ancestor.
     """
     beside = _object(git_dir, _tree(git_dir, top), f"{commit}^", "beside\n", Identity("x", "x@x").environment(0), env)
     done = git(
@@ -109,7 +114,7 @@ def _merged(git_dir: Path, commit: str, top: str, env: Mapping[str, str]) -> str
 def _commit(
     git_dir: Path, tree: str, parent: str, like: str, who: tuple[str, str], env: Mapping[str, str], signing: Signing
 ) -> str:
-    """A commit with the words and the time of `like`."""
+    """A commit that has the message and the time of `like`."""
     done = git("log", "-1", "--format=%at%n%B", like, git_dir=git_dir, env=env)
     when, _, message = done.output.decode("utf-8", "replace").partition("\n")
     by = Identity(*who).environment(int(when))

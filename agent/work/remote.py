@@ -1,9 +1,10 @@
-"""The other side of a repository: one address, asked with `ls-remote`, fetched from and pushed to.
+"""The remote of a repository: one address for `ls-remote`, fetch and push.
 
-It knows how an address is written (a folder, `file://`, `http(s)://`, ssh), how its credentials are had at each call,
-and what git's answers mean; it keeps nothing.  Called by `Mirror` and `Publisher`.
+This module knows the forms of an address (a folder, `file://`, `http(s)://`, ssh), gets the credentials for each call,
+and interprets git's errors.  The module stores nothing.  `Mirror` and `Publisher` call this module.
 
-Field facts: row 16 (a token is read for each call, and once more after a refusal), row 22 (dubious ownership).
+The token is read for each call, and once more after a refusal (docs/forges.md, "What users of such agents report", row
+16).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import shutil
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from agent import filetree, gitcmd, proc
 from agent.config.proxies import in_the_way
 from agent.errors import GitError, GitKilled, GitStarved, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
-from agent.work import refusals
+from agent.work import push_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 Login = tuple[str, str]
 
 _MISSING = re.compile(
-    r"does not appear to be a git repository|repository .*not found|project .*could not be found"
+    r"does not appear to be a git repository|repository (?:(?!repository ).)*?not found"
+    r"|project (?:(?!project ).)*?could not be found"
     r"|returned error: 404|not a git repository|invalid gitfile format",
     re.IGNORECASE,
 )
@@ -39,36 +41,46 @@ _REFUSED = re.compile(
     r"|permission denied|invalid credentials|HTTP Basic",
     re.IGNORECASE,
 )
-_ANSWERED = re.compile(r"^ *! \[", re.MULTILINE)  # the list of refs: whoever sent it had let us in
+# the line that git prints for a refused ref, only after a successful login
+_ANSWERED = re.compile(r"^ *! \[", re.MULTILINE)
 _SETTLED = re.compile(
     r"couldn't find remote ref|bad object|not a valid (?:object|ref)|invalid refspec|src refspec|dubious ownership"
     r"|transport '\S+' not allowed|unable to find remote helper|unsupported protocol|returned error: 4(?!29)"
     r"|failed to push some refs|protected|declined|archived|read-only|stale info",
     re.IGNORECASE,
 )
-"""Words that a wait does not change.  Whatever else git says of another host means that it could not be reached, or
-fell silent: nobody has a list of all that curl, ssh and TLS libraries say then."""
+"""Messages that belong to permanent errors.
 
-_TOO_LARGE = re.compile(refusals.TOO_LARGE)
+Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
+there is no complete list of the messages of curl, ssh and TLS libraries.
+"""
+
+_LOGIN = re.compile(r"[^/\\][^/\\@]*+@[^/]+:")
+"""An address of ssh in the form `user@host:path`."""
+_TOO_LARGE = re.compile(push_errors.TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What the other side has: `head` the branch that HEAD names, `head_commit` its commit, `refs` name → object."""
+    """The refs of the remote: `head` is the branch that HEAD names, `head_commit` its commit, `refs` maps name →
+    object."""
 
     head: str | None = None
     head_commit: str | None = None
     refs: Mapping[str, str] = field(default_factory=dict)
 
     def branches(self) -> dict[str, str]:
-        """Branch name → commit."""
+        """Name of a branch → its commit."""
         start = "refs/heads/"
         return {name[len(start) :]: commit for name, commit in self.refs.items() if name.startswith(start)}
 
 
 class Remote:
-    """One address.  `credentials` is asked at each call and may return None; `renew` is called when they were refused,
-    before they are asked for once more; `env` holds proxies, if any."""
+    """One address of a repository, and the git calls to it.
+
+    `credentials` is called before each git call and may return None.  After a refused login, `renew` is called, then
+    `credentials` once more.  `env` has the proxies, if any.
+    """
 
     def __init__(
         self,
@@ -85,7 +97,7 @@ class Remote:
         self._credentials = credentials or (lambda: own)
         self._renew = renew or (lambda: None)
         self._env = dict(env or {})
-        if ca_file is not None:  # a variable, since one that is set already would stand above any configuration
+        if ca_file is not None:  # git prefers this variable, if it is set, to any configuration
             self._env["GIT_SSL_CAINFO"] = str(ca_file)
         self.path = _local_path(self.url)
         if self.path is not None:
@@ -96,25 +108,27 @@ class Remote:
             )
 
     def login(self) -> Login | None:
-        """User name and password for this very moment, for what beside git speaks to the same address."""
+        """The present user name and password, for clients other than git that use the same address."""
         return self._credentials()
 
     def renew(self) -> None:
-        """The login was refused: have another one at the next call."""
+        """Report a refused login, so that the next call uses new credentials."""
         self._renew()
 
     @property
     def ca_file(self) -> str | None:
-        """The certificates that the host is checked against; None: the system's."""
+        """The file with the CA certificates for the host; None means those of the system."""
         return self._env.get("GIT_SSL_CAINFO")
 
     def is_ours(self) -> bool:
-        """Whether it is a folder of this user."""
+        """Whether the remote is a folder that belongs to this user."""
         return self.path is not None and self._foreign_owner() is None
 
     def list(self, more: Sequence[str] = ()) -> Listing:
-        """HEAD, branches and tags of the other side, and those of `more` that are there.  RepositoryMissing when there
-        is no repository."""
+        """HEAD, branches and tags of the remote, and the existing refs of `more`.
+
+        Raises RepositoryMissing if there is no repository.
+        """
         done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300, hears=True)
         head = head_commit = None
         refs: dict[str, str] = {}
@@ -129,7 +143,7 @@ class Remote:
         return Listing(head, head_commit, refs)
 
     def commit_of(self, branch: str) -> str | None:
-        """The commit of one branch on the other side, None when there is no such branch."""
+        """The commit of one branch on the remote, None if the branch does not exist."""
         name = f"refs/heads/{branch}"
         done = self.git("ls-remote", *self._serve("upload-pack"), "--", self.url, name, timeout=300, hears=True)
         for line in done.output.decode("utf-8", "surrogateescape").splitlines():
@@ -139,7 +153,8 @@ class Remote:
         return None
 
     def fetch(self, git_dir: Path, refspecs: tuple[str, ...], *, pass_fds: tuple[int, ...] = ()) -> None:
-        """Bring `refspecs` into the bare repository `git_dir`; refs that are gone go, objects never do."""
+        """Fetch `refspecs` into the bare repository `git_dir`; refs that the remote no longer has are removed, but
+        objects never are."""
         self.git(
             *("fetch", "--quiet", "--force", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head"),
             *("--no-auto-maintenance", "--no-recurse-submodules"),
@@ -155,7 +170,10 @@ class Remote:
         )
 
     def push(self, git_dir: Path, commit: str, branch: str, lease: str) -> None:
-        """Set `branch` to `commit`, only if it is at `lease` now ("" for: not there).  GitError when refused."""
+        """Set `branch` to `commit`, but only if it is at `lease` now ("" means that it must not exist).
+
+        Raises GitError if the push is refused.
+        """
         self.git(
             *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
             f"--force-with-lease=refs/heads/{branch}:{lease}",
@@ -169,7 +187,10 @@ class Remote:
         self._give_to_owner()
 
     def delete(self, git_dir: Path, branch: str, lease: str) -> None:
-        """Remove `branch`, only if it is at `lease` now.  GitError when refused; `git_dir` is any repository."""
+        """Remove `branch`, but only if it is at `lease` now.
+
+        Raises GitError if that is refused; `git_dir` may be any repository.
+        """
         self.git(
             *("push", "--no-progress", "--no-signed", "--recurse-submodules=no", "--no-follow-tags"),
             f"--force-with-lease=refs/heads/{branch}:{lease}",
@@ -183,22 +204,28 @@ class Remote:
         self._give_to_owner()
 
     def git(self, *args: str, **options: Any) -> Finished:
-        """One git call to the other side; a refusal is tried once more with credentials that are asked again."""
+        """Make one git call to the remote; after a refused login it is repeated once with new credentials."""
         try:
             return self._once(args, options)
         except GitError as error:
             if not self._was_refused(error):
-                raise self._translated(error) from error
+                self._fail(error)
         self._renew()
         try:
             return self._once(args, options)
         except GitError as error:
-            raise self._translated(error) from error
+            self._fail(error)
 
     def _once(self, args: tuple[str, ...], options: Mapping[str, Any]) -> Finished:
         login = self._credentials() if self.url.startswith("http") else None
         credentials = gitcmd.Credentials(self.url, *login) if login else None
         return gitcmd.git(*args, credentials=credentials, env=self._env, **options)
+
+    def _fail(self, error: GitError) -> NoReturn:
+        """Raise the error that corresponds to git's message; if `error` already has the right type, it is raised
+        itself, and never as its own cause."""
+        meant = self._translated(error)
+        raise meant from (error.__cause__ if meant is error else error)
 
     def _translated(self, error: GitError) -> GitError | WorkError:
         if _MISSING.search(error.stderr):
@@ -218,12 +245,12 @@ class Remote:
         return error
 
     def _was_refused(self, error: GitError) -> bool:
-        """Whether git was not let in; a ref that was refused is another matter."""
+        """Whether the login was refused; a refused ref does not count."""
         refused = self.path is None and _REFUSED.search(error.stderr)
         return bool(refused) and not _ANSWERED.search(error.stderr)
 
     def _hint(self) -> str:
-        """What may be meant instead."""
+        """A suggestion for the address that the user may have meant."""
         if self.path is None:
             return ", or the token may not see it; check the address and the token's rights"
         if not self.path.exists():
@@ -236,14 +263,15 @@ class Remote:
         return ": the folder is there, but it is none; run `git init` in it or give another folder"
 
     def _serve(self, service: str) -> tuple[str, ...]:
-        """How git's other half is started for a folder on this machine.
+        """Options that start git's server side for a folder on this machine.
 
-        What writes there carries no mark of the task: when a dead attempt's processes are ended, the other side takes
-        back by itself what was not done, as it would on a machine of its own; killed, it would leave a branch locked.
+        The process that writes there does not carry the task's mark.  When the processes of a dead attempt are killed,
+        this process survives and rolls back its unfinished work, as a server on another machine would.  If it were
+        killed, the branch would stay locked.
 
-        In a folder of another user, reading needs only `safe.directory`, said to that one process.  Writing is done
-        *as* the owner where it can be, so that neither root runs the owner's hooks nor files of root are left in the
-        owner's repository.
+        In a folder of another user, reading needs only the setting `safe.directory`, which is set for that one process.
+        Writing runs *as* the owner of the folder if possible, so that root neither runs the owner's hooks nor leaves
+        files of root in the owner's repository.
         """
         option = f"--{service}"
         owner = self._foreign_owner()
@@ -257,12 +285,12 @@ class Remote:
             if self._as_owner(owner):
                 uid, gid = owner
                 return (f"{option}={unmarked}setpriv --reuid={uid} --regid={gid} --clear-groups git {quiet} {service}",)
-            if os.geteuid() == 0:  # nobody else's hook runs as root
+            if os.geteuid() == 0:  # root must not run the hooks of another user
                 quiet += " -c core.hooksPath=/dev/null"
         return (f"{option}={unmarked}git {quiet} {service}",)
 
     def _foreign_owner(self) -> tuple[int, int] | None:
-        """(uid, gid) of the repository's owner when that is somebody else."""
+        """(uid, gid) of the owner of the repository if that is another user, else None."""
         if self.path is None:
             return None
         for candidate in (self.path / ".git", self.path):
@@ -275,7 +303,7 @@ class Remote:
         return None
 
     def _as_owner(self, owner: tuple[int, int]) -> bool:
-        """Whether git can be started as the owner: we are root, and the owner can walk to the folder."""
+        """Whether git can run as the owner: this process is root, and the owner can reach the folder."""
         if os.geteuid() != 0 or self.path is None or shutil.which("setpriv", path="/usr/bin:/bin") is None:
             return False
         uid, gid = owner
@@ -291,7 +319,8 @@ class Remote:
         return True
 
     def _give_to_owner(self) -> None:
-        """Give what root wrote into somebody's repository to its owner (when git could not be run as the owner)."""
+        """Change the owner of files that this process wrote, as root, into another user's repository (when git could
+        not run as the owner)."""
         owner = self._foreign_owner()
         if self.path is None or owner is None or os.geteuid() != 0 or self._as_owner(owner):
             return
@@ -301,7 +330,8 @@ class Remote:
 
 
 def _without_userinfo(url: str) -> tuple[str, Login | None]:
-    """The http address without `user:password@`, and those two: an address is shown and logged."""
+    """The http address without `user:password@`, and the user and password, since addresses appear in messages and
+    logs."""
     parts = urlsplit(url) if re.match(r"^https?://", url) else None
     if parts is None or "@" not in parts.netloc:
         return url, None
@@ -312,13 +342,13 @@ def _without_userinfo(url: str) -> tuple[str, Login | None]:
 
 
 def _local_path(url: str) -> Path | None:
-    """The folder that `url` names, absolute, or None when it is an address on a network."""
+    """The absolute folder that `url` names, or None for a network address."""
     if url.startswith("file://"):
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             raise RepositoryMissing(f"{url!r} names another machine; write file:///folder")
         return Path(unquote(parts.path)).absolute()
-    if re.match(r"^[a-z][a-z0-9+.-]*::?//?", url, re.IGNORECASE) or re.match(r"^[^/\\]+@[^/]+:", url):
+    if re.match(r"^[a-z][a-z0-9+.-]*::?//?", url, re.IGNORECASE) or _LOGIN.match(url):
         return None
     path = Path(url).expanduser()
     if path.exists() or url.startswith(("/", "./", "../", "~")) or ":" not in url:

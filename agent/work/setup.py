@@ -1,9 +1,10 @@
-"""The dependencies of a repository: installed once on its base commit, cached, and copied into each task.
+"""The dependencies of a repository are installed once on its base commit, cached, and copied into each task.
 
-`workspace.setup.command` runs in a scratch tree that holds the base commit and nothing else, isolated by the `run` that
-is handed in, never with a secret.  What it leaves, in its home and as untracked files, is kept under
-`base_dir/setup/{key}/` and *copied*: no task can change what another gets.  A failed set-up is reported and not kept.
-Called by `run/handler.py` before the first turn.  Design: section 10 (Dependencies).
+`workspace.setup.command` runs in a scratch tree that holds only the base commit.  The caller passes `run`, which
+isolates the command; the command never receives a secret.  The results of the command (its home folder and untracked
+files) are cached under `base_dir/setup/{key}/` and *copied*, so that no task can change the dependencies of another
+task.  A failed set-up is reported and not cached.  `worker/command_runner.py` calls this module before the first
+turn.  docs/security.md, "What tasks share", has the reasons.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent import clock, disk, filetree, treecopy
-from agent.config import reach
+from agent import clock, durable_files, filetree, treecopy
+from agent.config import host_allowlist
 from agent.errors import ConfigError, RulesRefused, SetupFailed, WorkError
 from agent.gitcmd import git
-from agent.sandbox import account
-from agent.work import gitdir, outage, tree
+from agent.sandbox import sandbox_user
+from agent.work import gitdir, setup_outage, untrusted_tree
 from agent.work.verify import tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agent.config.reach import Reach
+    from agent.config.host_allowlist import AllowedHost
     from agent.config.sections import Setup
     from agent.config.settings import Settings
     from agent.filetree import Entry
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
     _Names = dict[str, "_Names"]
-    Run = Callable[[str, Path, Path, tuple[Reach, ...], Mapping[str, str], float], Finished]
+    Run = Callable[[str, Path, Path, tuple[AllowedHost, ...], Mapping[str, str], float], Finished]
 
-VERSION = 2
-"""Raised when what a cached entry holds changes its meaning."""
+VERSION = 3
+"""Must be increased when the meaning of a cached entry's content changes."""
 
 OS_RELEASE = Path("/etc/os-release")
 
@@ -55,11 +56,14 @@ MANY = 1000
 
 @dataclass(frozen=True, slots=True)
 class SetupReport:
-    """What became of the set-up.
+    """The result of a set-up.
 
-    `ok` is False when the command failed; `cached` when nothing had to be run; `note` is one line for a person;
-    `output` the end of what the command printed; `changed` tracked files that it changed, which are not carried over;
-    `passing` whether it failed for want of the network, or of what this host had none of.
+    - `ok`: False if the command failed.
+    - `cached`: whether the result came from the cache, so that nothing ran.
+    - `note`: one line for a person about the result.
+    - `output`: the end of the command's output.
+    - `changed`: tracked files that the command changed; these changes are not copied into the task.
+    - `passing`: whether the failure is temporary: the network was unavailable, or this host lacked a resource.
     """
 
     ok: bool
@@ -82,12 +86,13 @@ def prepare(
     relocatable: bool = True,
     secrets: Sequence[str] = (),
 ) -> SetupReport:
-    """Put the repository's dependencies into the workspace and `home`.
+    """Install the repository's dependencies into the workspace and `home`.
 
-    `run(command, tree, home, network, env, timeout)` runs a command isolated, with `tree` and `home` at the paths that
-    a task's own have there, and the hosts of `network` within reach.  `relocatable` is False where they have not (no
-    sandbox): then the command runs in the task's own tree and nothing is cached, because what is installed names its
-    folder.  `secrets` may not be in `workspace.setup.env`.
+    `run(command, tree, home, network, env, timeout)` runs an isolated command, with `tree` and `home` mounted at the
+    paths of a task's own tree and home, and with access to the hosts of `network`.  `relocatable` is False if the
+    task's commands see the tree and home at other paths (no sandbox): then the command runs in the task's own tree and
+    nothing is cached, because installed files contain the path of their folder.  `workspace.setup.env` must not contain
+    any of `secrets`.
     """
     section = settings.workspace.setup
     if section is None:
@@ -101,24 +106,24 @@ def prepare(
         return SetupReport(ok=True, note="the set-up is in place", cached=True, command=section.command)
     if not relocatable:
         return _in_place(section, workspace, run, home)
-    hosts = reach.of_setup(settings, section)
+    hosts = settings.setup_hosts(section)
     key = cache_key(section, mirror, workspace, hosts)
     entry, report = _cached(section, workspace, run, key, hosts)
     if report.ok:
         _copy(entry, workspace.tree, home, workspace)
         _exclude(workspace, _unknown_in(entry))
-        disk.sync_tree(workspace.context_dir)
+        durable_files.sync_tree(workspace.context_dir)
         workspace.update_state(setup=key)
     return report
 
 
-def again(
+def copy_setup(
     settings: Settings, workspace: Workspace, run: Run, place: Checkout, commit: str, *, relocatable: bool = True
 ) -> None:
-    """Put the set-up into a clean check-out of `commit`, as its command left it, and nothing of what the task's
-    commands made of it since.  SetupFailed when it has to be made again and that does not work.
+    """Copy the set-up into a clean checkout of `commit`, as its command left it, without later changes by the task's
+    commands.  Raises SetupFailed if the set-up must be built again and that fails.
 
-    It is copied from the cache.  Without a sandbox nothing is cached: the command runs again, on the base commit.
+    The copy comes from the cache.  Without a sandbox nothing is cached, so the command runs again, on the base commit.
     """
     section = settings.workspace.setup
     if section is None or workspace.base_commit is None:
@@ -129,9 +134,9 @@ def again(
         _must_be_ok(_report(section, done, [], online=True))
         place.switch(commit)
         return
-    hosts = reach.of_setup(settings, section)
+    hosts = settings.setup_hosts(section)
     key = workspace.state.setup
-    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` took it
+    if not (_place(workspace) / key / "done.json").exists():  # `cleanup` has removed the entry
         key = cache_key(section, workspace.mirror, workspace, hosts)
     entry, report = _cached(section, workspace, run, key, hosts)
     _must_be_ok(report)
@@ -143,13 +148,13 @@ def _place(workspace: Workspace) -> Path:
 
 
 def _cached(section: Setup, workspace: Workspace, run: Run, key: str, hosts: Sequence[str]) -> tuple[Path, SetupReport]:
-    """The entry of the cache, made if it is not there."""
-    top = disk.make_dir(_place(workspace), disk.passable())
+    """(path of the cache entry, report); the entry is built if it does not exist."""
+    top = durable_files.make_dir(_place(workspace), durable_files.passable())
     entry = top / key
-    with disk.locked(top / f".{key}.lock"):
+    with durable_files.locked(top / f".{key}.lock"):
         if not (entry / "done.json").exists():
             return entry, _build(section, workspace, run, entry, hosts)
-        os.utime(entry / "done.json")  # in use from now on: `cleanup` leaves it
+        os.utime(entry / "done.json")  # marks it as used, so that `cleanup` keeps it
     note = "the set-up was copied from the cache"
     return entry, SetupReport(ok=True, note=note, cached=True, command=section.command)
 
@@ -161,11 +166,14 @@ def _must_be_ok(report: SetupReport) -> None:
 
 
 def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Sequence[str] = ()) -> str:
-    """All that a cached set-up depends on, as 32 hex digits: repository, command, `hosts` that it may reach,
-    environment, this system, and the tree of the base commit.
+    """A hash of everything that a cached set-up depends on, as 32 hex digits: repository, command, reachable `hosts`,
+    environment, operating system, and the base commit.
 
-    A command may read any file of the tree (`sh setup.sh`).  `cache_key_files` says that it reads those only, which is
-    believed of the default branch: what another branch holds, anybody may have written who can push one.
+    The base commit is included because a command may read any file of the tree (`sh setup.sh`), and metadata of the
+    commit (a version made of tags, its message).  With `cache_key_files` the user declares that the command reads only
+    those files.  This declaration is trusted only for the newest commit of the default branch: anyone with push access
+    may have written the content of another branch, and also of a merged branch, where nobody has reviewed each single
+    commit.
     """
     facts: dict[str, Any] = {
         "version": VERSION,
@@ -176,16 +184,16 @@ def cache_key(section: Setup, mirror: Mirror, workspace: Workspace, hosts: Seque
         "network": sorted(hosts) or False,
         "env": dict(section.env),
     }
-    if section.cache_key_files and workspace.base == mirror.default_branch():
-        facts |= {"branch": workspace.base, "files": _key_files(section.cache_key_files, workspace)}
+    default = mirror.default_branch() if section.cache_key_files else None
+    if default is not None and workspace.base_commit == mirror.commit_of(default):
+        facts |= {"branch": default, "files": _key_files(section.cache_key_files, workspace)}
     else:
-        wanted = f"{workspace.base_commit}^{{tree}}"
-        facts["tree"] = git("rev-parse", "--verify", wanted, git_dir=workspace.git_dir).output.decode().strip()
+        facts["commit"] = workspace.base_commit
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
 def _key_files(patterns: Sequence[str], workspace: Workspace) -> list[list[str]]:
-    """Path, mode and object of the files of the base commit that the patterns name."""
+    """Path, mode and object of the files of the base commit that match the patterns."""
     done = git("ls-tree", "-r", "-z", str(workspace.base_commit), git_dir=workspace.git_dir)
     files = []
     for line in done.output.decode("utf-8", "surrogateescape").split("\0"):
@@ -196,7 +204,8 @@ def _key_files(patterns: Sequence[str], workspace: Workspace) -> list[list[str]]
 
 
 def _system() -> str:
-    """Which system the command runs on: what it installs may be built for its libraries and this Python."""
+    """The operating system and Python version, since installed files may be built for the libraries of this system and
+    for this Python."""
     try:
         release = OS_RELEASE.read_text("utf-8", "replace")
     except OSError:
@@ -209,20 +218,21 @@ def _matches(path: str, pattern: str) -> bool:
 
 
 def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: Sequence[str]) -> SetupReport:
-    """Run the command on the base commit in a scratch folder; a good result becomes `entry` by rename."""
+    """Run the command on the base commit in a scratch folder; a successful result becomes the folder `entry` by a
+    rename."""
     temporary = entry.with_name(f".{entry.name}.tmp")
-    tree.remove(temporary)
-    account.share(disk.make_dir(temporary), workspace.owner_uid)
-    scratch, home = disk.make_dir(temporary / "tree"), disk.make_dir(temporary / "home")
+    untrusted_tree.remove(temporary)
+    sandbox_user.share(durable_files.make_dir(temporary), workspace.owner_uid)
+    scratch, home = durable_files.make_dir(temporary / "tree"), durable_files.make_dir(temporary / "home")
     index = {"GIT_INDEX_FILE": str(temporary / "index")}
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": scratch, "env": index}
     try:
         git("read-tree", "--reset", "-u", str(workspace.base_commit), timeout=1800, **places)
-        tree.write_gitfile(scratch)
+        untrusted_tree.write_gitfile(scratch)
         if workspace.owner_uid is not None:
-            tree.give(scratch, workspace.owner_uid)
-            tree.give(home, workspace.owner_uid)
-        network = reach.parse_all(hosts)
+            untrusted_tree.give(scratch, workspace.owner_uid)
+            untrusted_tree.give(home, workspace.owner_uid)
+        network = host_allowlist.parse_all(hosts)
         done = run(section.command, scratch, home, network, dict(section.env), section.timeout)
         try:
             report = _report(section, done, _changed(scratch, workspace, index), online=bool(hosts))
@@ -243,22 +253,22 @@ def _build(section: Setup, workspace: Workspace, run: Run, entry: Path, hosts: S
             except OSError as error:
                 raise WorkError(f"what `workspace.setup` left cannot be cleared up: {error}") from error
             (temporary / "index").unlink()  # ours
-            disk.write_file(temporary / "done.json", orjson.dumps(facts))
-            disk.sync_tree(temporary)
-            tree.remove(entry)
-            disk.move_dir(temporary, entry)
+            durable_files.write_file(temporary / "done.json", orjson.dumps(facts))
+            durable_files.sync_tree(temporary)
+            untrusted_tree.remove(entry)
+            durable_files.move_dir(temporary, entry)
             entry.chmod(0o700)
         return report
     finally:
-        tree.remove(temporary)
+        untrusted_tree.remove(temporary)
 
 
 def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> SetupReport:
-    """Without a sandbox: run the command in the task's own tree, if that still is the base commit."""
+    """Without a sandbox: run the command in the task's own tree, if it still equals the base commit."""
     if workspace.head() != workspace.base_commit or workspace.uncommitted():
         note = "the set-up runs on the base commit only, and this work tree holds other work: skipped"
         return SetupReport(ok=True, note=note, command=section.command)
-    disk.make_dir(home)
+    durable_files.make_dir(home)
     done = run(section.command, workspace.tree, home, (), dict(section.env), section.timeout)
     try:
         changed = _changed(workspace.tree, workspace, {})
@@ -276,7 +286,7 @@ def _in_place(section: Setup, workspace: Workspace, run: Run, home: Path) -> Set
 
 
 def _report(section: Setup, done: Finished, changed: list[str], *, online: bool) -> SetupReport:
-    """What became of a command; `online`: it had a network, which makes it worth another try."""
+    """The report of a finished command; `online`: the command had network access, so a retry may help."""
     if done.why:
         note = f"the set-up was {done.why}"
     elif done.timed_out:
@@ -289,8 +299,8 @@ def _report(section: Setup, done: Finished, changed: list[str], *, online: bool)
         note += f"; it changed {len(changed)} tracked file(s), which are not carried over"
     ok = done.returncode == 0 and not done.timed_out
     refused = tuple(one.refused for one in done.contacts if one.refused)
-    network = not ok and online and not refused and outage.is_of_the_network(done.output)
-    starved = not ok and outage.is_of_the_host(done.output)
+    network = not ok and online and not refused and setup_outage.is_of_the_network(done.output)
+    starved = not ok and setup_outage.is_of_the_host(done.output)
     if network:
         note += ": somebody on the network was not reached"
     elif refused and not ok:
@@ -304,18 +314,18 @@ def _report(section: Setup, done: Finished, changed: list[str], *, online: bool)
         command=section.command,
         duration=done.duration,
         output=tail(done.output),
-        changed=tuple(tree.shown(name) for name in changed),
+        changed=tuple(untrusted_tree.shown(name) for name in changed),
     )
 
 
 def _unfit(section: Setup, done: Finished, refused: RulesRefused) -> SetupReport:
-    """A set-up that left a tree at which git must not look."""
+    """The report of a set-up that left a tree which git must not read."""
     note = f"what the set-up left is refused: {refused}"
     return SetupReport(ok=False, note=note, command=section.command, duration=done.duration, output=tail(done.output))
 
 
 def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """Tracked files that are there and differ, or are gone."""
+    """Tracked files that the set-up changed or removed."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, timeout=600, **places)
     done = git("diff-files", "-z", "--name-only", "--no-renames", "--ignore-submodules=all", timeout=600, **places)
@@ -323,7 +333,7 @@ def _changed(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> l
 
 
 def _unknown(work_tree: Path, workspace: Workspace, env: Mapping[str, str]) -> list[str]:
-    """New files that no ignore rule names: a commit of the task must not take them for its own work."""
+    """New files that no ignore rule matches: a commit of the task must not include them as work of the task."""
     places: dict[str, Any] = {"git_dir": workspace.git_dir, "work_tree": work_tree, "env": env}
     done = git("ls-files", "-z", "--others", "--exclude-standard", check=False, timeout=600, **places)
     names = _names(done.output)
@@ -340,10 +350,10 @@ def _exclude(workspace: Workspace, names: Iterable[str]) -> None:
 
 
 def _sift(top: Path, tracked: _Names) -> None:
-    """Leave only what may be copied: no tracked file, no `.git` of any kind, no FIFO, socket or device.
+    """Remove everything that may not be copied: tracked files, any `.git`, and FIFOs, sockets and devices.
 
-    The tree is what the command made of it.  A tracked folder that became a symlink is an entry of its own: nothing
-    behind it is looked at.
+    The command wrote the tree, so it is untrusted.  A tracked folder that became a symlink counts as one entry: the
+    symlink is not followed.
     """
     known: list[_Names | None] = [tracked]
     for entry in filetree.walk(top, repair=True):
@@ -351,7 +361,7 @@ def _sift(top: Path, tracked: _Names) -> None:
         below = here.get(entry.name) if here is not None else None
         if entry.left:
             _leave(entry, tracked=bool(below))
-        elif tree.is_git_name(entry.name):
+        elif untrusted_tree.is_git_name(entry.name):
             entry.enter = False
             filetree.remove(entry.name, within=entry.folder)
         elif entry.is_folder:
@@ -359,23 +369,24 @@ def _sift(top: Path, tracked: _Names) -> None:
         elif below is not None or not (entry.is_file or entry.is_link):
             os.unlink(entry.name, dir_fd=entry.folder)
         elif entry.is_file and not entry.status.st_mode & stat.S_IRUSR:
-            filetree.grant(entry.name, entry.folder, stat.S_IRUSR)
+            filetree.grant(entry.name, entry.folder, stat.S_IRUSR, seen=entry.status)
 
 
 def _leave(entry: Entry, *, tracked: bool) -> None:
-    """After a folder: one of the repository goes unless the set-up put something there; any other has its mode again,
-    but that it can be read."""
-    with suppress(OSError):  # not empty
+    """Called after the content of a folder: a folder of the repository is removed unless the set-up put files into it;
+    a folder that stays gets its old mode back, but is made readable."""
+    with suppress(OSError):  # the folder is not empty
         if tracked:
             os.rmdir(entry.name, dir_fd=entry.folder)
             return
     mode = stat.S_IMODE(entry.status.st_mode)
     if mode & stat.S_IRWXU != stat.S_IRWXU:
-        filetree.grant(entry.name, entry.folder, mode | stat.S_IRUSR | stat.S_IXUSR, only=True)
+        mode |= stat.S_IRUSR | stat.S_IXUSR
+        filetree.grant(entry.name, entry.folder, mode, only=True, seen=entry.status)
 
 
 def _by_folder(paths: Iterable[str]) -> _Names:
-    """Paths as nested names: a folder holds its own, a file none."""
+    """Paths as nested dicts: the value for a folder is the dict of its entries, the value for a file an empty dict."""
     top: _Names = {}
     for path in paths:
         here = top
@@ -385,7 +396,7 @@ def _by_folder(paths: Iterable[str]) -> _Names:
 
 
 def _holds(tracked: _Names, path: str) -> bool:
-    """Whether the repository has a file or folder of that path."""
+    """Whether the repository has a file or folder at that path."""
     here: _Names | None = tracked
     for part in path.rstrip("/").split("/"):
         here = here.get(part) if here is not None else None
@@ -393,26 +404,26 @@ def _holds(tracked: _Names, path: str) -> bool:
 
 
 def _copy(entry: Path, work_tree: Path, home: Path, workspace: Workspace) -> None:
-    """Copy a cached set-up beside `work_tree`, then move it in; what that has wins."""
+    """Copy a cached set-up to a folder beside `work_tree`, then move it in; existing files are never overwritten."""
     staging = workspace.context_dir / ".setup.tmp"
-    tree.remove(staging)
-    disk.make_dir(staging)
-    disk.make_dir(home)
+    untrusted_tree.remove(staging)
+    durable_files.make_dir(staging)
+    durable_files.make_dir(home)
     copy = treecopy.Copy(workspace.owner_uid)
     for name in ("tree", "home"):
         copy.tree(entry / name, staging / name)
     if copy.missed:
         raise WorkError(f"the set-up cannot be copied from {entry}: {'; '.join(copy.missed[:5])}")
     if workspace.owner_uid is not None:
-        tree.give(home, workspace.owner_uid)
+        untrusted_tree.give(home, workspace.owner_uid)
     treecopy.merge(staging / "tree", work_tree)
     treecopy.merge(staging / "home", home)
-    tree.remove(staging)
+    untrusted_tree.remove(staging)
     os.utime(entry / "done.json")
 
 
 def _unknown_in(entry: Path) -> list[str]:
-    """The files of a cached set-up that no ignore rule of the repository names."""
+    """The files of a cached set-up that no ignore rule of the repository matches."""
     facts = orjson.loads((entry / "done.json").read_bytes())
     return [bytes.fromhex(name).decode("utf-8", "surrogateescape") for name in facts["unknown"]]
 

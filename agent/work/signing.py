@@ -1,8 +1,8 @@
-"""Commits that git signs with a key file: OpenSSH's format by `ssh-keygen`, PGP's by `gpg`.
+"""Commits that git signs with a key file: `ssh-keygen` signs with a key in OpenSSH's format, `gpg` with a PGP key.
 
-The key stays where it is, outside of every task's folder and sandbox: only git's own process, on this side, is told
-its path.  A PGP key is taken into a keyring of one signature, in a folder that nobody else can read and that is gone
-afterwards.  Called by `stage.py`, `rebase.py` and `doctor`.
+The key file lies outside every task's folder and sandbox, and only this program's git process receives its path.  A PGP
+key is imported into a temporary keyring for one signature.  The keyring's folder is readable only for this user and is
+removed afterwards.  `commit.py`, `rebase.py` and `doctor` call this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What git is given beside its other arguments so that it signs."""
+    """Additional arguments, configuration and environment for a git process that signs."""
 
     options: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
@@ -39,13 +39,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The key of `commit.signing_key`, None for no signature."""
+    """The key that `commit.signing_key` names, None for no signature."""
 
     key: Path | None = None
 
     @contextmanager
     def ready(self) -> Iterator[Call]:
-        """Inside, git can sign with what is yielded.  ConfigError names the file and what is wrong with it."""
+        """A context in which git can sign with the yielded `Call`.
+
+        Raises ConfigError, which names the file and its fault.
+        """
         if self.key is None:
             yield Call()
         elif _kind(self.key) == "ssh":
@@ -61,7 +64,7 @@ NO_CALL = Call()
 
 
 def _kind(key: Path) -> str:
-    """Which program signs with it.  ConfigError for what is no private key that it could use."""
+    """The program that signs with this key file.  Raises ConfigError if the file is not a usable private key."""
     try:
         head, mode = key.read_bytes()[:4096], key.stat().st_mode
     except OSError as error:
@@ -82,8 +85,9 @@ def _kind(key: Path) -> str:
 
 @contextmanager
 def _keyring(key: Path) -> Iterator[tuple[Path, str]]:
-    """A keyring of its own with this key alone, and the key's fingerprint."""
-    folder = Path(tempfile.mkdtemp(prefix="makimono-keyring-"))  # 0700, and a short path: its sockets must fit
+    """A temporary keyring with only this key, and the key's fingerprint."""
+    # its mode is 0700; the path must be short, since gpg limits the length of socket paths
+    folder = Path(tempfile.mkdtemp(prefix="makimono-keyring-"))
     try:
         done = _gpg(folder, "--import", str(key))
         listed = _gpg(folder, "--list-secret-keys", "--with-colons").output.decode("utf-8", "replace").splitlines()

@@ -1,8 +1,9 @@
-"""The repository's own checks, run by this program and judged by their exit code.
+"""Runs the repository's own checks and judges them by their exit code.
 
-It believes no report of a model: `verify.command` is run in the sandbox once more, on a clean check-out of the commit
-(`checkout.py`), and a changed test is named beside the result, because a test that was changed proves less.  A red
-check is compared with the same check of the base commit (`outline.py`).  Called by `run/delivery.py`.
+This program does not trust a model's report.  It runs `verify.command` again in the sandbox, on a clean checkout of the
+commit (`checkout.py`).  The result lists tests that the task changed, because such a test proves less.  A failed check
+is compared with the same check of the base commit (`check_outline.py`).  `worker/commit_check.py` calls this
+module.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.work.outline import Outline, is_contained, outline
+from agent.work.check_outline import Outline, is_contained, outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,26 +20,28 @@ if TYPE_CHECKING:
     from agent.values import Finished
 
 TAIL = 6000
-"""Signs of output that a verdict keeps: the end, where test runners say what failed."""
+"""Number of characters of output in a verdict; they are the end of the output, where test runners print the
+failures."""
 
-_TESTS = re.compile(
-    r"""(^|/)(tests?|__tests__|specs?|testing|testdata|__snapshots__)/
-      | (^|/)(test_[^/]+\.py|conftest\.py|[^/]+_test\.[a-z]+|[^/]+_spec\.[a-z]+)$
-      | (^|/)[^/]+\.(test|spec)\.[a-z]+$
-      | (^|/)[^/]*Tests?\.(java|kt|cs|scala|groovy|swift|php)$
-    """,
-    re.VERBOSE,
+_TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing", "testdata", "__snapshots__"))
+_TEST_NAME = re.compile(
+    r"test_.+\.py|conftest\.py|.+[._](?:test|spec)\.[a-z]+|.*Tests?\.(?:java|kt|cs|scala|groovy|swift|php)", re.DOTALL
 )
 
 
 NOT_RUN = (126, 127)
-"""Exit codes of a shell that found no such program, or one that cannot be run (POSIX, 2.8.2)."""
+"""Exit codes of a shell that did not find the program, or could not execute it (POSIX, 2.8.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verify command said: `ok` is exit code 0 in time; `exit_code` None: it could not be started; `tail` is
-    the end of the output, `outline` what can be compared of all of it."""
+    """The result of the verify command.
+
+    - `ok`: whether the command ended with exit code 0 before the time-out.
+    - `exit_code`: None if the command could not be started.
+    - `tail`: the end of the output.
+    - `outline`: the parts of the whole output that can be compared.
+    """
 
     command: str
     exit_code: int | None
@@ -46,16 +49,17 @@ class Verdict:
     duration: float
     tail: str
     timed_out: bool = False
-    why: str = ""  # as in `values.Finished`
+    why: str = ""  # the reason why the command was killed early, as in `values.Finished`
     outline: Outline = field(default=Outline(), compare=False)
 
     @property
     def is_red(self) -> bool:
-        """Whether it ran to its end and found something: else it says nothing of the commit."""
+        """Whether the check ran to its end and found a failure; any other result is no evidence about the commit."""
         return not (self.ok or self.timed_out or self.exit_code is None or self.exit_code in NOT_RUN)
 
     def is_red_as(self, before: Verdict) -> bool:
-        """Whether both are red, and all that failed here failed there (`outline.is_contained`)."""
+        """Whether both checks failed, and every failure of this one is also in `before`
+        (`check_outline.is_contained`)."""
         same = self.is_red and before.is_red and self.exit_code == before.exit_code
         return same and is_contained(self.outline, before.outline)
 
@@ -73,7 +77,7 @@ class Verdict:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Verdict:
-        """From what `to_dict` wrote."""
+        """Make a verdict from the result of `to_dict`."""
         return cls(**{**record, "outline": Outline.of(record["outline"])})
 
     def __str__(self) -> str:
@@ -91,8 +95,10 @@ class Verdict:
 def verify(
     command: str, run: Callable[[str, float], Finished], *, timeout: float = 600, clean: Callable[[str], str] = str
 ) -> Verdict:
-    """Run `command` through `run(command, timeout)`, which isolates it, and judge it.  `clean` takes out of the output
-    what may not be shown."""
+    """Run `command` through `run(command, timeout)`, which isolates it, and judge its result.
+
+    `clean` removes from the output all text that must not be shown.
+    """
     done = run(command, timeout)
     text = clean(done.output.decode("utf-8", "replace"))
     return Verdict(
@@ -108,7 +114,7 @@ def verify(
 
 
 def tail(output: bytes, limit: int = TAIL) -> str:
-    """The last whole lines of `output`, at most `limit` signs."""
+    """The last whole lines of `output`, together at most `limit` characters."""
     text = output[-4 * limit :].decode("utf-8", "replace")
     if len(text) <= limit:
         return text
@@ -117,5 +123,10 @@ def tail(output: bytes, limit: int = TAIL) -> str:
 
 
 def touched_tests(paths: Iterable[str]) -> list[str]:
-    """Those of `paths` that look like tests or what tests compare with, in the order given."""
-    return [path for path in paths if _TESTS.search(path)]
+    """Those of `paths` that look like tests or their reference data, in the order of `paths`."""
+    return [path for path in paths if _is_test(path)]
+
+
+def _is_test(path: str) -> bool:
+    *folders, name = path.split("/")
+    return not _TEST_FOLDERS.isdisjoint(folders) or _TEST_NAME.fullmatch(name) is not None

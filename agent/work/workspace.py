@@ -1,13 +1,13 @@
-"""A task's work tree and its git directory: opened, judged, committed, and described.
+"""A task's work tree and its git directory: this module creates, checks, commits and describes them.
 
-`workspace/` is the tree, which belongs to the commands of the model and is hostile after each of them; `git/` beside
-it is ours.  Both are always named, never discovered.  It pushes nothing (`Publisher` does) and runs no command of the
-repository.  Called by `run/handler.py`.
+`workspace/` is the work tree.  The commands of the model write to it, so it is untrusted after each command.  `git/`
+beside it belongs to this program.  Every git call names both directories; git never discovers them.  This module pushes
+nothing (`Publisher` does) and runs no command of the repository.  `worker/work_tree_start.py` opens the workspace.
 
-Every step of `open` can be cut off and is taken up again: `git/` appears by rename, `State.ready` says that the first
-checkout was whole, and from then on no file of the tree is ever overwritten by this program, but by `move_onto`, which
-works on what is committed.
-Design: sections 4 and 10; field facts: rows 21 to 23.
+`open` can be interrupted at any step and resumes at the next call: `git/` appears by a rename, and `State.ready`
+records that the first checkout was complete.  After that, this program overwrites no file of the tree, except in
+`move_onto`, which requires that everything is committed.  docs/files.md and docs/security.md, "Git beside a work tree",
+have the reasons.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agent import disk, git_guard, proc
+from agent import durable_files, git_guard, proc
 from agent.errors import BaseMissing, GitError, RulesRefused, StopHeard, WorkError
 from agent.gitcmd import Identity, git
-from agent.work import changes, gitdir, rebase, tree
-from agent.work.fate import Fates
+from agent.work import changes, gitdir, rebase, refs, untrusted_tree
+from agent.work.commit import HOLES, TRUE_STAT, Index, commit, holes_of
+from agent.work.commit_membership import CommitMembership
 from agent.work.lfs import LfsTree
 from agent.work.lfs_content import LIMIT, Content
 from agent.work.lfs_server import Server
 from agent.work.signing import UNSIGNED, Signing
-from agent.work.stage import TRUE_STAT, Stage, commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from agent.values import FileChange, Public
@@ -41,14 +41,19 @@ SHOWN_BRANCHES = 20
 
 
 class Workspace:
-    """The workspace of the task in `context_dir`.
+    """The workspace of the task with the folder `context_dir`.
 
-    `branch` is ours, `base` the branch it leaves from (None: the default branch), `owner_uid` who commands run as when
-    we are root, `start_at` a branch or commit of the mirror to begin at instead of the base (an earlier task's work),
-    `isolated` False where commands run without a sandbox and so see the git directory at its own path; `signing` the
-    key of every commit; `pushes` False: the change is handed over as a patch, which content of Git LFS is no part of;
-    `lfs_limit` how many bytes of such content a new tree gets.
-    `reports` collects what a person should know and what refuses nothing: a `.git` put back, a FIFO left out.
+    - `branch`: the task's branch.
+    - `base`: the branch from which the task starts (None means the default branch).
+    - `owner_uid`: the user that runs commands when this process is root.
+    - `start_at`: a branch or commit of the mirror at which to start instead of the base (the work of an earlier task).
+    - `isolated`: False when commands run without a sandbox; they then see the git directory at its path on the host.
+    - `signing`: the key that signs every commit.
+    - `pushes`: False when the change is delivered as a patch, which cannot contain content of Git LFS.
+    - `lfs_limit`: the maximum number of bytes of Git LFS content that a new tree gets.
+
+    `reports` collects notes for a person that do not prevent publication: a `.git` file that was put back, a FIFO that
+    was left out.
     """
 
     def __init__(
@@ -69,7 +74,7 @@ class Workspace:
         self.mirror = mirror
         self.tree = self.context_dir / "workspace"
         self.git_dir = self.context_dir / "git"
-        self.gitdir_inside = tree.INSIDE if isolated else str(self.git_dir)
+        self.gitdir_inside = untrusted_tree.INSIDE if isolated else str(self.git_dir)
         self.branch = branch
         self.signing = signing
         self.reports: list[str] = []
@@ -77,18 +82,21 @@ class Workspace:
         self._start_at = start_at
         self._owner = owner_uid if os.geteuid() == 0 else None
         self._env = {proc.MARK: self.context_dir.name}
-        self._state: gitdir.State | None = None
+        self._state: gitdir.WorkspaceState | None = None
         server = Server(mirror.remote, lambda: self.read_at_base(".lfsconfig"))
         self.lfs = Content(self.git_dir, mirror.path, server, lfs_limit, self.reports)
         self._uploads = pushes and server.is_reachable()
-        self._fates = Fates(self.git_dir, self.tree, self._env, lfs=self._uploads)
+        self._fates = CommitMembership(self.git_dir, self.tree, self._env, lfs=self._uploads)
 
     # --- opening -------------------------------------------------------------------------------------------------
 
-    def open(self, begin: gitdir.State | None = None) -> None:
-        """Make the workspace, or take it up as it was left.  `begin`: what a new one is made from, where that is known.
+    def open(self, begin: gitdir.WorkspaceState | None = None) -> None:
+        """Create the workspace, or resume an existing one.
 
-        BaseMissing names the branches there are.  A tree that was complete once keeps what is in it.
+        `begin`: the state from which a new workspace is created, if the caller has it.
+
+        Raises BaseMissing, which lists the branches that exist.  A tree keeps its content if its first checkout was
+        complete.
         """
         state = gitdir.read_state(self.git_dir)
         if state is None:
@@ -104,18 +112,18 @@ class Workspace:
         else:
             self._repair_index()
             self._finish_move()
-        if tree.write_gitfile(self.tree, self.gitdir_inside) and state.ready:
+        if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside) and state.ready:
             self.reports.append("the file .git in the work tree was changed and has been put back")
         if not state.ready or state.gone:
             self.update_state(ready=True, gone=False)
 
-    def _first_state(self) -> gitdir.State:
+    def _first_state(self) -> gitdir.WorkspaceState:
         checked = git("check-ref-format", f"refs/heads/{self.branch}", check=False)
         if checked.returncode != 0 or self.branch.startswith("-"):
             raise WorkError(f"{self.branch!r} is not the name of a branch")
         base = self._wanted_base or self.mirror.default_branch()
         if self.mirror.is_empty():
-            return gitdir.State(self.branch, base or self.mirror.head_name(), None, None)
+            return gitdir.WorkspaceState(self.branch, base or self.mirror.head_name(), None, None)
         tip = self.mirror.commit_of(base) if base else None
         if base is None or tip is None:
             raise BaseMissing(self._base_missing(base))
@@ -124,12 +132,12 @@ class Workspace:
             start = self.mirror.commit_of(self._start_at) or self._known_commit(self._start_at)
             merged = git("merge-base", tip, start, git_dir=self.mirror.path, check=False)
             base_commit = merged.output.decode().strip() or tip
-        return gitdir.State(self.branch, base, base_commit, start)
+        return gitdir.WorkspaceState(self.branch, base, base_commit, start)
 
     def _base_missing(self, base: str | None) -> str:
         names = self.mirror.branches()
         more = f" and {len(names) - SHOWN_BRANCHES} more" if len(names) > SHOWN_BRANCHES else ""
-        known = ", ".join(tree.shown(name) for name in names[:SHOWN_BRANCHES]) + more
+        known = ", ".join(untrusted_tree.shown(name) for name in names[:SHOWN_BRANCHES]) + more
         if base is None:
             return f"{self.mirror.url} has no default branch; name one as `base` in the issue. Branches: {known}"
         return (
@@ -150,50 +158,57 @@ class Workspace:
         return done.output.decode().strip()
 
     def _check_out(self) -> None:
-        """Fill the tree from HEAD.  Only when nothing of the task is in it yet, or it is gone altogether."""
-        tree.clear(self.tree)
-        (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left one that git cannot read  # ours
+        """Fill the work tree from HEAD.
+
+        Called only for a tree that has no work of the task yet, or that does not exist.
+        """
+        untrusted_tree.clear(self.tree)
+        (self.git_dir / "index").unlink(missing_ok=True)  # a power loss may have left an unreadable index  # ours
         if self.head() is not None:
             self._git("read-tree", "--reset", "-u", "HEAD", timeout=1800)
         self._fill_and_give()
-        disk.sync_tree(self.tree)
+        durable_files.sync_tree(self.tree)
         self._report_what_is_missing()
 
     def _fill_and_give(self) -> None:
         filled = self.lfs.fill(self.tree, self._env)
         if self._owner is not None:
-            tree.give(self.tree, self._owner)
+            untrusted_tree.give(self.tree, self._owner)
             self._git("update-index", "-q", "--refresh", check=False, timeout=600)
         LfsTree(self.git_dir, self.tree, self._env).add((), filled)
 
     def _report_what_is_missing(self) -> None:
-        """Submodules are not fetched: their addresses come from the repository.  Content of Git LFS may not be had."""
+        """Report submodules and Git LFS files that are not in the tree.
+
+        Submodules are not fetched because their addresses come from the repository.  Git LFS content may be
+        unavailable, or exceed the limit.
+        """
         if modules := self._fates.submodules():
-            names = ", ".join(tree.shown(name) for name in modules[:SHOWN_BRANCHES])
+            names = ", ".join(untrusted_tree.shown(name) for name in modules[:SHOWN_BRANCHES])
             self.reports.append(f"submodules are not checked out: {names}")
         if kept := sorted(LfsTree(self.git_dir, self.tree, self._env).pointers()):
-            names = ", ".join(tree.shown(name) for name in kept[:SHOWN_BRANCHES])
+            names = ", ".join(untrusted_tree.shown(name) for name in kept[:SHOWN_BRANCHES])
             self.reports.append(f"Git LFS files are not downloaded; the tree has their pointers: {names}")
 
     def _repair_index(self) -> None:
-        """Make the index anew when a power loss has broken it; the tree stays as it is."""
+        """Rebuild the index if a power loss has damaged it; the tree does not change."""
         try:
             done = self._git("update-index", "-q", "--refresh", "--ignore-submodules", check=False, timeout=600)
-        except RulesRefused as refused:  # the task goes on, so that the model can put it right before the commit
+        except RulesRefused as refused:  # the task continues, since the model can correct the file before the commit
             self.reports.append(str(refused))
             return
-        if done.returncode > 1:  # 1 says that files differ
+        if done.returncode > 1:  # exit code 1 means that files differ
             (self.git_dir / "index").unlink(missing_ok=True)  # ours
             self._read_index(self.head())
 
     def update_state(self, **fields: Any) -> None:
-        """Change what `git/makimono.json` says."""
+        """Change fields of `git/makimono.json`."""
         self._state = replace(self.state, **fields)
         self._state.write(self.git_dir)
 
     @property
-    def state(self) -> gitdir.State:
-        """What the workspace was made from."""
+    def state(self) -> gitdir.WorkspaceState:
+        """The state from which the workspace was created."""
         if self._state is None:
             raise WorkError("the workspace is not open")
         return self._state
@@ -205,25 +220,26 @@ class Workspace:
 
     @property
     def base_commit(self) -> str | None:
-        """The commit of the base branch that the work is compared with; None in an empty repository."""
+        """The commit of the base branch against which the work is compared; None in an empty repository."""
         return self.state.base_commit
 
     @property
     def start(self) -> str | None:
-        """The commit where this task began: the base commit, or an earlier task's work."""
+        """The commit at which this task started: the base commit, or the newest commit of an earlier task's work."""
         return self.state.start
 
     @property
     def owner_uid(self) -> int | None:
-        """Who owns the tree, when that is not who we are."""
+        """The user that owns the tree, if it is not the user of this process."""
         return self._owner
 
     def mounts(self, home: Path | None = None, read_only: tuple[Path, ...] = ()) -> dict[str, Any]:
-        """What a sandbox needs to show a command: keyword arguments of `sandbox.Mounts`.
+        """The keyword arguments of `sandbox.Mounts` for a command of this task.
 
-        The tree's own folder is made enterable again: after a `chmod 000 .` no command could start to take it back.
+        The method also gives the owner access to the tree's top folder again: after `chmod 000 .`, no command could
+        start to undo that.
         """
-        tree.enterable(self.tree)
+        untrusted_tree.enterable(self.tree)
         return {
             "work": self.tree,
             "git": self.git_dir,
@@ -235,25 +251,25 @@ class Workspace:
     # --- judging and committing ----------------------------------------------------------------------------------
 
     def guard(self) -> list[str]:
-        """Put the `.git` file back, and list what refuses publishing: symlinks out of the tree and submodules in our
-        commits, and files of the repository that cannot be looked at.
+        """Put the `.git` file back, and list the reasons against a publication: symlinks out of the tree and submodules
+        in the task's commits, and files of the repository that cannot be read.
 
-        Only what a push takes along counts.  Another `.git` in the tree is nobody's business: git takes none into a
-        commit, and neither does `Stage`.
+        Only content that a push would send counts.  Another `.git` in the tree does no harm, since neither git nor
+        `Index` adds it to a commit.
         """
-        if tree.write_gitfile(self.tree, self.gitdir_inside):
+        if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         found = []
         try:
-            git_guard.judge(self.tree)
+            git_guard.check_tree(self.tree)
         except RulesRefused as refused:
             return list(refused.findings)
-        for folder in tree.closed_folders(self.tree):
+        for folder in untrusted_tree.closed_folders(self.tree):
             if self._holds_tracked(folder):
                 found.append(self._closed(folder))
             else:
                 self.reports.append(
-                    f"{tree.shown(folder)}/ cannot be looked into (its mode forbids it) and was left out"
+                    f"{untrusted_tree.shown(folder)}/ cannot be looked into (its mode forbids it) and was left out"
                 )
         if self.has_commits():
             entries = self.entries()
@@ -265,50 +281,50 @@ class Workspace:
         return found
 
     def _closed(self, folder: str) -> str:
-        return f"{tree.shown(folder)}/ cannot be looked into (its mode forbids it); make it readable or remove it"
+        name = untrusted_tree.shown(folder)
+        return f"{name}/ cannot be looked into (its mode forbids it); make it readable or remove it"
 
     def _holds_tracked(self, folder: str) -> bool:
-        """Whether the base commit or ours has files in `folder`, which git takes for removed ones now."""
+        """Whether the base commit or HEAD has files in `folder`; git sees these files as removed, because it cannot
+        enter the folder."""
         names = [self.base_commit, self.head()]
         return any(name and self._git("ls-tree", "-z", name, f"{folder}/").output for name in names)
 
     def commit(self, message: Public, *, name: str, email: str) -> str | None:
-        """Commit every change of the tree that belongs in the repository; the commit, or None when there is none.
+        """Commit every change of the tree that belongs in the repository; returns the commit, or None if there is no
+        change.
 
-        Commits that were refused publication are taken back first: what they hold, and this change puts right, must not
-        stay in the history.
+        The method first takes back commits that the checks before publication refused: their content, which this change
+        corrects, must not stay in the history.
         """
         if self.state.refused is not None:
             if self.state.refused == self.head():
                 self.take_back()
             self.update_state(refused=None)
-        if tree.write_gitfile(self.tree, self.gitdir_inside):
+        if untrusted_tree.write_gitfile(self.tree, self.gitdir_inside):
             self.reports.append("the file .git in the work tree was changed and has been put back")
         self.reports += self._stage().update()
         return commit(self.git_dir, self.branch, self.head(), message, Identity(name, email), self._env, self.signing)
 
     def take_back(self, target: str | None = None) -> None:
-        """Undo commits down to `target` (default: the last that was pushed, else where the task began); the tree keeps
+        """Undo commits down to `target` (default: the last pushed commit, else the start of the task); the tree keeps
         every change.
 
-        For commits that may not be published: what they hold must leave the history before the next push.
+        This is for commits that must not be published: their content must leave the history before the next push.
         """
         self._point_at(target or self._last_pushed() or self.start, "take back")
 
     def _point_at(self, commit: str | None, why: str) -> None:
-        """Let our branch and the index be at `commit`, None: before the first one; the tree stays."""
-        ref = f"refs/heads/{self.branch}"
-        if commit is None:
-            self._git("update-ref", "-d", ref)
-        else:
-            self._git("update-ref", "-m", why, ref, commit)
+        """Set the task's branch and the index to `commit` (None means before the first commit); the tree does not
+        change."""
+        refs.move(self.git_dir, f"refs/heads/{self.branch}", commit, why=why, env=self._env)
         self._read_index(commit)
 
     def _read_index(self, commit: str | None) -> None:
         self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
 
     def _last_pushed(self) -> str | None:
-        """The last commit that was pushed, while the branch still goes on from it."""
+        """The commit that was pushed last, if the branch still contains it."""
         pushed, head = self.state.pushed, self.head()
         return pushed if pushed and head and rebase.is_ancestor(self.git_dir, pushed, head) else None
 
@@ -321,11 +337,12 @@ class Workspace:
         base_commit: str | None = None,
         pushed: str | None = None,
     ) -> None:
-        """Make our commits after `since` again on top of `target`, and move branch and tree there; everything must be
-        committed.  RebaseConflict, and nothing is changed, when they do not fit.
+        """Rebase the commits after `since` onto `target`, and move branch and tree there; everything must be committed.
 
-        `base_commit`: what the work is compared with from now on; `pushed`: what the other side is known to have.
-        Cut off in the middle, it is finished by the next `open`.
+        Raises RebaseConflict if they conflict; then nothing is changed.
+
+        `base_commit` is the new commit with which the work is compared; `pushed` is the commit that the remote is known
+        to have.  If the move is interrupted, the next `open` finishes it.
         """
         head, start = self.head(), self.start
         assert head is not None, "there are commits"
@@ -343,63 +360,95 @@ class Workspace:
         target = self.state.moving
         if target is None:
             return
-        tree.enterable(self.tree)
+        untrusted_tree.enterable(self.tree)
         self._git("read-tree", "--reset", "-u", target, timeout=1800)
         self._fill_and_give()
-        disk.sync_tree(self.tree)
-        self._git("update-ref", "-m", "rebase", f"refs/heads/{self.branch}", target)
+        durable_files.sync_tree(self.tree)
+        refs.move(self.git_dir, f"refs/heads/{self.branch}", target, why="rebase", env=self._env)
         self.update_state(moving=None)
 
     def take_over(self, made: str, head: str | None, **fields: Any) -> None:
-        """Our branch stands at `head`, and the files are those of the tree `made`, or of `head` where that is "": work
-        of another host that was not committed.  `fields` change the state."""
-        tree.enterable(self.tree)
+        """Set the task's branch to `head`, and the files to those of the tree `made` (uncommitted work from another
+        host), or to those of `head` if `made` is "".  `fields` are changes of the state."""
+        untrusted_tree.enterable(self.tree)
         if made or head:
             self._git("read-tree", "--reset", "-u", made or str(head), timeout=1800)
         self._fill_and_give()
         self._point_at(head, "take over")
-        disk.sync_tree(self.tree)
+        durable_files.sync_tree(self.tree)
         self.update_state(**fields)
 
-    def discard(self, written: Iterable[str] = ()) -> bool:
-        """Remove the tree, if all of it is in commits that the other side has; False, and nothing is removed, if not.
+    def import_commits(self, git_dir: Path, commit: str, *, refused: bool) -> None:
+        """Start with the commits that another task of this program has not published, from its git directory `git_dir`
+        with HEAD at `commit`; the tree must not contain any work yet.  `refused`: the checks refused to publish these
+        commits, so the next commit replaces them.  Raises GitError; then the tree stays as it was created."""
+        ref = "refs/makimono/earlier"
+        serve = ("--upload-pack", "git -c safe.directory=* upload-pack")
+        git(
+            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", *serve, "--", str(git_dir), f"+HEAD:{ref}"),
+            git_dir=self.git_dir,
+            env=self._env,
+            config=("safe.directory=*",),
+            timeout=600,
+        )
+        self.take_over("", commit, refused=commit if refused else None)
+        refs.move(self.git_dir, ref, None, env=self._env)
 
-        `written` are the files that tools wrote: one that no commit has keeps the tree too.  What commands left in
-        ignored folders goes.  The git directory stays, with the objects of this task alone; `open` makes the tree
-        again.
+    def discard(self, written: Iterable[str] = ()) -> bool:
+        """Remove the tree if the remote has all of its content in commits; else return False and remove nothing.
+
+        `written` are the files that tools wrote: if one of them is in no commit, the tree is not removed either.  Files
+        in ignored folders, which commands left there, are deleted.  The git directory stays, with only the objects of
+        this task; `open` creates the tree again when it is needed.
         """
         unpublished = self.has_commits() and self.state.pushed != self.head()
         if unpublished or self.uncommitted() or self.left_behind(written):
             return False
         self.update_state(gone=True, setup="")
-        tree.remove(self.tree)
+        untrusted_tree.remove(self.tree)
         (self.git_dir / "index").unlink(missing_ok=True)  # ours
         return True
 
     def uncommitted(self) -> list[str]:
-        """Paths that the next commit would look at."""
+        """Paths that the next commit would examine."""
         return self._stage().uncommitted()
+
+    def unknown(self, *, ignored: bool = True) -> list[str]:
+        """Untracked files of the tree, with `ignored` also those that an ignore rule excludes; [] if git fails.
+
+        The method is for a task that is ending: it does not check for a stop request again.
+        """
+        options = () if ignored else ("--exclude-standard",)
+        try:
+            return _names(self._git("ls-files", "-z", "--others", *options, hears=False).output)
+        except (GitError, RulesRefused):
+            return []
 
     # --- describing ----------------------------------------------------------------------------------------------
 
     def head(self) -> str | None:
-        """The newest commit of our branch; None when the branch is not born (empty repository)."""
+        """The newest commit of the task's branch; None if the branch has no commit (empty repository)."""
         done = git("rev-parse", "--verify", "--quiet", "HEAD", git_dir=self.git_dir, check=False)
         return done.output.decode().strip() or None
 
     def has_commits(self) -> bool:
-        """Whether this task has committed anything, an attempt that died elsewhere included: what it pushed is all that
-        there is when we came to the same."""
+        """Whether this task has committed anything.
+
+        Commits of an attempt on another host count: if this attempt produced the same content, the pushed commit of
+        that attempt is the only one.
+        """
         head = self.head()
         return head != self.start or (self.state.pushed is not None and head != self.base_commit)
 
     def diff_stat(self, *, own: bool = False) -> DiffStat:
-        """Files and lines that our branch changes against the base commit; with `own` what this task changes."""
+        """Number of files and lines that the task's branch changes against the base commit; with `own`, only this
+        task's changes."""
         return changes.diff_stat(self.git_dir, *self._span(own=own))
 
     def changes_now(self, seconds: float = 20) -> list[FileChange]:
-        """How the work tree differs from the base commit, committed or not, the file that was written last at the end.
-        What no commit will have (ignored files) is no part of it.  GitError when git takes more than `seconds`."""
+        """The difference between the work tree and the base commit, committed or not, sorted by modification time with
+        the newest file last.  Files that no commit will contain (ignored files) are left out.  Raises GitError if git
+        takes more than `seconds`."""
         base = self.base_commit or changes.empty_tree(self.git_dir)
         listing = ("ls-files", "-z", "--others", "--exclude-standard")
         new = [path for path in _names(self._git(*listing, timeout=seconds).output) if self._is_plain(path)]
@@ -409,48 +458,60 @@ class Workspace:
         return sorted((one for one in found if one.path not in same), key=self._written_at)
 
     def _is_plain(self, path: str) -> bool:
-        """Whether a new file can be looked at: nothing waits on it, and it is no repository of its own."""
+        """Whether a new file is safe to read: a regular file or a symlink (reading does not block), not a repository or
+        a part of one, and not mostly a hole."""
+        if untrusted_tree.has_git_name(path):
+            return False
         try:
-            mode = disk.stat_beneath(self.tree, path).st_mode
+            status = durable_files.stat_beneath(self.tree, path)
         except OSError:
             return False
-        return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+        if stat.S_ISREG(status.st_mode):
+            return holes_of(self.tree, path, status, HOLES) <= HOLES
+        return stat.S_ISLNK(status.st_mode)
 
     def _written_at(self, change: FileChange) -> int:
         try:
-            return disk.stat_beneath(self.tree, change.path).st_mtime_ns
+            return durable_files.stat_beneath(self.tree, change.path).st_mtime_ns
         except OSError:
             return 0
 
     def diff(self) -> Iterator[bytes]:
-        """What our branch changes against the base commit, as chunks of a diff."""
+        """The changes of the task's branch against the base commit, as chunks of a diff."""
         return changes.diff(self.git_dir, *self._span())
 
     def patch(self) -> Iterator[bytes]:
-        """What this task changes, as `git apply` takes it, binary files too."""
+        """This task's changes as a patch for `git apply`, binary files included."""
         return changes.patch(self.git_dir, *self._span(own=True))
 
     def changed_paths(self, *, own: bool = False) -> list[str]:
-        """Paths that our branch changes against the base commit, or with `own` this task; of a rename both."""
+        """Paths that the task's branch (`own`: only this task) changes against the base commit; both paths of a
+        rename."""
         return changes.changed_paths(self.git_dir, *self._span(own=own))
 
     def history(self) -> Iterator[bytes]:
-        """All that a push gives away: every commit since the task began, message and bytes."""
+        """Everything that a push would publish: every commit since the start of the task, with its message and
+        content."""
         head = self.head()
         return changes.history(self.git_dir, self.start, head) if head and head != self.start else iter(())
 
     def entries(self) -> list[changes.Entry]:
-        """Every change of every path in every commit since the task began."""
+        """Every change of every path in every commit since the start of the task."""
         head = self.head()
         return changes.entries(self.git_dir, self.start, head) if head and head != self.start else []
 
+    def bare_folders(self, entries: Sequence[changes.Entry]) -> list[str]:
+        """Folders at HEAD that git would treat as a bare repository, and that contain a path changed by `entries`."""
+        head = self.head()
+        return changes.bare_folders(self.git_dir, entries, head) if head else []
+
     def lfs_pointers(self) -> dict[Pointer, str]:
-        """pointer → path, for content of Git LFS that our commits need on the other side."""
+        """Pointer → path, for the Git LFS content that the task's commits need on the remote."""
         return self.lfs.pointers(self.entries(), self.tree, self._env)
 
     def read_at_base(self, path: str) -> bytes | None:
-        """A file as the base commit has it (repository rules), following symlinks inside the repository; None when
-        there is none.  Nothing that a build or a model wrote is read."""
+        """The content of a file in the base commit (for rules of the repository), following symlinks inside the
+        repository; None if it does not exist.  The method never reads content that a build or a model wrote."""
         if self.base_commit is None or "\n" in path:
             return None
         done = git(
@@ -463,17 +524,21 @@ class Workspace:
         return rest[: int(words[2])] if len(words) == 3 and words[1] == b"blob" else None
 
     def why_left_out(self, path: str) -> str:
-        """Why no commit will have `path`, with what can be done; "" when one will.  For whoever writes it now."""
+        """The reason why no commit will contain `path`, with advice; "" if one will.
+
+        The tool that writes the file calls this method.
+        """
         try:
             return self._fates.why_left_out(path)
         except RulesRefused as refused:
             return str(refused)
-        except (GitError, StopHeard):  # it is told at the end too, and the file is written
+        # the check at the end of the task reports it too, and the file is already written
+        except (GitError, StopHeard):
             return ""
 
     def left_behind(self, written: Iterable[str]) -> list[str]:
-        """Of the files that tools wrote, those that are in the tree and not as they are there in the newest commit, one
-        line each with the reason.  To be asked after `commit`."""
+        """The files that tools wrote and that exist in the tree, but are missing or different in the newest commit: one
+        line each with the reason.  Callers use this method after `commit`."""
         written = list(written)
         if not written:
             return []
@@ -481,8 +546,10 @@ class Workspace:
         return self._fates.left_behind(written, set(_names(listed)), set(self.uncommitted()))
 
     def paths(self, seconds: float = 20) -> list[str]:
-        """Files of the tree: tracked ones that are there, and new ones that are not ignored.  When looking for new
-        ones takes more than `seconds`, the tracked ones alone."""
+        """Files of the tree: tracked files that exist, and new files that are not ignored.
+
+        If the search for new files takes more than `seconds`, only the tracked files are returned.
+        """
         listing = ("ls-files", "-z", "--cached", "--deduplicate")
         gone = set(_names(self._git("ls-files", "-z", "--deleted", check=False).output))
         try:
@@ -495,8 +562,8 @@ class Workspace:
         empty = changes.empty_tree(self.git_dir)
         return (self.start if own else self.base_commit) or empty, self.head() or empty
 
-    def _stage(self) -> Stage:
-        return Stage(self.git_dir, self.tree, self._env, uploads=self._uploads)
+    def _stage(self) -> Index:
+        return Index(self.git_dir, self.tree, self._env, uploads=self._uploads)
 
     def _git(self, *args: str, **options: Any) -> Any:
         return git(*args, git_dir=self.git_dir, work_tree=self.tree, env=self._env, config=TRUE_STAT, **options)

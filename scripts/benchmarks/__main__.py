@@ -20,9 +20,12 @@ BENCHES = {
     "first_byte": "from the claim to the first byte of the first request, against `import openai`",
     "scale": "1,000 queued tasks, 50 workers at once, a model that answers in 50 ms",
     "idle": "the daemon for ten minutes with no task: CPU, memory, descriptors, WAL, log",
+    "quiet": "a daemon without tasks on PostgreSQL, alone and with each broker: questions, wake-ups, CPU",
     "fleet": "20 daemons on PostgreSQL with 200 rows each: questions, connections and CPU of a daemon",
     "images": "requests with eight pictures: CPU, view, memory, and what a task without any pays",
     "planning": "p95 of planning a request with 100 messages and 1,000 memories, and behind 100,000 messages",
+    "memory_store": "long-term memory: import, retrieval, the history of 20,000 commits, RSS",
+    "patterns": "each pattern that reads foreign text, on a megabyte of its worst input: CPU",
     "fidelity": "facts of a task that are still in its requests after 1, 3 and 10 compactions",
 }
 

@@ -263,10 +263,10 @@ def settings_of(place: Path, url: str, cell: Cell) -> Settings:
 
 def part(place: Path, url: str, cell: Cell) -> None:
     """Queue the task and work on it; prints how it ended."""
+    from agent.intake.poller import fetch_and_enqueue_tasks
     from agent.observe.events import Events
-    from agent.run import worker
-    from agent.run.producer import fetch_and_enqueue_tasks
-    from agent.run.wiring import Wiring
+    from agent.wiring.wiring import Wiring
+    from agent.worker import worker
     from benchmarks import project
 
     project.make(place, files=fidelity_facts.repository(), body=fidelity_facts.TASK)

@@ -41,13 +41,13 @@ def part(place: Path) -> None:
     """One task after another; between them the other program starts."""
     import multiprocessing
 
+    from agent.intake.poller import fetch_and_enqueue_tasks
     from agent.observe.events import Events
-    from agent.run import worker
-    from agent.run.producer import fetch_and_enqueue_tasks
-    from agent.run.wiring import Wiring
+    from agent.wiring.wiring import Wiring
+    from agent.worker import worker
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["agent.run.preload"])
+    context.set_forkserver_preload(["agent.daemon.preload"])
     answers = project.record(place / "answers.jsonl", [("finish", {"title": "Done", "summary": "Done."})])
     times: dict[str, list[float]] = {"ours": [], "fork": [], "import": []}
     with Server(answers) as server:

@@ -11,22 +11,37 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
+from typing import TYPE_CHECKING
+from uuid import NAMESPACE_OID, uuid5
 
 from benchmarks.daemon import command, configured
+
+if TYPE_CHECKING:
+    from agent.values import TaskKey
 
 NEWUTS, NEWUSER = 0x04000000, 0x10000000  # unshare(2)
 RENEW_SECONDS = 20.0
 
 
+def uuid_of(number: int, one: int) -> str:
+    """The uuid of one row of a host."""
+    return str(uuid5(NAMESPACE_OID, f"{number} {one}"))
+
+
+def key_of(number: int, one: int, tracker: str) -> TaskKey:
+    """What that row is about."""
+    from agent.values import TaskKey
+
+    return TaskKey("local", f"o{number}", "r", "issue", str(one), tracker)
+
+
 def main(place: Path, address: str, rows: int, number: int, local: dict[str, object]) -> None:
     """Say the daemon's pid once it runs; work until SIGTERM."""
     name_host(f"bench{number}")
-    from agent import disk
+    from agent import durable_files
     from agent.config import load
     from agent.context.manager import LEASE_SECONDS
-    from agent.run.wiring import Wiring
-    from agent.values import TaskKey
+    from agent.wiring.wiring import Wiring
 
     # More room than rows, so that the daemon looks for more to do.
     path = configured(
@@ -34,16 +49,16 @@ def main(place: Path, address: str, rows: int, number: int, local: dict[str, obj
     )
     with closing(Wiring(load(path, environ={}))) as wiring:
         held = []
-        uuids = [str(uuid4()) for _ in range(rows)]
-        for uuid in uuids:
+        backend = wiring.db.execute("SELECT pg_backend_pid() AS pid")[0]["pid"]
+        (place / "backend").write_text(str(backend), encoding="ascii")
+        (place / "renewals").write_text("0", encoding="ascii")
+        for one in range(rows):
+            uuid = uuid_of(number, one)
             folder = place / "contexts" / "running" / uuid
             folder.mkdir(parents=True)
-            disk.lock(folder / "lock")
-        with wiring.db.transaction():  # one commit: a host must not take minutes to be there
-            for one, uuid in enumerate(uuids):
-                key = TaskKey("local", f"o{number}", "r", "issue", str(one), "/bench")
-                wiring.ledger.put(key, uuid=uuid, user=f"user{number}", title="A row that runs")
-                held.append((uuid, wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS).attempt))
+            durable_files.lock(folder / "lock")
+            # Each by itself: within a transaction the hosts would wait for each other, the last of them too long.
+            held.append((uuid, wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS).attempt))
         daemon = subprocess.Popen(command(path, "--role", "worker"), stdin=subprocess.DEVNULL, stdout=sys.stderr)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
@@ -51,7 +66,7 @@ def main(place: Path, address: str, rows: int, number: int, local: dict[str, obj
             done = 0
             while True:
                 for uuid, attempt in held:
-                    wiring.ledger.beat(uuid, attempt, LEASE_SECONDS)
+                    wiring.ledger.heartbeat(uuid, attempt, LEASE_SECONDS)
                     done += 1
                     (place / "renewals.new").write_text(str(done), encoding="ascii")
                     (place / "renewals.new").replace(place / "renewals")

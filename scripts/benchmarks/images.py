@@ -79,10 +79,10 @@ def make(place: Path) -> None:
 
 def part(place: Path, what: str) -> None:
     if what in ("idle", "import"):
-        import agent.run.briefing
+        import agent.worker.briefing
 
         if what == "import":
-            import agent.run.pictures  # noqa: F401
+            import agent.worker.issue_pictures  # noqa: F401
         print(json.dumps({"peak": peak()}))
         return
     from agent.context import MessageStore

@@ -85,9 +85,9 @@ def settings_of(place: Path, url: str) -> Settings:
 
 def queue(place: Path, url: str) -> None:
     """The daemon's part."""
+    from agent.intake.poller import fetch_and_enqueue_tasks
     from agent.observe.events import Events
-    from agent.run.producer import fetch_and_enqueue_tasks
-    from agent.run.wiring import Wiring
+    from agent.wiring.wiring import Wiring
 
     project.make(place)
     chosen = settings_of(place, url)
@@ -122,8 +122,8 @@ class Sampler(threading.Thread):
 
 def work(place: Path, url: str, uuid: str) -> None:
     """The worker's part."""
-    import agent.run.preload  # noqa: F401 - as in the forkserver
-    from agent.run import worker
+    import agent.daemon.preload  # noqa: F401 - as in the forkserver
+    from agent.worker import worker
 
     sampler = Sampler(place / "contexts" / "running" / uuid / "requests.jsonl")
     sampler.start()

@@ -77,9 +77,9 @@ def part(place: Path) -> None:
     """Plan again and again."""
     from agent.context import MessageStore
     from agent.window import ContextAssembler
-    from agent.window.limits import Limits
-    from agent.window.recall import recall
-    from agent.window.shares import Shares
+    from agent.window.budgets import Shares
+    from agent.window.limits import WindowLimits
+    from agent.window.memory_recall import recall_memories
     from benchmarks import texts
     from benchmarks.settings import settings
 
@@ -94,13 +94,13 @@ def part(place: Path) -> None:
         store.add_message("tool", next(contents), tool_name="run_command")
     source = texts.source().splitlines()
     memory = InMemory([{"content": " ".join(source[at : at + 3]), "source": f"episode {at}"} for at in range(MEMORIES)])
-    limits = Limits.of(chosen, None, provider="openai", model=chosen.provider().model, exact=False)
+    limits = WindowLimits.from_settings(chosen, None, provider="openai", model=chosen.provider().model, exact=False)
     times = []
     for _ in range(ROUNDS):
         started = time.perf_counter()
         planner = ContextAssembler(store, limits, store.counter)
         query = "each price is rounded before they are added to the sum of the order"
-        found = recall({"episodes": memory}, query, 5, Shares.of(limits).memory, store.counter.count)
+        found = recall_memories({"episodes": memory}, query, 5, Shares.for_window(limits).memory, store.counter.count)
         plan = planner.plan()
         times.append((time.perf_counter() - started) * 1000)
         assert plan.metadata["working_memory_count"] == WORKING
@@ -155,8 +155,8 @@ def history(place: Path) -> None:
         text = next(contents)
         seq = tools.add_tool_call("run_command", arguments, text, "success", 1)
         store.add_message("tool", text, "run_command", tool_call_id=call["id"], tool_seq=seq)
-        if window.past_the_mark():
-            window.make_room()
+        if window.needs_compaction():
+            window.compact()
     print(json.dumps({**times, "memory": max(0, resident() - memory)}))
 
 

@@ -17,8 +17,8 @@ from agent import clock
 from agent.context import MessageStore, TaskContextManager, projection
 from agent.errors import ContextOverflow, HistoryRefused, QuotaExhausted
 from agent.llm import Interrupted
-from agent.llm.faults import fault
-from agent.llm.said import read
+from agent.llm.error_body import parse_document
+from agent.llm.error_mapping import map_error
 from agent.values import End, Outcome, Plan, Span
 
 NUMBERS = {
@@ -117,7 +117,7 @@ def test_case_38_arguments_are_an_object_for_ollama_and_text_for_openai(talk, wi
 )
 @pytest.mark.parametrize("bare", [True, False])
 def test_case_39_lm_studios_words_for_too_long_are_known_as_an_object_and_as_bare_text(error, bare):
-    found = fault(read(400, {"error": error if bare else {"message": error}}), "lmstudio")
+    found = map_error(parse_document(400, {"error": error if bare else {"message": error}}), "lmstudio")
     assert isinstance(found, ContextOverflow)
     assert found.limit in (7424, None)
     assert ("7424" in error) == (found.limit == 7424)
@@ -133,7 +133,7 @@ def test_case_39_lm_studios_words_for_too_long_are_known_as_an_object_and_as_bar
     ],
 )
 def test_case_41_a_template_that_does_not_take_the_list_is_no_overflow_and_is_not_retried_as_it_is(said):
-    found = fault(read(400, {"error": {"message": said}}), "lmstudio")
+    found = map_error(parse_document(400, {"error": {"message": said}}), "lmstudio")
     assert isinstance(found, HistoryRefused)
     assert found.tries == 1
 

@@ -19,9 +19,10 @@ from agent import clock
 from agent.errors import ForgeError, IssueUnreadable
 from agent.forge import FORGES, TaskFactory
 from agent.forge.base import LABEL_STATES
-from agent.forge.marks import marked, marker
-from agent.run.claims import claim, signed
-from agent.run.publishable import Door
+from agent.forge.markers import marker, with_markers
+from agent.issue.claims import claim, with_claim_markers
+from agent.issue.publish_filter import PublishFilter
+from agent.security.redact import Redactor
 from agent.values import End, Outcome
 
 UUID = "0badcafe-0000-4000-8000-000000000001"
@@ -70,15 +71,15 @@ WAYS = {
 def test_what_a_forge_is_given_to_publish_leaks_nothing(place, ways):
     """A comment, and its edit: what stands there afterwards, as people and hosts read it."""
     words = "\n\n".join(WAYS[ways].values())
-    door = Door([SECRET], instance=place.forge.instance, places=[(PLACE, "base_dir")])
+    door = PublishFilter(Redactor([SECRET]), instance=place.forge.instance, places=[(PLACE, "base_dir")])
     key = place.issue()
     values = {"report": None, "uuid": UUID, "facts": {}}
     final = door.render("final", outcome=Outcome(End.ASKED, summary=words), **values)
-    comment = place.forge.post_comment(key, marked(final, MARK))
+    comment = place.forge.post_comment(key, with_markers(final, MARK))
     plan = [{"text": one, "status": "done"} for one in WAYS[ways].values()]
     progress = door.render("progress", state="working", uuid=UUID, plan=plan, last=words, facts={}, note=words)
     read = [place.comments(key)[-1][1]]
-    place.forge.edit_comment(key, comment, marked(progress, MARK))
+    place.forge.edit_comment(key, comment, with_markers(progress, MARK))
     read.append(place.comments(key)[-1][1])
     assert leaks(door.title(words), is_markdown=False) == []
     assert [leak for text in read for leak in leaks(text)] == []
@@ -97,7 +98,7 @@ def test_an_adapter_names_itself_by_source_and_instance(place):
     assert forge.source in FORGES.names()
     assert forge.instance == place.again().instance != ""
     assert forge.max_comment >= 1000
-    assert {forge.labels.name(state) for state in LABEL_STATES} == forge.labels.all()
+    assert {forge.labels.name(state) for state in LABEL_STATES} == forge.labels.names()
 
 
 def test_an_adapter_covers_the_keys_of_its_own_projects(place):
@@ -112,7 +113,7 @@ def test_a_login_for_git_never_stands_in_the_address(place):
     key = place.issue()
     login = place.forge.git_login(key)
     assert login is None or (len(login) == 2 and all(login))
-    repository = place.forge.repository(key, place.forge.read(key))
+    repository = place.forge.repository(key, place.forge.read_issue(key))
     assert login is None or login[1] not in repository.url
 
 
@@ -124,7 +125,7 @@ def test_an_issue_reads_as_people_wrote_it(place):
         author="bob",
         base="release/1",
     )
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert issue.key == key
     assert issue.title == 'Títle: with "signs" # 日本語'
     assert issue.body.strip() == "Body\n\n日本語 text"
@@ -137,7 +138,7 @@ def test_an_issue_reads_as_people_wrote_it(place):
 
 
 def test_an_issue_without_a_body_and_base_reads_as_empty(place):
-    issue = place.forge.read(place.issue(body=""))
+    issue = place.forge.read_issue(place.issue(body=""))
     assert issue.body == ""
     assert issue.base is None
 
@@ -146,7 +147,7 @@ def test_a_missing_issue_is_unreadable(place):
     key = place.issue()
     missing = replace(key, task_id="4711")
     with pytest.raises(IssueUnreadable, match="4711"):
-        place.forge.read(missing)
+        place.forge.read_issue(missing)
     for call in (
         lambda: place.forge.move_label(missing, "done"),
         lambda: place.forge.post_comment(missing, "x"),
@@ -159,7 +160,7 @@ def test_a_missing_issue_is_unreadable(place):
 def test_a_key_that_is_no_number_reaches_no_other_place(place, number):
     key = replace(place.issue(), task_id=number)
     with pytest.raises(ForgeError):
-        place.forge.read(key)
+        place.forge.read_issue(key)
     with pytest.raises(ForgeError):
         place.forge.post_comment(key, "x")
 
@@ -169,14 +170,14 @@ def test_a_key_that_is_no_number_reaches_no_other_place(place, number):
 
 def test_the_address_of_an_issue_gives_its_task_whether_it_waits_or_not(place):
     key = place.issue("One", labels=(), author="alice")
-    address = place.forge.read(key).url
+    address = place.forge.read_issue(key).url
     if not address.startswith("http"):
         assert place.forge.task_at(address) is None
         return
     address = re.sub(r"//[^/]+", f"//{place.forge.instance.partition('/')[0]}", address)  # a proxy may stand between
     for more in ("", "/", "#a-comment", "?tab=x"):
         task = place.forge.task_at(address + more)
-        assert (task.get_task_key(), task.title, task.get_user()) == (key, "One", "alice")
+        assert (task.get_task_key(), task.title, task.get_user(), task.labels) == (key, "One", "alice", ())
     assert place.labels(key) == []
     assert place.forge.task_at("https://elsewhere.example/acme/web/issues/1") is None
     assert place.forge.task_at(address.replace(f"/{key.repo}/", "/other-than-that/")) is None
@@ -192,7 +193,7 @@ def test_open_issues_with_the_bot_label_are_listed_by_number(place):
     place.issue("no label", labels=("bug",))
     place.issue("closed", state="closed")
     place.issue("taken", labels=("coding agent processing",))
-    getter = place.forge.getter()
+    getter = place.forge.task_getter()
     tasks = getter.get_task_list()
     assert [task.get_task_key() for task in tasks] == keys
     assert [task.get_user() for task in tasks] == [f"user{number}" for number in range(1, 13)]
@@ -201,24 +202,33 @@ def test_open_issues_with_the_bot_label_are_listed_by_number(place):
     assert getter.problems == ()
 
 
+def test_a_task_has_the_labels_of_its_issue_for_its_priority(place):
+    place.issue(labels=("coding agent", "priority: high"))
+    (task,) = place.forge.task_getter().get_task_list()
+    assert set(task.labels) == {"coding agent", "priority: high"}
+    task.prepare()
+    (left,) = place.forge.task_getter().get_left_list()
+    assert "priority: high" in left.labels
+
+
 def test_prepare_takes_the_issue_and_may_be_called_again(place):
     key = place.issue(labels=("bug", "coding agent"))
-    (task,) = place.forge.getter().get_task_list()
+    (task,) = place.forge.task_getter().get_task_list()
     task.prepare()
     task.prepare()
     assert place.labels(key) == ["bug", "coding agent processing"]
-    assert place.forge.getter().get_task_list() == []
+    assert place.forge.task_getter().get_task_list() == []
 
 
 def test_a_task_is_taken_once(place):
     key = place.issue(labels=("bug", "coding agent"))
-    (task,) = place.forge.getter().get_task_list()
-    (same,) = place.again().getter().get_task_list()
+    (task,) = place.forge.task_getter().get_task_list()
+    (same,) = place.again().task_getter().get_task_list()
     assert task.prepare() is True
     assert same.prepare() is False
     assert place.labels(key) == ["bug", "coding agent processing"]
     place.put_labels(key, "bug")
-    assert place.again().take(key) is False
+    assert place.again().mark_taken(key) is False
     assert place.labels(key) == ["bug"]
 
 
@@ -241,7 +251,7 @@ def test_the_factory_makes_the_task_again_from_what_the_queue_carried(place):
 @pytest.mark.parametrize("to", LABEL_STATES)
 @pytest.mark.parametrize("before", [(), ("coding agent",), ("coding agent processing", "coding agent failed"), "all"])
 def test_exactly_one_of_our_labels_is_left_and_others_are_untouched(place, before, to):
-    ours = sorted(place.forge.labels.all()) if before == "all" else list(before)
+    ours = sorted(place.forge.labels.names()) if before == "all" else list(before)
     key = place.issue(labels=["bug", *ours, "help: wanted"])
     for _ in range(2):
         place.forge.move_label(key, to)
@@ -264,17 +274,17 @@ def test_labels_moved_by_several_processes_at_once_end_as_one(place):
 def test_people_stop_a_task_by_closing_or_by_labels(place):
     key = place.issue()
     place.forge.move_label(key, "processing")
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     place.put_labels(key, "bug", "coding agent")
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     place.put_labels(key, "bug")
-    assert place.forge.control(key) == "stop"
+    assert place.forge.requested(key) == "stop"
     place.put_labels(key, "coding agent processing", "coding agent stopped")
-    assert place.forge.control(key) == "stop"
+    assert place.forge.requested(key) == "stop"
     place.put_labels(key, "coding agent processing")
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     place.close_issue(key)
-    assert place.forge.control(key) == "stop"
+    assert place.forge.requested(key) == "stop"
 
 
 def test_a_task_whose_issue_was_removed_is_stopped(place):
@@ -282,7 +292,7 @@ def test_a_task_whose_issue_was_removed_is_stopped(place):
     key = place.issue()
     place.forge.move_label(key, "processing")
     place.remove_issue(key)
-    assert place.forge.control(key) == "stop"
+    assert place.forge.requested(key) == "stop"
 
 
 # --- comments --------------------------------------------------------------------------------------------------
@@ -293,7 +303,7 @@ def test_comments_of_people_are_read_and_our_own_are_not(place):
     place.comment(key, "first", author="alice")
     own = place.forge.post_comment(key, "ours")
     place.comment(key, "second 日本語\nline", author="bob")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert [(comment.author, comment.body) for comment in issue.comments] == [
         ("alice", "first"),
         ("bob", "second 日本語\nline"),
@@ -305,7 +315,7 @@ def test_comments_of_people_are_read_and_our_own_are_not(place):
 def test_a_cursor_gives_each_new_comment_once(place):
     key = place.issue()
     place.comment(key, "one")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     news, cursor = place.forge.comments_since(key, issue.cursor)
     assert news == ()
     place.comment(key, "two")
@@ -358,9 +368,9 @@ def test_a_comment_is_found_by_its_marker_and_edited_in_place(place):
     key = place.issue()
     assert place.forge.find_comment(key, MARK) is None
     place.comment(key, "before")
-    own = place.forge.post_comment(key, marked("working", MARK))
+    own = place.forge.post_comment(key, with_markers("working", MARK))
     assert place.again().find_comment(key, MARK) == own
-    place.forge.edit_comment(key, own, marked("done\n日本語", MARK))
+    place.forge.edit_comment(key, own, with_markers("done\n日本語", MARK))
     assert place.again().find_comment(key, MARK) == own
     assert [author for author, _ in place.comments(key)] == ["alice", "makimono"]
     assert place.comments(key)[1][1].startswith("done\n日本語")
@@ -369,31 +379,31 @@ def test_a_comment_is_found_by_its_marker_and_edited_in_place(place):
 
 def test_a_marker_in_somebody_elses_comment_does_not_count(place):
     key = place.issue()
-    place.comment(key, marked("forged", MARK), author="mallory")
+    place.comment(key, with_markers("forged", MARK), author="mallory")
     assert place.forge.find_comment(key, MARK) is None
 
 
 def test_a_marker_is_not_found_in_a_longer_one(place):
     key = place.issue()
-    place.forge.post_comment(key, marked("x", MARK + "2"))
+    place.forge.post_comment(key, with_markers("x", MARK + "2"))
     assert place.forge.find_comment(key, MARK) is None
 
 
 def test_the_oldest_of_two_marked_comments_is_the_one(place):
     key = place.issue()
-    first = place.forge.post_comment(key, marked("a", MARK))
-    place.forge.post_comment(key, marked("b", MARK))
+    first = place.forge.post_comment(key, with_markers("a", MARK))
+    place.forge.post_comment(key, with_markers("b", MARK))
     assert place.forge.find_comment(key, MARK) == first
 
 
 def test_own_comments_with_markers_are_listed_by_their_numbers(place):
     key = place.issue()
     names = [marker(str(uuid4()), name) for name in ("by-7", "progress", "final")]
-    first = place.forge.post_comment(key, marked("a", *names[:2]))
-    place.comment(key, marked("forged", names[2]), author="mallory")
+    first = place.forge.post_comment(key, with_markers("a", *names[:2]))
+    place.comment(key, with_markers("forged", names[2]), author="mallory")
     place.forge.post_comment(key, "no marker")
-    second = place.forge.post_comment(key, marked("b", names[2]))
-    place.forge.edit_comment(key, first, marked("a, later", *names[:2]))
+    second = place.forge.post_comment(key, with_markers("b", names[2]))
+    place.forge.edit_comment(key, first, with_markers("a, later", *names[:2]))
     found = place.again().marked_comments(key)
     assert [(one.id, list(one.markers)) for one in found] == [(first, names[:2]), (second, names[2:])]
     assert all(clock.parse(one.updated_at) for one in found)
@@ -402,7 +412,7 @@ def test_own_comments_with_markers_are_listed_by_their_numbers(place):
 def test_an_own_comment_is_removed_and_nobody_elses(place):
     key = place.issue()
     theirs = place.comment(key, "mine")
-    own, kept = (place.forge.post_comment(key, marked(text, MARK)) for text in ("one", "two"))
+    own, kept = (place.forge.post_comment(key, with_markers(text, MARK)) for text in ("one", "two"))
     place.again().remove_comment(key, own)
     place.forge.remove_comment(key, own)  # it is gone
     with pytest.raises(ForgeError):
@@ -439,7 +449,7 @@ def calm(place, watched, cursor):
     """Look until nothing is told any more: what was written just now may be told more than once."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        found, cursor = place.forge.stirred(watched, cursor)
+        found, cursor = place.forge.changed_since(watched, cursor)
         if not found:
             return cursor
         time.sleep(0.1)
@@ -460,7 +470,7 @@ def test_any_change_on_a_watched_issue_stirs_it_and_no_other(place, change):
     key, other, third = place.issue(labels=()), place.issue(), place.issue()
     watched = {key: None, other: "https://example.org/nothing"}
     began = clock.stamp(clock.now() - timedelta(seconds=60))
-    found, cursor = place.forge.stirred(watched, began)
+    found, cursor = place.forge.changed_since(watched, began)
     assert set(found) == {key, other}
     assert all(clock.parse(when) > clock.parse(began) for when in found.values())
     cursor = calm(place, watched, cursor)
@@ -468,30 +478,30 @@ def test_any_change_on_a_watched_issue_stirs_it_and_no_other(place, change):
     cursor = calm(place, watched, cursor)
     time.sleep(1.1)  # GitHub's times are whole seconds
     change(place, key)
-    found, cursor = place.again().stirred(watched, cursor)
+    found, cursor = place.again().changed_since(watched, cursor)
     assert set(found) == {key}
     calm(place, watched, cursor)
-    assert place.forge.stirred({}, cursor)[0] == {}
+    assert place.forge.changed_since({}, cursor)[0] == {}
 
 
 def test_a_comment_after_the_end_lets_one_daemon_go_on(place):
     key = place.issue(labels=("bug", "coding agent done"))
-    assert place.forge.take(key) is False
-    assert place.forge.take(key, again=True) is True
+    assert place.forge.mark_taken(key) is False
+    assert place.forge.mark_taken(key, again=True) is True
     assert place.labels(key) == ["bug", "coding agent processing"]
-    assert place.again().take(key, again=True) is False
+    assert place.again().mark_taken(key, again=True) is False
     place.forge.move_label(key, "paused")
-    assert place.forge.take(key, again=True) is False
+    assert place.forge.mark_taken(key, again=True) is False
     place.put_labels(key, "bug", "coding agent")
-    assert place.forge.take(key, again=True) is True
+    assert place.forge.mark_taken(key, again=True) is True
     place.put_labels(key, "bug")
-    assert place.forge.take(key, again=True) is True  # a person tidied up
+    assert place.forge.mark_taken(key, again=True) is True  # a person tidied up
     assert place.labels(key) == ["bug", "coding agent processing"]
 
 
 def test_nobody_goes_on_with_a_closed_issue(place):
     key = place.issue(labels=("coding agent done",), state="closed")
-    assert place.forge.take(key, again=True) is False
+    assert place.forge.mark_taken(key, again=True) is False
     assert place.labels(key) == ["coding agent done"]
 
 
@@ -508,14 +518,18 @@ def test_of_daemons_that_see_an_issue_at_once_one_has_it(place, tmp_path):
         def daemon(one, key=key, barrier=barrier, won=won):
             uuid, forge = one
             barrier.wait()
-            if claim(forge, key, uuid, lambda: "Queued.", timedelta(hours=1), home=HOME, take=lambda: forge.take(key)):
+            if claim(
+                forge, key, uuid, lambda: "Queued.", timedelta(hours=1), home=HOME, take=lambda: forge.mark_taken(key)
+            ):
                 won.append(uuid)
             forge.close()
 
         in_threads(daemon, daemons)
         assert len(won) == 1
         assert place.labels(key) == ["bug", "coding agent processing"]
-        held = [] if place.forge.settle is None else [marker(won[0], f"of-{HOME}"), marker(won[0], "progress")]
+        held = (
+            [] if place.forge.propagation_delay is None else [marker(won[0], f"of-{HOME}"), marker(won[0], "progress")]
+        )
         assert [mark for one in place.forge.marked_comments(key) for mark in one.markers] == held
 
 
@@ -525,13 +539,13 @@ def test_a_comment_starts_one_task_also_when_that_has_ended_before_the_other_rea
 
     def go_on(forge, uuid, asking):
         quiet = timedelta(hours=1)
-        take = partial(forge.take, key, again=True)
+        take = partial(forge.mark_taken, key, again=True)
         return claim(forge, key, uuid, lambda: "Queued.", quiet, home=HOME, started_by=asking, take=take)
 
     assert go_on(place.forge, first, "r17")
-    if place.forge.settle is None:  # there the worker posts it
-        place.forge.post_comment(key, signed("Started.", first, "r17", HOME))
-    place.forge.post_comment(key, marked("The end.", marker(first, "final")))
+    if place.forge.propagation_delay is None:  # there the worker posts it
+        place.forge.post_comment(key, with_claim_markers("Started.", first, "r17", HOME))
+    place.forge.post_comment(key, with_markers("The end.", marker(first, "final")))
     place.forge.move_label(key, "done")
     assert not go_on(place.again(), second, "r17")
     assert place.labels(key) == ["coding agent done"]
@@ -550,7 +564,7 @@ def in_threads(call, arguments):
 def test_issues_that_somebody_has_are_listed_apart_from_those_that_wait(place):
     keys = {label: place.issue(label, labels=(label,)) for label in ("coding agent", "coding agent done")}
     left = [place.issue(label, labels=(f"coding agent {label}", "bug")) for label in ("processing", "paused")]
-    getter = place.forge.getter()
+    getter = place.forge.task_getter()
     found = getter.get_left_list()
     assert [task.get_task_key() for task in found] == left
     assert [task.title for task in found] == ["processing", "paused"]
@@ -559,8 +573,8 @@ def test_issues_that_somebody_has_are_listed_apart_from_those_that_wait(place):
 
 
 def test_the_account_has_a_name_to_be_called_by(place):
-    assert "makimono" in place.forge.names()
-    assert place.forge.pause == 0
+    assert "makimono" in place.forge.own_names()
+    assert place.forge.poll_pause == 0
 
 
 def test_an_edit_is_told_from_a_new_comment(place):
@@ -658,7 +672,7 @@ def test_a_pull_request_changes_only_in_what_is_named(place):
 
 def test_the_repository_of_an_issue_is_named(place):
     key = place.issue()
-    repository = place.forge.repository(key, place.forge.read(key))
+    repository = place.forge.repository(key, place.forge.read_issue(key))
     for part in (repository.host, *repository.owner.split("/"), repository.repo):
         assert part not in ("", ".", "..")
         assert "/" not in part

@@ -1,20 +1,27 @@
-"""The contract of `agent/taskqueue/base.py`, run against every entry of the registry."""
+"""The contract of `agent/taskqueue/base.py`, run against every entry of the registry and against plug-ins."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+from contextlib import closing
 from datetime import timedelta
+from importlib import import_module
 from uuid import uuid4
 
+import orjson
 import pytest
 import services
 
 from agent import clock
-from agent.context.row import SETTABLE
+from agent.config import settings_of
+from agent.context import TaskContextManager
+from agent.context.task_row import SETTABLE, TaskRow
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
-from agent.taskqueue import LEDGERS, AtOnce, identity
+from agent.store import db
+from agent.store.ledgers import LedgerKind, entry_of
+from agent.taskqueue import LEDGERS, AtOnce, row_holder
 from agent.taskqueue.ledger import POISON
 from agent.values import CLOSED_STATUSES, Status, TaskKey
 
@@ -24,7 +31,14 @@ PROCESSES.set_forkserver_preload(["agent.taskqueue.ledger", "agent.store.migrate
 
 def open_ledger(name, base_dir):
     """In SQLite the base_dir is the database; in PostgreSQL a schema named for it."""
-    return LEDGERS.load(name)(base_dir, services.postgres(base_dir) if name == "postgresql" else "")
+    return LEDGERS.load(name)(base_dir, address_of(name, base_dir))
+
+
+def address_of(name, base_dir):
+    """The value of `taskqueue.ledger`."""
+    if name == "postgresql":
+        return services.postgres(base_dir)
+    return f"{name}://{base_dir}/at/rows.db" if name.endswith("AtAddress") else name
 
 
 def key(number=1, **changes):
@@ -39,7 +53,10 @@ def key(number=1, **changes):
     return TaskKey(**parts | changes)
 
 
-@pytest.fixture(params=LEDGERS.names())
+PLUG_INS = ["ledger_plugins:elsewhere", "ledger_plugins:AtAddress"]
+
+
+@pytest.fixture(params=[*LEDGERS.names(), *PLUG_INS])
 def name(request):
     return request.param
 
@@ -68,26 +85,26 @@ def time():
 
 
 def me(base_dir):
-    return identity.owner(base_dir)
+    return row_holder.owner(base_dir)
 
 
 def test_what_a_clock_that_was_ahead_has_put_off_is_due_soon_when_it_is_right_again(ledger, base_dir, time):
     """A machine that woke up in 2030: its tries wait for 2030, and so would the person for the end of a task."""
     time.jump(400 * 86400)
-    tried, new, told = (ledger.put(key(number), not_before=None) for number in (1, 2, 3))
+    tried, new, told = (ledger.enqueue(key(number), not_before=None) for number in (1, 2, 3))
     ledger.release(tried, ledger.claim(tried, me(base_dir), 60).attempt, clock.now() + timedelta(seconds=1800))
-    ledger.end(told, ledger.claim(told, me(base_dir), 60).attempt, Status.FAILED)
+    ledger.finish(told, ledger.claim(told, me(base_dir), 60).attempt, Status.FAILED)
     time.jump(-400 * 86400)
-    later = ledger.put(key(4), not_before=clock.now() + timedelta(days=7))
-    lately = ledger.put(key(5), not_before=clock.now() + timedelta(seconds=1800))
+    later = ledger.enqueue(key(4), not_before=clock.now() + timedelta(days=7))
+    lately = ledger.enqueue(key(5), not_before=clock.now() + timedelta(seconds=1800))
     assert ledger.due(9) == [new]
-    assert ledger.untold() == []
-    assert sorted(ledger.after_the_clock()) == sorted([tried, told])
-    assert [row.uuid for row in ledger.untold()] == [told]
+    assert ledger.due_notifications() == []
+    assert sorted(ledger.repair_future_times()) == sorted([tried, told])
+    assert [row.uuid for row in ledger.due_notifications()] == [told]
     time.move(61)
     assert sorted(ledger.due(9)) == sorted([tried, new])
     assert ledger.claim(tried, me(base_dir), 60).attempt == 2
-    assert ledger.after_the_clock() == []
+    assert ledger.repair_future_times() == []
     time.move(1800)
     assert sorted(ledger.due(9)) == sorted([new, lately]), "what a person put off stays put off"
     assert ledger.get(later).not_before > clock.stamp()
@@ -101,7 +118,9 @@ ELSEWHERE = "0123456789ab:/other/contexts:7:99"
 
 def test_a_task_that_is_put_is_queued_with_what_was_told(ledger, time):
     parent = str(uuid4())
-    uuid = ledger.put(key(7), user="alice", title="Fix", priority=2, parent_uuid=parent, provider="openai", model="m")
+    uuid = ledger.enqueue(
+        key(7), user="alice", title="Fix", priority=2, parent_uuid=parent, provider="openai", model="m"
+    )
     row = ledger.get(uuid)
     assert (row.status, row.key, row.user, row.title, row.priority) == (Status.QUEUED, key(7), "alice", "Fix", 2)
     assert (row.parent_uuid, row.llm_provider, row.model) == (parent, "openai", "m")
@@ -120,25 +139,25 @@ def test_the_uuid_and_the_mapping_of_the_seeds_are_taken(ledger):
         "uuid": uuid,
         "user": "x",
     }
-    assert ledger.put(seeds, uuid=uuid.upper()) == uuid
+    assert ledger.enqueue(seeds, uuid=uuid.upper()) == uuid
     assert ledger.get(uuid).key == TaskKey("github", "o", "r", "issue", "27")
 
 
 @pytest.mark.parametrize("bad", ["", "x", "../../etc", "550e8400-e29b-41d4-a716-44665544000g"])
 def test_a_uuid_that_is_none_is_refused(ledger, bad):
     with pytest.raises(UsageError, match="is not a uuid"):
-        ledger.put(key(), uuid=bad)
+        ledger.enqueue(key(), uuid=bad)
 
 
 def test_one_key_has_one_open_row(ledger, base_dir):
-    first = ledger.put(key())
-    assert ledger.put(key()) is None
+    first = ledger.enqueue(key())
+    assert ledger.enqueue(key()) is None
     attempt = ledger.claim(first, me(base_dir), 60).attempt
-    assert ledger.put(key()) is None
+    assert ledger.enqueue(key()) is None
     ledger.request(first, "pause")
-    assert ledger.put(key()) is None
-    ledger.end(first, attempt, "completed")
-    second = ledger.put(key())
+    assert ledger.enqueue(key()) is None
+    ledger.finish(first, attempt, "completed")
+    second = ledger.enqueue(key())
     assert second not in (None, first)
     assert ledger.latest(key()).uuid == second
     assert ledger.latest(key(99)) is None
@@ -146,21 +165,21 @@ def test_one_key_has_one_open_row(ledger, base_dir):
 
 @pytest.mark.parametrize("part", ["task_source", "instance", "owner", "repo", "task_type", "task_id"])
 def test_keys_that_differ_in_any_part_are_different(ledger, part):
-    assert ledger.put(key()) is not None
-    assert ledger.put(key(**{part: "another"})) is not None
+    assert ledger.enqueue(key()) is not None
+    assert ledger.enqueue(key(**{part: "another"})) is not None
 
 
 def test_a_uuid_is_given_to_one_task_only(ledger):
-    uuid = ledger.put(key(1))
-    assert ledger.put(key(1), uuid=uuid) is None
+    uuid = ledger.enqueue(key(1))
+    assert ledger.enqueue(key(1), uuid=uuid) is None
     with pytest.raises(LedgerError, match="belongs to another task"):
-        ledger.put(key(2), uuid=uuid)
+        ledger.enqueue(key(2), uuid=uuid)
 
 
 def test_rows_are_listed_newest_first_by_status_and_limit(ledger, time):
     uuids = []
     for number in range(4):
-        uuids.append(ledger.put(key(number)))
+        uuids.append(ledger.enqueue(key(number)))
         time.move(1)
     ledger.request(uuids[1], "stop")
     assert [row.uuid for row in ledger.list()] == uuids[::-1]
@@ -172,9 +191,9 @@ def test_rows_are_listed_newest_first_by_status_and_limit(ledger, time):
 
 
 def test_a_beginning_names_a_task_when_only_one_has_it(ledger):
-    one = ledger.put(key(1), uuid="aaaa0000-0000-4000-8000-000000000001")
-    two = ledger.put(key(2), uuid="aaaa0000-0000-4000-8000-000000000002")
-    three = ledger.put(key(3), uuid="bbbb0000-0000-4000-8000-000000000003")
+    one = ledger.enqueue(key(1), uuid="aaaa0000-0000-4000-8000-000000000001")
+    two = ledger.enqueue(key(2), uuid="aaaa0000-0000-4000-8000-000000000002")
+    three = ledger.enqueue(key(3), uuid="bbbb0000-0000-4000-8000-000000000003")
     assert ledger.resolve("b") == three
     assert ledger.resolve(" BBBB ") == three
     assert ledger.resolve(one) == one
@@ -189,12 +208,12 @@ def test_a_beginning_names_a_task_when_only_one_has_it(ledger):
 
 
 def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger, time):
-    old = ledger.put(key(1))
+    old = ledger.enqueue(key(1))
     time.move(1)
-    urgent = ledger.put(key(2), priority=5)
-    later = ledger.put(key(3), priority=9, not_before=clock.now() + timedelta(seconds=60))
+    urgent = ledger.enqueue(key(2), priority=5)
+    later = ledger.enqueue(key(3), priority=9, not_before=clock.now() + timedelta(seconds=60))
     time.move(1)
-    new = ledger.put(key(4))
+    new = ledger.enqueue(key(4))
     assert ledger.due(10) == [urgent, old, new]
     assert ledger.due(1) == [urgent]
     assert ledger.due(0) == []
@@ -203,12 +222,12 @@ def test_due_goes_by_priority_then_age_and_leaves_out_what_is_not_yet_due(ledger
 
 
 def take(ledger, base_dir, limit=1, **more):
-    return ledger.take(limit, me(base_dir), seconds=60, **more)
+    return ledger.reserve(limit, me(base_dir), seconds=60, **more)
 
 
 def put_many(ledger, count, first=1, user="alice", **changes):
     with ledger.db.transaction():
-        return [ledger.put(key(number, **changes), user=user) for number in range(first, first + count)]
+        return [ledger.enqueue(key(number, **changes), user=user) for number in range(first, first + count)]
 
 
 def test_the_issue_of_another_starts_as_the_next_one_before_a_thousand_of_one_person(ledger, base_dir, time):
@@ -218,9 +237,9 @@ def test_the_issue_of_another_starts_as_the_next_one_before_a_thousand_of_one_pe
         assert uuid in many
         ledger.claim(uuid, me(base_dir), 60)
     time.move(1)
-    other = ledger.put(key(2000, repo="other"), user="bob")
-    same_repository = ledger.put(key(2001), user="carol")
-    third = ledger.put(key(2002, repo="third"), user="alice")
+    other = ledger.enqueue(key(2000, repo="other"), user="bob")
+    same_repository = ledger.enqueue(key(2001), user="carol")
+    third = ledger.enqueue(key(2002, repo="third"), user="alice")
     time.move(1)
     assert take(ledger, base_dir, 4)[0] in many, "of what is taken at once the oldest is named first"
     rest = [row.uuid for row in map(ledger.get, [other, same_repository, third])]
@@ -247,10 +266,10 @@ def test_persons_and_repositories_are_served_round_robin(ledger, base_dir, time)
 
 
 def test_a_higher_priority_goes_before_all_others(ledger, base_dir, time):
-    ledger.put(key(1), user="alice")
+    ledger.enqueue(key(1), user="alice")
     time.move(1)
-    urgent = [ledger.put(key(number), user="alice", priority=1) for number in (2, 3)]
-    bob = ledger.put(key(4), user="bob")
+    urgent = [ledger.enqueue(key(number), user="alice", priority=1) for number in (2, 3)]
+    bob = ledger.enqueue(key(4), user="bob")
     assert sorted(take(ledger, base_dir, 2)) == sorted(urgent)
     assert take(ledger, base_dir) == [bob]
 
@@ -260,15 +279,15 @@ def test_a_reserved_row_is_no_others_until_it_is_given_up_or_its_time_is_over(le
     taken = take(ledger, base_dir, 2)
     assert len(taken) == 2
     assert ledger.due(9) == list({first, second, third} - set(taken))
-    assert ledger.take(1, ELSEWHERE, seconds=10) != []
-    assert ledger.take(9, ELSEWHERE, seconds=10) == []
-    assert not ledger.give_up(taken[0], ELSEWHERE)
-    assert ledger.give_up(taken[0], me(base_dir))
-    assert ledger.take(9, ELSEWHERE, seconds=60) == [taken[0]]
+    assert ledger.reserve(1, ELSEWHERE, seconds=10) != []
+    assert ledger.reserve(9, ELSEWHERE, seconds=10) == []
+    assert not ledger.release_reservation(taken[0], ELSEWHERE)
+    assert ledger.release_reservation(taken[0], me(base_dir))
+    assert ledger.reserve(9, ELSEWHERE, seconds=60) == [taken[0]]
     time.move(61)
     assert sorted(take(ledger, base_dir, 9)) == sorted([first, second, third])
     assert ledger.claim(first, me(base_dir), 60).attempt == 1
-    assert sorted(ledger.give_up_all(me(base_dir))) == sorted([second, third])
+    assert sorted(ledger.release_reservations(me(base_dir))) == sorted([second, third])
     assert take(ledger, base_dir, 9, without=[second]) == [third]
 
 
@@ -303,7 +322,7 @@ def test_no_more_run_at_once_than_the_limits_allow(ledger, base_dir, limits, exp
     for uuid in taken:
         ledger.claim(uuid, me(base_dir), 60)
     assert take(ledger, base_dir, 20, server="s", at_once=limits) == [], "what runs counts"
-    ledger.end(taken[0], 1, Status.FAILED)
+    ledger.finish(taken[0], 1, Status.FAILED)
     again = take(ledger, base_dir, 20, server="s", at_once=limits)
     assert len(again) == (0 if not limits else 1)
     if limits.server:
@@ -315,7 +334,7 @@ def _take(name, base_dir, limit, count, at_once, begin, into):
     begin.wait()
     taken = []
     for _ in range(count):
-        taken += ledger.take(limit, identity.owner(base_dir), seconds=60, at_once=at_once)
+        taken += ledger.reserve(limit, row_holder.owner(base_dir), seconds=60, at_once=at_once)
     into.put(taken)
     ledger.close()
 
@@ -337,14 +356,14 @@ def test_of_several_daemons_that_take_at_once_no_two_get_the_same_row(ledger, na
 
 
 def test_a_row_that_is_held_back_is_offered_or_withdrawn(ledger, base_dir, time):
-    held = ledger.put(key(1), not_before=clock.now() + timedelta(seconds=30))
-    gone = ledger.put(key(2), not_before=clock.now() + timedelta(seconds=30))
+    held = ledger.enqueue(key(1), not_before=clock.now() + timedelta(seconds=30))
+    gone = ledger.enqueue(key(2), not_before=clock.now() + timedelta(seconds=30))
     assert ledger.due(10, clock.now()) == []
     assert ledger.offer(held)
     assert ledger.due(10, clock.now()) == [held]
     assert ledger.withdraw(gone)
     assert ledger.get(gone) is None
-    assert ledger.put(key(2)) is not None
+    assert ledger.enqueue(key(2)) is not None
     assert not ledger.withdraw(held), "it was offered"
     ledger.claim(held, me(base_dir), 60)
     assert not ledger.withdraw(held)
@@ -353,7 +372,7 @@ def test_a_row_that_is_held_back_is_offered_or_withdrawn(ledger, base_dir, time)
 
 
 def test_what_waits_to_be_published_on_the_forge_is_due_and_goes_to_no_broker(ledger, base_dir):
-    bound, free = ledger.put(key(1)), ledger.put(key(2))
+    bound, free = ledger.enqueue(key(1)), ledger.enqueue(key(2))
     claim = ledger.claim(bound, me(base_dir), 60)
     columns = dict.fromkeys(SETTABLE) | {"outcome": "publishing"}
     ledger.db.run("task_set", **columns, uuid=bound, attempt=claim.attempt)
@@ -364,10 +383,10 @@ def test_what_waits_to_be_published_on_the_forge_is_due_and_goes_to_no_broker(le
 
 
 def test_each_queued_row_is_handed_out_for_publishing_once_and_again_when_it_stays(ledger, base_dir, time):
-    first = ledger.put(key(1))
+    first = ledger.enqueue(key(1))
     time.move(1)
-    urgent = ledger.put(key(2), priority=5)
-    later = ledger.put(key(3), not_before=clock.now() + timedelta(seconds=60))
+    urgent = ledger.enqueue(key(2), priority=5)
+    later = ledger.enqueue(key(3), not_before=clock.now() + timedelta(seconds=60))
     assert [row.uuid for row in ledger.publish(1)] == [urgent]
     assert [row.uuid for row in ledger.publish(10)] == [first]
     assert ledger.publish(10) == []
@@ -384,31 +403,31 @@ def test_each_queued_row_is_handed_out_for_publishing_once_and_again_when_it_sta
 
 
 def test_a_claim_makes_the_row_ours(ledger, base_dir, time):
-    uuid = ledger.put(key(), user="alice", parent_uuid="p")
+    uuid = ledger.enqueue(key(), user="alice", parent_uuid="p")
     time.move(10)
     claim = ledger.claim(uuid, me(base_dir), 60)
     assert (claim.uuid, claim.attempt, claim.key, claim.user, claim.parent_uuid) == (uuid, 1, key(), "alice", "p")
     row = ledger.get(uuid)
     assert (row.status, row.lease_owner, row.process_id) == (Status.RUNNING, me(base_dir), os.getpid())
-    assert row.hostname == identity.hostname()
+    assert row.hostname == row_holder.hostname()
     assert row.started_at == clock.stamp()
     assert row.lease_until == clock.stamp(clock.now() + timedelta(seconds=60))
     assert ledger.due(10) == []
 
 
 def test_what_is_not_queued_or_not_due_cannot_be_claimed(ledger, base_dir, time):
-    uuid = ledger.put(key(1))
+    uuid = ledger.enqueue(key(1))
     ledger.claim(uuid, me(base_dir), 60)
     with pytest.raises(ClaimLost, match="is running"):
         ledger.claim(uuid, ELSEWHERE, 60)
     with pytest.raises(ClaimLost, match="no task"):
         ledger.claim(str(uuid4()), me(base_dir), 60)
-    later = ledger.put(key(2), not_before=clock.now() + timedelta(seconds=5))
+    later = ledger.enqueue(key(2), not_before=clock.now() + timedelta(seconds=5))
     with pytest.raises(ClaimLost, match="not before"):
         ledger.claim(later, me(base_dir), 60)
     time.move(5)
     ledger.claim(later, me(base_dir), 60)
-    stopped = ledger.put(key(3))
+    stopped = ledger.enqueue(key(3))
     ledger.request(stopped, "stop")
     with pytest.raises(ClaimLost, match="stopped"):
         ledger.claim(stopped, me(base_dir), 60)
@@ -420,7 +439,7 @@ def _claim_all(name, base_dir, uuids, begin, results):
     won = []
     for uuid in uuids:
         try:
-            won.append((uuid, ledger.claim(uuid, identity.owner(base_dir), 60).attempt))
+            won.append((uuid, ledger.claim(uuid, row_holder.owner(base_dir), 60).attempt))
         except ClaimLost:
             continue
     ledger.close()
@@ -429,7 +448,7 @@ def _claim_all(name, base_dir, uuids, begin, results):
 
 def test_of_eight_processes_each_row_is_claimed_by_exactly_one(name, base_dir):
     ledger = open_ledger(name, base_dir)
-    uuids = [ledger.put(key(number)) for number in range(40)]
+    uuids = [ledger.enqueue(key(number)) for number in range(40)]
     ledger.close()
     begin, results = PROCESSES.Barrier(8), PROCESSES.Queue()
     processes = [PROCESSES.Process(target=_claim_all, args=(name, base_dir, uuids, begin, results)) for _ in range(8)]
@@ -451,21 +470,21 @@ def test_of_eight_processes_each_row_is_claimed_by_exactly_one(name, base_dir):
 
 
 def test_a_beat_renews_the_lease_and_brings_what_was_asked(ledger, base_dir, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
     time.move(30)
-    assert ledger.beat(uuid, claim.attempt, 60) is None
+    assert ledger.heartbeat(uuid, claim.attempt, 60) is None
     row = ledger.get(uuid)
     assert row.lease_until == clock.stamp(clock.now() + timedelta(seconds=60))
     assert row.heartbeat_at == clock.stamp()
     ledger.request(uuid, "stop")
-    assert ledger.beat(uuid, claim.attempt, 60) == "stop"
+    assert ledger.heartbeat(uuid, claim.attempt, 60) == "stop"
     assert ledger.requested(uuid) == "stop"
     assert ledger.requested(str(uuid4())) is None
 
 
 def test_a_released_row_is_queued_again_and_no_death(ledger, base_dir, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     first = ledger.claim(uuid, me(base_dir), 60)
     started = ledger.get(uuid).started_at
     time.move(5)
@@ -501,7 +520,7 @@ def set_columns(ledger, uuid, **columns):
 @pytest.mark.parametrize(("word", "status"), [("stop", Status.STOPPED), ("pause", Status.PAUSED)])
 def test_what_was_asked_is_done_when_the_holder_lets_go(ledger, base_dir, time, how, word, status):
     """A word that stayed with the row would be obeyed by the next holder, hours later where the task was put off."""
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
     set_columns(ledger, uuid, outcome="asked", error_code="forge", error_message="The forge is away.")
     ledger.request(uuid, word)
@@ -509,7 +528,7 @@ def test_what_was_asked_is_done_when_the_holder_lets_go(ledger, base_dir, time, 
     row = ledger.get(uuid)
     assert (row.status, row.outcome, row.requested, row.lease_owner) == (status, str(status), None, None)
     assert (queued, settled) == ([], [row])
-    assert [one.uuid for one in ledger.untold()] == [uuid]
+    assert [one.uuid for one in ledger.due_notifications()] == [uuid]
     if word == "stop":
         assert row.completed_at
         assert (row.error_code, row.error_message) == (None, None)
@@ -522,7 +541,7 @@ def test_what_was_asked_is_done_when_the_holder_lets_go(ledger, base_dir, time, 
 @pytest.mark.parametrize("how", LETTING_GO)
 @pytest.mark.parametrize("word", ["stop", "pause"])
 def test_an_end_that_is_decided_is_told_whatever_was_asked_too_late(ledger, base_dir, how, word):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
     set_columns(ledger, uuid, outcome="ending completed finished")
     ledger.request(uuid, word)
@@ -532,7 +551,7 @@ def test_an_end_that_is_decided_is_told_whatever_was_asked_too_late(ledger, base
 
 
 def test_a_task_that_was_asked_to_stop_is_stopped_at_its_third_death_too(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     for _ in range(POISON - 1):
         ledger.claim(uuid, me(base_dir), 60)
         ledger.requeue_dead(lambda _: False)
@@ -548,13 +567,13 @@ def test_a_task_that_was_asked_to_stop_is_stopped_at_its_third_death_too(ledger,
 
 
 def test_a_pause_outlasts_what_the_task_waits_for(ledger, base_dir, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
     ledger.db.run("ledger_pause", outcome="asked", uuid=uuid, was="running", attempt=claim.attempt)
     assert ledger.request(uuid, "resume", waiting="disk") is Status.PAUSED
     assert ledger.request(uuid, "pause", comment="7") is Status.PAUSED
     assert ledger.get(uuid).outcome == "paused"
-    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert [row.uuid for row in ledger.due_notifications()] == [uuid]
     assert ledger.request(uuid, "resume", waiting="asked") is Status.PAUSED
     assert ledger.request(uuid, "resume", comment="8") is Status.QUEUED
     claim = ledger.claim(uuid, me(base_dir), 60)
@@ -565,7 +584,7 @@ def test_a_pause_outlasts_what_the_task_waits_for(ledger, base_dir, time):
 
 @pytest.mark.parametrize("outcome", ["publishing", "ending completed finished"])
 def test_a_pause_does_not_forget_that_the_work_lies_on_one_host(ledger, base_dir, time, outcome):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     claim = ledger.claim(uuid, me(base_dir), 60)
     set_columns(ledger, uuid, outcome=outcome)
     ledger.release(uuid, claim.attempt, clock.now() + timedelta(hours=1))
@@ -577,8 +596,8 @@ def test_a_pause_does_not_forget_that_the_work_lies_on_one_host(ledger, base_dir
 
 
 def test_a_task_that_was_begun_and_put_off_is_due_when_a_person_resumes_it(ledger, base_dir, time):
-    held = ledger.put(key(1), not_before=clock.now() + timedelta(seconds=30))
-    put_off = ledger.put(key(2))
+    held = ledger.enqueue(key(1), not_before=clock.now() + timedelta(seconds=30))
+    put_off = ledger.enqueue(key(2))
     claim = ledger.claim(put_off, me(base_dir), 60)
     ledger.release(put_off, claim.attempt, clock.now() + timedelta(hours=1))
     for uuid in (held, put_off):
@@ -589,12 +608,12 @@ def test_a_task_that_was_begun_and_put_off_is_due_when_a_person_resumes_it(ledge
 
 
 def test_an_old_attempt_is_fenced_from_everything(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     old = ledger.claim(uuid, me(base_dir), 60).attempt
     ledger.release(uuid, old)
     for _ in range(2):  # first while it is queued, then while a newer one holds it
         for call in (
-            lambda: ledger.beat(uuid, old, 60),
+            lambda: ledger.heartbeat(uuid, old, 60),
             lambda: ledger.release(uuid, old),
         ):
             before = ledger.get(uuid)
@@ -604,16 +623,16 @@ def test_an_old_attempt_is_fenced_from_everything(ledger, base_dir):
         if ledger.get(uuid).status is Status.QUEUED:
             ledger.claim(uuid, me(base_dir), 60)
     with pytest.raises(Fenced):
-        ledger.end(uuid, old, "completed")
+        ledger.finish(uuid, old, "completed")
     assert ledger.get(uuid).status is Status.RUNNING
 
 
 def test_a_row_ends_with_its_reasons_once(ledger, base_dir, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     attempt = ledger.claim(uuid, me(base_dir), 60).attempt
     with pytest.raises(LedgerError, match="ends nothing"):
-        ledger.end(uuid, attempt, "queued")
-    ledger.end(uuid, attempt, Status.FAILED, outcome="failed", error_message="no base", error_code="base_missing")
+        ledger.finish(uuid, attempt, "queued")
+    ledger.finish(uuid, attempt, Status.FAILED, outcome="failed", error_message="no base", error_code="base_missing")
     row = ledger.get(uuid)
     assert (row.status, row.outcome, row.error_message, row.error_code) == (
         Status.FAILED,
@@ -623,22 +642,22 @@ def test_a_row_ends_with_its_reasons_once(ledger, base_dir, time):
     )
     assert (row.completed_at, row.lease_owner, row.lease_until) == (clock.stamp(), None, None)
     with pytest.raises(LedgerError, match="cannot become"):
-        ledger.end(uuid, attempt, "completed")
+        ledger.finish(uuid, attempt, "completed")
     with pytest.raises(Fenced):
-        ledger.beat(uuid, attempt, 60)
+        ledger.heartbeat(uuid, attempt, 60)
 
 
 # --- the dead --------------------------------------------------------------------------------------------------
 
 
 def running(ledger, owner, number=1, seconds=60):
-    uuid = ledger.put(key(number))
+    uuid = ledger.enqueue(key(number))
     return uuid, ledger.claim(uuid, owner, seconds).attempt
 
 
 def test_rows_of_this_base_dir_are_judged_by_the_lock_however_old_the_lease(ledger, base_dir, time):
     living, _ = running(ledger, me(base_dir), 1)
-    dead, _ = running(ledger, identity.place(base_dir) + ":4711:5", 2)
+    dead, _ = running(ledger, row_holder.place(base_dir) + ":4711:5", 2)
     time.move(1000)
     asked = []
 
@@ -668,11 +687,11 @@ def test_rows_of_other_places_are_judged_by_the_lease_alone(ledger, base_dir, ti
 
 
 def test_a_dead_holder_that_beats_after_all_keeps_its_row(ledger, base_dir, time):
-    uuid, attempt = running(ledger, identity.place(base_dir) + ":4711:5")
+    uuid, attempt = running(ledger, row_holder.place(base_dir) + ":4711:5")
 
     def is_alive(row):
         time.move(1)
-        ledger.beat(uuid, attempt, 60)
+        ledger.heartbeat(uuid, attempt, 60)
         return False
 
     assert ledger.requeue_dead(is_alive) == []
@@ -680,7 +699,7 @@ def test_a_dead_holder_that_beats_after_all_keeps_its_row(ledger, base_dir, time
 
 
 def test_a_task_that_kills_its_process_three_times_without_progress_fails(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     settled = []
     for death in range(1, POISON + 1):
         ledger.claim(uuid, me(base_dir), 60)
@@ -692,11 +711,11 @@ def test_a_task_that_kills_its_process_three_times_without_progress_fails(ledger
     assert "3 times" in row.error_message
     assert row.completed_at
     assert settled == [row]
-    assert ledger.put(key()) is not None
+    assert ledger.enqueue(key()) is not None
 
 
 def test_a_death_after_progress_starts_the_count_again(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     for _ in range(POISON - 1):
         ledger.claim(uuid, me(base_dir), 60)
         ledger.requeue_dead(lambda _: False)
@@ -712,7 +731,7 @@ def test_a_death_after_progress_starts_the_count_again(ledger, base_dir):
 
 
 def test_what_a_dead_holder_has_on_disk_is_progress_once_and_only_of_this_place(ledger, base_dir, time):
-    here, there = ledger.put(key()), ledger.put(key(2))
+    here, there = ledger.enqueue(key()), ledger.enqueue(key(2))
     for deaths in (0, 1):
         ledger.claim(here, me(base_dir), 60)
         ledger.claim(there, ELSEWHERE, 60)
@@ -724,7 +743,7 @@ def test_what_a_dead_holder_has_on_disk_is_progress_once_and_only_of_this_place(
 
 
 def test_a_drain_between_two_deaths_does_not_count(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     ledger.claim(uuid, me(base_dir), 60)
     ledger.requeue_dead(lambda _: False)
     ledger.release(uuid, ledger.claim(uuid, me(base_dir), 60).attempt)
@@ -732,7 +751,7 @@ def test_a_drain_between_two_deaths_does_not_count(ledger, base_dir):
 
 
 def test_a_person_who_resumes_a_task_gives_it_its_deaths_back(ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     ledger.claim(uuid, me(base_dir), 60)
     ledger.requeue_dead(lambda _: False)
     ledger.request(uuid, "pause")
@@ -742,29 +761,29 @@ def test_a_person_who_resumes_a_task_gives_it_its_deaths_back(ledger, base_dir):
 
 
 def _claim_and_die(name, base_dir, uuid):
-    from agent import disk
+    from agent import durable_files
 
-    folder = disk.make_dir(base_dir / "running" / uuid)
-    disk.lock(folder / "lock")
-    open_ledger(name, base_dir).claim(uuid, identity.owner(base_dir), 3600)
+    folder = durable_files.make_dir(base_dir / "running" / uuid)
+    durable_files.lock(folder / "lock")
+    open_ledger(name, base_dir).claim(uuid, row_holder.owner(base_dir), 3600)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_process_killed_with_its_lock_is_found_dead_at_once(name, ledger, base_dir):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     process = PROCESSES.Process(target=_claim_and_die, args=(name, base_dir, uuid))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert ledger.get(uuid).process_id == process.pid
     assert ledger.is_mine(ledger.get(uuid), me(base_dir))
-    assert ledger.requeue_dead(identity.alive_by_lock(base_dir)) == [uuid]
+    assert ledger.requeue_dead(row_holder.alive_by_lock(base_dir)) == [uuid]
 
 
 def test_a_row_is_mine_by_its_holders_place(ledger, base_dir):
     running(ledger, me(base_dir), 1)
     running(ledger, ELSEWHERE, 2)
-    ledger.put(key(3))
+    ledger.enqueue(key(3))
     rows = {row.task_id: row for row in ledger.list()}
     assert ledger.is_mine(rows["1"], me(base_dir))
     assert not ledger.is_mine(rows["2"], me(base_dir))
@@ -775,7 +794,7 @@ def test_a_row_is_mine_by_its_holders_place(ledger, base_dir):
 
 
 def row_in(ledger, base_dir, status, number=1):
-    uuid = ledger.put(key(number))
+    uuid = ledger.enqueue(key(number))
     if status is Status.QUEUED:
         return uuid
     if status is Status.PAUSED:
@@ -783,7 +802,7 @@ def row_in(ledger, base_dir, status, number=1):
         return uuid
     attempt = ledger.claim(uuid, me(base_dir), 60).attempt
     if status is not Status.RUNNING:
-        ledger.end(uuid, attempt, status)
+        ledger.finish(uuid, attempt, status)
     return uuid
 
 
@@ -826,12 +845,12 @@ def test_an_unknown_task_or_word_is_a_usage_error(ledger):
     with pytest.raises(UsageError, match="there is no task"):
         ledger.request(str(uuid4()), "stop")
     with pytest.raises(UsageError, match="allowed are stop, pause, resume"):
-        ledger.request(ledger.put(key()), "kill")
+        ledger.request(ledger.enqueue(key()), "kill")
 
 
 def test_today_counts_runs_that_started_and_those_that_wait(ledger, base_dir, time):
     def today():
-        return ledger.today(owner="local", repo="default", instance="/t")
+        return ledger.usage_today(owner="local", repo="default", instance="/t")
 
     assert today() == (0, 0.0)
     yesterday = row_in(ledger, base_dir, Status.RUNNING, 1)
@@ -842,12 +861,12 @@ def test_today_counts_runs_that_started_and_those_that_wait(ledger, base_dir, ti
     ledger.request(row_in(ledger, base_dir, Status.QUEUED, 3), "stop")  # never ran
     row_in(ledger, base_dir, Status.QUEUED, 4)
     row_in(ledger, base_dir, Status.FAILED, 5)
-    ledger.put(key(6, repo="other"))
-    ledger.put(key(7, instance="/other"))
-    ledger.put(key(8, owner="other"))
+    ledger.enqueue(key(6, repo="other"))
+    ledger.enqueue(key(7, instance="/other"))
+    ledger.enqueue(key(8, owner="other"))
     assert today() == (2, 0.0)
-    assert ledger.today(owner="local", repo="default", instance="/t", source="github") == (0, 0.0)
-    assert ledger.today(owner="local", repo="default", instance="/t", source="local") == (2, 0.0)
+    assert ledger.usage_today(owner="local", repo="default", instance="/t", source="github") == (0, 0.0)
+    assert ledger.usage_today(owner="local", repo="default", instance="/t", source="local") == (2, 0.0)
     assert ledger.get(old).status is Status.COMPLETED
 
 
@@ -868,11 +887,11 @@ def test_today_sums_the_money_of_what_worked_today(ledger, base_dir, time):
     )
     beat = {"uuid": uuid, "attempt": 1, "lease_until": clock.stamp(), "cost": 1.25, **zero}
     ledger.db.run("task_beat", now=clock.stamp(), **beat)
-    assert ledger.today(owner="local", repo="default", instance="/t") == (1, 1.25)
+    assert ledger.usage_today(owner="local", repo="default", instance="/t") == (1, 1.25)
     time.move(24 * 3600)
-    assert ledger.today(owner="local", repo="default", instance="/t") == (0, 0.0)
+    assert ledger.usage_today(owner="local", repo="default", instance="/t") == (0, 0.0)
     ledger.db.run("task_beat", now=clock.stamp(), **beat | {"cost": 2.5})
-    assert ledger.today(owner="local", repo="default", instance="/t") == (0, 2.5)
+    assert ledger.usage_today(owner="local", repo="default", instance="/t") == (0, 2.5)
 
 
 def test_closed_rows_are_found_by_true_time_and_open_ones_never_removed(ledger, base_dir, time):
@@ -890,20 +909,33 @@ def test_closed_rows_are_found_by_true_time_and_open_ones_never_removed(ledger, 
 
 def test_what_an_open_task_goes_on_from_is_kept_as_long_as_that_is_open(ledger, base_dir, time):
     old = row_in(ledger, base_dir, Status.COMPLETED, 1)
-    next_one = ledger.put(key(1), parent_uuid=old)
+    next_one = ledger.enqueue(key(1), parent_uuid=old)
     time.move(10)
     assert ledger.closed_before(clock.now()) == []
     assert not ledger.delete(old)
     attempt = ledger.claim(next_one, me(base_dir), 60).attempt
     assert not ledger.delete(old)
-    ledger.end(next_one, attempt, "completed")
+    ledger.finish(next_one, attempt, "completed")
     assert [row["uuid"] for row in ledger.closed_before(clock.now())] == [old]
     assert ledger.delete(old)
 
 
+def test_a_host_is_heard_of_by_the_newest_sign_of_what_it_worked_on(ledger, base_dir, time):
+    assert ledger.host_last_seen(row_holder.hostname()) is None
+    row_in(ledger, base_dir, Status.COMPLETED, 1)
+    time.move(60)
+    uuid = row_in(ledger, base_dir, Status.RUNNING, 2)
+    heard = ledger.get(uuid).heartbeat_at
+    assert ledger.host_last_seen(row_holder.hostname()) == heard
+    time.move(60)
+    ledger.heartbeat(uuid, ledger.get(uuid).attempt, 60)
+    assert ledger.host_last_seen(row_holder.hostname()) > heard
+    assert ledger.host_last_seen("nobody") is None
+
+
 def test_rows_are_counted_by_status(ledger):
     assert ledger.counts() == dict.fromkeys(Status, 0)
-    first, second, third = (ledger.put(key(number)) for number in (1, 2, 3))
+    first, second, third = (ledger.enqueue(key(number)) for number in (1, 2, 3))
     ledger.claim(first, ELSEWHERE, 60)
     ledger.request(second, "stop")
     assert third
@@ -916,9 +948,9 @@ def test_rows_are_counted_by_status(ledger):
 
 
 def ended(ledger, base_dir, number=1, status="completed", **more):
-    uuid = ledger.put(key(number), **more)
+    uuid = ledger.enqueue(key(number), **more)
     claim = ledger.claim(uuid, me(base_dir), 60)
-    ledger.end(uuid, claim.attempt, status)
+    ledger.finish(uuid, claim.attempt, status)
     return uuid
 
 
@@ -926,15 +958,15 @@ def test_a_comment_starts_one_task_whatever_became_of_it(ledger, base_dir, time)
     first = ended(ledger, base_dir, started_by="4711")
     time.move(1)
     assert ledger.get(first).started_by == "4711"
-    assert ledger.put(key(1), started_by="4711") is None
-    assert ledger.put(key(2), started_by="4711") is not None  # numbers of comments may repeat elsewhere
-    assert ledger.put(key(1)) is not None
-    assert ledger.put(key(1), started_by="4712") is None  # one is open
+    assert ledger.enqueue(key(1), started_by="4711") is None
+    assert ledger.enqueue(key(2), started_by="4711") is not None  # numbers of comments may repeat elsewhere
+    assert ledger.enqueue(key(1)) is not None
+    assert ledger.enqueue(key(1), started_by="4712") is None  # one is open
 
 
 @pytest.mark.parametrize("word", ["pause", "stop", "resume"])
 def test_a_comment_is_obeyed_once(ledger, time, word):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     if word == "resume":
         ledger.request(uuid, "pause")
     after = ledger.request(uuid, word, comment="9")
@@ -963,54 +995,54 @@ def test_watched_is_the_newest_row_of_each_key_that_nobody_works_on(ledger, base
     time.move(100)
     since = clock.now()
     time.move(1)
-    done, paused, running = ended(ledger, base_dir, 2), ledger.put(key(3)), ledger.put(key(4))
+    done, paused, running = ended(ledger, base_dir, 2), ledger.enqueue(key(3)), ledger.enqueue(key(4))
     ended(ledger, base_dir, 5)
     time.move(1)
-    queued = ledger.put(key(5))
+    queued = ledger.enqueue(key(5))
     ledger.request(paused, "pause")
     ledger.claim(running, me(base_dir), 60)
     ended(ledger, base_dir, 6)
     time.move(1)
-    ledger.claim(ledger.put(key(6)), me(base_dir), 60)
-    found = [row.uuid for row in ledger.watched("local", "/t", since)]
+    ledger.claim(ledger.enqueue(key(6)), me(base_dir), 60)
+    found = [row.uuid for row in ledger.rows_to_watch("local", "/t", since)]
     assert set(found) == {done, paused, queued}
     assert found[0] == queued
     assert old not in found
-    assert ledger.watched("local", "/elsewhere", since) == []
+    assert ledger.rows_to_watch("local", "/elsewhere", since) == []
 
 
 def test_an_end_that_nobody_told_is_told_by_one(ledger, base_dir, time):
     uuid = ended(ledger, base_dir, status="failed")
-    assert [row.uuid for row in ledger.untold()] == [uuid]
-    assert ledger.telling(uuid, clock.now() + timedelta(seconds=60)) is True
-    assert ledger.telling(uuid, clock.now() + timedelta(seconds=60)) is False
-    assert ledger.untold() == []
+    assert [row.uuid for row in ledger.due_notifications()] == [uuid]
+    assert ledger.begin_notification(uuid, clock.now() + timedelta(seconds=60)) is True
+    assert ledger.begin_notification(uuid, clock.now() + timedelta(seconds=60)) is False
+    assert ledger.due_notifications() == []
     time.move(61)  # the teller died, or the forge was away
-    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert [row.uuid for row in ledger.due_notifications()] == [uuid]
     until = clock.now() + timedelta(seconds=60)
-    assert ledger.telling(uuid, until) is True
-    assert ledger.told(uuid, until) is True
+    assert ledger.begin_notification(uuid, until) is True
+    assert ledger.mark_notified(uuid, until) is True
     time.move(1000)
-    assert ledger.untold() == []
-    assert ledger.telling(uuid, clock.now()) is False
+    assert ledger.due_notifications() == []
+    assert ledger.begin_notification(uuid, clock.now()) is False
 
 
 def test_what_becomes_of_a_task_while_it_is_told_is_told_next(ledger, base_dir, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     until = clock.now() + timedelta(seconds=60)
     ledger.request(uuid, "pause")
-    assert ledger.telling(uuid, until)
+    assert ledger.begin_notification(uuid, until)
     ledger.request(uuid, "resume")
-    assert ledger.told(uuid, until) is False
-    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert ledger.mark_notified(uuid, until) is False
+    assert [row.uuid for row in ledger.due_notifications()] == [uuid]
     ledger.claim(uuid, me(base_dir), 60)  # who works on it tells it
-    assert ledger.untold() == []
+    assert ledger.due_notifications() == []
 
 
 def test_a_comment_that_was_answered_is_remembered_whatever_the_row_is(ledger, base_dir):
     uuid = ended(ledger, base_dir)
     for _ in range(2):
-        ledger.answered(uuid, "9")
+        ledger.mark_answered(uuid, "9")
     assert ledger.get(uuid).obeyed == "9"
 
 
@@ -1024,12 +1056,184 @@ def test_a_paused_task_that_is_stopped_ends_stopped_and_not_paused(ledger):
 def test_why_a_task_once_waited_is_not_the_outcome_of_its_failure(ledger):
     uuid = row_in(ledger, None, Status.PAUSED)
     ledger.request(uuid, "resume")
-    ledger.end(uuid, ledger.get(uuid).attempt, Status.FAILED, error_message="broken", error_code="bug")
+    ledger.finish(uuid, ledger.get(uuid).attempt, Status.FAILED, error_message="broken", error_code="bug")
     row = ledger.get(uuid)
     assert (row.status, row.outcome, row.error_code) == (Status.FAILED, None, "bug")
 
 
 def test_a_task_that_is_stopped_while_it_waits_is_untold_too(ledger, time):
-    uuid = ledger.put(key())
+    uuid = ledger.enqueue(key())
     ledger.request(uuid, "stop")
-    assert [row.uuid for row in ledger.untold()] == [uuid]
+    assert [row.uuid for row in ledger.due_notifications()] == [uuid]
+
+
+# --- long-term memory ------------------------------------------------------------------------------------------
+
+
+def due(ledger):
+    return [row.uuid for row in ledger.due_extractions()]
+
+
+def later(seconds):
+    return clock.now() + timedelta(seconds=seconds)
+
+
+def remembering(name, base_dir):
+    again = open_ledger(name, base_dir)
+    again.remember_ends()
+    return closing(again)
+
+
+def test_an_end_is_due_for_memory_only_where_that_is_wanted(ledger, name, base_dir, time):
+    ended(ledger, base_dir, 1, status="failed")
+    assert due(ledger) == []
+    with remembering(name, base_dir) as again:
+        one = ended(again, base_dir, 2, status="failed")
+        time.move(1)
+        two = ended(again, base_dir, 3, status="failed")
+        never_begun = again.enqueue(key(4))
+        again.request(never_begun, "stop")
+    assert due(ledger) == [one, two], "and nothing of a task that no worker had"
+
+
+def test_the_own_end_of_a_task_is_due_for_memory_when_it_says_so(ledger, base_dir, time):
+    settings = settings_of({"context_storage": {"base_dir": str(base_dir)}})
+    uuids = [ledger.enqueue(key(number)) for number in (1, 2, 3, 4)]
+    attempts = [ledger.claim(uuid, me(base_dir), 60).attempt for uuid in uuids]
+    rows = [TaskRow(ledger.db, uuid) for uuid in uuids]
+    for row, attempt in zip(rows, attempts, strict=True):
+        row.attempt = attempt
+    with closing(TaskContextManager(key(9), str(uuid4()), settings, database=ledger.db)) as context:
+        counters = context.counters()
+    rows[0].close(Status.COMPLETED, counters, unremembered=True)
+    rows[1].close(Status.COMPLETED, counters)
+    rows[2].pause("asked", counters, unremembered=True)
+    ledger.request(uuids[3], "stop")
+    assert rows[3].pause("asked", counters, unremembered=True) is Status.STOPPED
+    assert sorted(due(ledger)) == sorted([uuids[0], uuids[3]])
+
+
+def test_one_process_extracts_and_a_dead_one_leaves_it_due(ledger, base_dir, time):
+    uuid = ended(ledger, base_dir)
+    assert ledger.begin_extraction(uuid, later(60)) is False
+    assert ledger.extract_again(uuid) is True
+    until = later(60)
+    assert ledger.begin_extraction(uuid, until) is True
+    assert ledger.begin_extraction(uuid, later(60)) is False
+    assert due(ledger) == []
+    time.move(59)
+    assert ledger.delay_extraction(uuid, until, later(60)) is True
+    until = later(60)
+    time.move(59)
+    assert due(ledger) == [], "it was kept"
+    time.move(2)
+    assert due(ledger) == [uuid], "and it died"
+    assert ledger.begin_extraction(uuid, later(60)) is True
+    assert ledger.delay_extraction(uuid, until, later(99)) is False, "of the one that died"
+    assert ledger.mark_extracted(uuid, until) is False
+    assert ledger.mark_extracted(uuid, later(60)) is True
+    time.move(1000)
+    assert due(ledger) == []
+    assert ledger.get(uuid).remember_at is None
+
+
+def test_what_became_of_a_pull_request_is_due_once_for_each_state(ledger, base_dir, time):
+    uuid = ended(ledger, base_dir)
+    assert ledger.note_pull(uuid, "closed") is True
+    assert ledger.note_pull(uuid, "closed") is False
+    assert ledger.begin_extraction(uuid, until := later(60))
+    assert ledger.note_pull(uuid, "merged") is True, "reopened and merged while the first is taken in"
+    assert ledger.mark_extracted(uuid, until) is False
+    assert (due(ledger), ledger.get(uuid).pull_state) == ([uuid], "merged")
+
+
+def test_nothing_is_extracted_of_a_task_that_is_open(ledger, base_dir):
+    uuid = ledger.enqueue(key())
+    ledger.claim(uuid, me(base_dir), 60)
+    assert ledger.extract_again(uuid) is False
+    assert ledger.note_pull(uuid, "merged") is False
+    assert due(ledger) == []
+
+
+def test_a_host_extracts_only_what_lies_on_its_disk(ledger, base_dir, time, monkeypatch):
+    mine = ended(ledger, base_dir, 1)
+    with monkeypatch.context() as there:
+        there.setattr(row_holder, "hostname", lambda: "another-host")
+        other = ended(ledger, base_dir, 2)
+    for uuid in (mine, other):
+        assert ledger.extract_again(uuid)
+        time.move(1)
+    assert due(ledger) == [mine, other]
+    assert [row.uuid for row in ledger.due_extractions(host="another-host")] == [other]
+    assert [row.uuid for row in ledger.due_extractions(1)] == [mine]
+
+
+def test_an_extraction_that_a_wrong_clock_put_off_is_due_again(ledger, base_dir, time):
+    time.jump(400 * 86400)
+    uuid = ended(ledger, base_dir)
+    ledger.extract_again(uuid)
+    time.jump(-400 * 86400)
+    assert due(ledger) == []
+    assert ledger.repair_future_times() == [uuid]
+    assert due(ledger) == [uuid]
+
+
+# --- what it says before it is opened --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kind(name, base_dir):
+    address = address_of(name, base_dir)
+    return LedgerKind(base_dir, address, entry_of(address))
+
+
+def test_before_it_is_opened_it_says_what_it_is_and_makes_nothing(kind, name, base_dir):
+    assert kind.is_local == (name in ("sqlite", "ledger_plugins:AtAddress"))
+    assert kind.where
+    assert kind.title
+    for module in kind.preload:
+        assert import_module(module)
+    before = kind.exists()
+    fit, found, advice = kind.check()
+    assert (fit and found) or advice
+    assert kind.exists() == before
+    if before is False:
+        assert not base_dir.exists(), "nothing was made"
+
+
+def test_what_was_put_is_there_when_it_is_looked_at_checked_and_copied(kind, name, tmp_path):
+    with closing(kind.open()) as ledger:
+        uuids = {ledger.enqueue(key(number), title=f"Issue {number}") for number in (1, 2, 3)}
+        open_rows = ledger.open_instances()
+    assert kind.exists()
+    fit, found, advice = kind.check()
+    assert (fit, advice) == (True, "")
+    assert "3" in found
+    with closing(kind.look()) as database:
+        rows = database.run("ledger_open_instances")
+        assert (
+            {(row["task_source"], row["instance"]): row["count"] for row in rows} == open_rows == {("local", "/t"): 3}
+        )
+    target = tmp_path / "copy"
+    target.mkdir()
+    file, said = kind.backup(target)
+    assert [path.name for path in target.iterdir()] == [file]
+    if file.endswith(".jsonl"):
+        assert {orjson.loads(line)["uuid"] for line in (target / file).read_bytes().splitlines()} == uuids
+        assert said
+    else:
+        with closing(db.ReadOnly(target / file)) as copied:
+            assert {row["uuid"] for row in copied.run("task_list", status=None, limit=9)} == uuids
+    assert (target / file).stat().st_mode & 0o077 == 0
+
+
+def test_a_task_keeps_its_row_in_it_without_being_given_a_connection(name, base_dir):
+    """`TaskContextManager(task_key, uuid, config)`, as docs/design/context.md, 4.1 asks."""
+    settings = settings_of(
+        {"context_storage": {"base_dir": str(base_dir)}, "taskqueue": {"ledger": address_of(name, base_dir)}}
+    )
+    uuid = str(uuid4())
+    with TaskContextManager(key(1), uuid, settings) as context:
+        assert context.row["status"] == "running"
+    with closing(LedgerKind.of(settings).open()) as ledger:
+        assert ledger.get(uuid).key == key(1)

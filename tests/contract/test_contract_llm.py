@@ -217,7 +217,7 @@ def test_what_is_not_legal_is_not_sent(name, place):
     with pytest.raises(HistoryRefused):
         where.client.get_response()
     begun(where).store.add_message("assistant", "I said so.")
-    with pytest.raises(HistoryRefused, match="last message"):
+    with pytest.raises(HistoryRefused, match="Last message"):
         where.client.get_response()
     assert where.server is None or where.server.asked == []
 

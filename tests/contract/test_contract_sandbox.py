@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 
 from agent import proc
-from agent.config.reach import parse_all
+from agent.config.host_allowlist import parse_all
 from agent.errors import DiskError, ToolError
 from agent.sandbox import SANDBOXES, Mounts, make_sandbox, probe
 

@@ -8,7 +8,7 @@ from agent.window.base import MEANS, STRATEGIES
 
 @pytest.mark.parametrize("name", STRATEGIES.names())
 def test_a_strategy_names_known_means_each_once(name):
-    means = STRATEGIES.load(name)().means()
+    means = STRATEGIES.load(name)().steps()
     assert means
     assert set(means) <= set(MEANS)
     assert len(means) == len(set(means))

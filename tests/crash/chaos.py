@@ -1,9 +1,9 @@
-"""Random kill -9 of daemons and workers while tasks run, and what must hold afterwards.
+"""Random kill -9 of daemons and workers while tasks run, and the checks afterwards.
 
 A `Chaos` has hosts (a base_dir, a configuration and, as root, a host name each), one tracker, one repository and one
-scripted model.  Two oracles know nothing of the program's own lock: the commands of a task hold an flock on a file
-outside, and the model's server sees two living requests of one task.  What is left is counted in the tracker, the
-repository and the rows.
+scripted model.  Two oracles do not depend on the program's own lock: the commands of a task hold an flock on a file
+outside, and the model's server detects two open requests of one task.  At the end the results in the tracker, the
+repository and the rows are counted.
 """
 
 import json
@@ -24,17 +24,17 @@ from flow_home import ROOT, FlowHome, do, finish, until
 from hosts import named
 from llm_servers import Script, says
 
-from agent.context.records import INTERRUPTED
+from agent.context.message_records import INTERRUPTED
 
 KILLS_OF_A_TASK = 2
-"""At the third death without progress a task is given up, which is not what is looked at here."""
+"""At the third death without progress the program gives a task up, which is not tested here."""
 STALL = 240.0
-"""Seconds without any task coming to its end after which the rest counts as lost."""
+"""Seconds without the end of any task after which the remaining tasks count as lost."""
 TITLE = re.compile(r"Chaos task (\d+)\b")
 
 
 class WatchedModel(Script):
-    """Plays the same part for every task, and notes two living requests of one task."""
+    """Plays the same part for every task, and records two open requests of one task."""
 
     def __init__(self, steps, latency):
         self.steps = steps
@@ -74,15 +74,15 @@ class WatchedModel(Script):
 
 
 def unwritten(messages):
-    """How many files were to be written by a call that was interrupted: it is told that it may not have happened, and,
-    as any model would, does it again.  A command is never given twice."""
+    """The number of interrupted calls that should write a file.  The program reports that such a call may not have
+    happened; the model then repeats it, as a real model would.  A command is never repeated."""
     names = {call["id"]: call["function"]["name"] for one in messages for call in one.get("tool_calls") or ()}
     results = [one for one in messages if one["role"] == "tool" and INTERRUPTED in one["content"]]
     return sum(1 for one in results if names[one["tool_call_id"]] == "write_file")
 
 
 def is_open(connection):
-    """Whether the other side of a connection still lives."""
+    """Whether the other side of a connection is still open."""
     try:
         return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
     except BlockingIOError:
@@ -93,7 +93,7 @@ def is_open(connection):
 
 @dataclass
 class Host:
-    """A pretended host."""
+    """A simulated host."""
 
     name: str
     config: Path
@@ -116,7 +116,8 @@ class Host:
             )
 
     def is_up(self):
-        """Whether the daemon has come so far that a SIGTERM drains it; before, it ends the interpreter."""
+        """Whether the daemon has started far enough for a SIGTERM to drain it; before that, SIGTERM ends the
+        interpreter."""
         return b"daemon_started" in self.log.read_bytes()[self.said :]
 
     @property
@@ -126,7 +127,7 @@ class Host:
 
 @dataclass
 class Told:
-    """What came of it; a line of the table."""
+    """The result of a run; a line of the table."""
 
     name: str
     seed: int
@@ -139,6 +140,8 @@ class Told:
     twice: list = field(default_factory=list)
     effects: list = field(default_factory=list)
     unreadable: list = field(default_factory=list)
+    spoilt: list = field(default_factory=list)
+    """Why the run proves nothing: the program's files changed meanwhile, and its daemons started no more workers."""
     seconds: float = 0.0
 
     def __str__(self):
@@ -155,8 +158,8 @@ HEAD = (
 
 
 class Chaos:
-    """`rows()` gives the rows; `hosts` is how many; `taskqueue` is that section of config.yaml; `least` is how many kills
-    there must be, one of them of a worker, before the killing may end."""
+    """`rows()` returns the rows; `hosts` is their number; `taskqueue` is that section of config.yaml; `least` is the
+    number of kills, one of them of a worker, before the killing may end."""
 
     def __init__(
         self, folder, name, *, tasks, seed, least, hosts=1, at_once=4, latency=0.1, command=0.3, taskqueue="", rows=None
@@ -189,7 +192,7 @@ class Chaos:
             self.home.issue(number, f"Chaos task {number}")
 
     def holding(self, which):
-        """A command that holds an flock of the task on a file outside, and says when it does not get it."""
+        """A command that holds an flock of the task on a file outside, and records when it does not get the lock."""
 
         def step(number):
             lock, log = self.oracle / f"{number}.lock", self.oracle / "starts"
@@ -221,7 +224,7 @@ class Chaos:
     # --- while it runs ---------------------------------------------------------------------------------------
 
     def run(self, seconds):
-        """Kill for so many seconds, then let everything come to its end; the counts."""
+        """Kill for so many seconds, then wait until all tasks have ended; returns the counts."""
         started = time.monotonic()
         for host in self.hosts:
             host.start()
@@ -250,12 +253,19 @@ class Chaos:
             else:
                 self.kill_a_worker()
 
+    def is_spoilt(self):
+        for host in self.hosts:
+            told = re.search(r"code_changed why=\"([^\"]*)", host.log.read_text(errors="replace"))
+            if told is not None:
+                self.told.spoilt.append(f"{host.name}: {told[1]}")
+        return bool(self.told.spoilt)
+
     def is_enough(self):
-        """A busy machine may take longer than the time that was given until the first worker is there."""
+        """Whether there were enough kills: on a busy machine the first worker may start after `seconds` are over."""
         return self.told.workers > 0 and self.told.daemons + self.told.workers >= self.least
 
     def kill_a_worker(self):
-        """One of those whose tasks may still die; at a random moment of its life."""
+        """Kill one worker of a task that may still die, at a random moment of its life."""
         workers = sorted((uuid, pid) for uuid, pid in self.workers() if self.killed[uuid] < KILLS_OF_A_TASK)
         if not workers:
             return
@@ -280,10 +290,10 @@ class Chaos:
                     yield uuid, int(entry.name)
 
     def settle(self):
-        """Wait until every task has ended, while at least one ends now and then, and until the folders that a task
-        which went on elsewhere left behind are put away."""
+        """Wait until every task has ended, as long as tasks end now and then, and until the folders of tasks that
+        continued on another host are put away."""
         left, moved = None, time.monotonic()
-        while time.monotonic() - moved < STALL:
+        while time.monotonic() - moved < STALL and not self.is_spoilt():
             rows = self.rows()
             now = sum(is_open_row(row) for row in rows) + self.told.tasks - len(rows)
             if now == 0 and not self.running_folders():
@@ -316,7 +326,7 @@ class Chaos:
                 pass
         self.home.close()
 
-    # --- what came of it -------------------------------------------------------------------------------------
+    # --- the result ------------------------------------------------------------------------------------------
 
     def count(self):
         told, rows = self.told, self.rows()
@@ -355,7 +365,7 @@ class Chaos:
                 told.effects.append(f"task {n} has the label {self.home.label(n)!r}")
 
     def read_files(self, host):
-        """Every line of every file of facts is JSON, and messages have no gap."""
+        """Check that every line of every file of facts is JSON, and that messages have no gap."""
         for path in sorted(host.contexts.glob("*/*/*.jsonl")):
             try:
                 lines = [json.loads(line) for line in path.read_bytes().splitlines()]
@@ -370,7 +380,7 @@ class Chaos:
 
 
 def leads(pid):
-    """Whether it is the worker itself, and not a child of it that has not begun its own program."""
+    """Whether it is the worker itself, and not a forked child that has not begun its own program."""
     try:
         return os.getsid(pid) == pid
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""The one switch of the long tests, as a fixture; at import time the same is `length.LONG` and `length.either`."""
+"""The switch of the long tests as a fixture; at import time use `length.LONG` and `length.either`."""
 
 import pytest
 from length import LONG, TOLD
@@ -11,6 +11,6 @@ def long():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """How many points, states and examples there were; docs/crash.md has the figures of a long run."""
+    """Print the numbers of points, states and examples; docs/crash.md has the figures of a long run."""
     for line in TOLD:
         terminalreporter.write_line(f"crash: {line}")

@@ -1,9 +1,9 @@
-"""One task from its claim to its end, short and with everything in it, and what must hold of it whatever was killed.
+"""One short task with every kind of step, from its claim to its end, and the checks after any kill.
 
-Three files are written, a command appends a line, a step of the plan shows a draft, a compaction by summary comes, the
-rest is published and the task closes.  The model says what is next from what the request holds alone, so a run that was
-cut off anywhere gets the right answer: a result that reads "interrupted" makes it write the file again, and never makes
-it run the command again.
+Three files are written, a command appends a line, a step of the plan publishes a draft, a compaction by summary
+happens, the rest is published and the task closes.  The model's answer depends only on the request, so a run that was
+interrupted anywhere gets the right answer.  After a result that reads "interrupted" the model writes the file again,
+and never runs the command again.
 """
 
 import json
@@ -18,7 +18,8 @@ from summaries import honest
 
 from agent.config import load
 from agent.context import projection
-from agent.run import claims
+from agent.context.outside_effects import ROW
+from agent.issue import claims
 
 TITLE = "Keep notes"
 WORDS = "The scroll is unrolled again whenever somebody needs it, from the right to the left.\n"
@@ -55,7 +56,7 @@ def author(request):
 
 
 class CrashHome:
-    """`folder/home` as it is before the first poll (`fresh` puts it back), its model, and its runs."""
+    """`folder/home` in its state before the first poll (`fresh` restores it), its model, and its runs."""
 
     def __init__(self, folder):
         self.server = Script(author)
@@ -78,7 +79,7 @@ class CrashHome:
         shutil.copytree(self.saved, self.path)
 
     def recover(self):
-        """Fresh daemons, each somewhat later, until nothing is open; how often that was needed."""
+        """Run fresh daemons, each with a later clock, until nothing is open; returns their number."""
         for count in range(1, 5):
             code = self.forks.run("recover", self.flow.config, ahead=120.0 * count)
             rows = self.flow.rows()
@@ -91,7 +92,7 @@ class CrashHome:
         self.flow.close()
 
     def survived(self, what):
-        """Recover and check: "", or after `what` the line that does not hold."""
+        """Recover and check; returns "", or `what` and the line that failed."""
         try:
             self.recover()
             self.check()
@@ -100,7 +101,7 @@ class CrashHome:
         return ""
 
     def check(self):
-        """What holds at the end."""
+        """The checks at the end."""
         from pysqlite3 import dbapi2 as sqlite3
 
         home = self.flow
@@ -118,7 +119,7 @@ class CrashHome:
         return folder
 
     def check_files(self, folder):
-        """Every file can be read, numbers have no gap, the view is what the facts say."""
+        """Check that every file can be read, numbers have no gap, and the view matches the facts."""
         for path in set(folder.glob("*.jsonl")) - {folder / "current.jsonl"}:
             key = "id" if path.name in ("summaries.jsonl", "compactions.jsonl") else "seq"
             data = path.read_bytes()
@@ -137,15 +138,15 @@ class CrashHome:
         assert sum(one.get("kind") == "task" for one in messages) == 1
         assert messages[-1].get("tool_name") == "finish", "nothing of the end is missing"
         effects = lines(folder / "effects.jsonl")
-        receipts = [one["name"] for one in effects if one["state"] == "receipt"]
+        receipts = [one["name"] for one in effects if one["state"] == "receipt" and one["name"] != ROW]
         assert len(receipts) == len(set(receipts)), receipts
 
     def check_outside(self, uuid):
-        """Nothing twice, and everything once."""
+        """Check that each outside effect has happened exactly once."""
         home = self.flow
         assert home.label(1) == "coding agent done"
         markers = [found for one in home.comments(1) for found in re.findall(r"<!-- makimono:(\S+) -->", one["body"])]
-        of = f"{claims.HOME}{claims.home_of(load(self.flow.config))}"  # the ledger that the claim was made from
+        of = f"{claims.HOME}{claims.home_of(load(self.flow.config))}"  # the ledger from which the claim was made
         assert sorted(markers) == sorted([f"{uuid}:{of}", f"{uuid}:progress", f"{uuid}:final"]), markers
         [pull] = home.pulls()
         assert "draft: false" in pull
@@ -154,7 +155,7 @@ class CrashHome:
         assert home.show(f"{branch}:README.md") == "# It\n"
         for name, text in FILES.items():
             assert home.show(f"{branch}:{name}") == text, name
-        if RAN in home.show(f"{branch}:").split():  # cut off before it began or while it wrote, it is not begun again
+        if RAN in home.show(f"{branch}:").split():  # interrupted before it began or while it wrote, it is not run again
             assert len(home.show(f"{branch}:{RAN}")) <= len(f"step-{COMMAND}\n"), "no command ran twice"
         subjects = home.show(f"main..{branch}").count("\ncommit ")
         assert subjects <= 3

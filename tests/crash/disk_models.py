@@ -1,7 +1,7 @@
-"""A disk as a power loss leaves it: what a run did, from its system calls, up to any of them, under each model.
+"""A disk in its state after a power loss: the system calls of a run up to any of them, under each model.
 
-`Disk` carries out operations (`operations.py` reads them from a log) in memory, and knows of every file what was synced
-and of every folder which names were.  `write` makes of it what is found after the loss:
+`Disk` carries out operations (`operations.py` reads them from a log) in memory.  It records the synced bytes of every
+file and the synced names of every folder.  `write` makes the files that are found after the loss:
 
 | model | names | bytes |
 |---|---|---|
@@ -10,8 +10,8 @@ and of every folder which names were.  `write` makes of it what is found after t
 | nuls | all | those that were synced, then NUL bytes up to the length that the file had |
 | half | all | all, but of the last write the first half |
 
-A rename between two folders is one change: what makes it durable on one side makes it durable on the other.  What lies
-`outside` (the tracker, the remote repository) is another machine's and loses nothing.
+A rename between two folders is one change: a sync that makes it durable on one side makes it durable on the other.
+ Files `outside` (the tracker, the remote repository) are on another machine and lose nothing.
 """
 
 import os
@@ -24,7 +24,8 @@ MODELS = ("all", "lost", "nuls", "half")
 
 @dataclass(eq=False)
 class Node:
-    """A file, a symlink (`mode` is LINK, `data` where it leads) or (`names` is a dict) a folder; `synced` and `durable` are what a power loss cannot take."""
+    """A file, a symlink (`mode` is LINK, `data` its target) or (`names` is a dict) a folder; a power loss cannot remove
+    `synced` and `durable`."""
 
     mode: int
     names: dict | None = None
@@ -40,7 +41,7 @@ class Node:
 
 
 def read(path):
-    """What is there now, all of it durable."""
+    """The present files, all of them durable."""
     if os.path.islink(path):
         return Node(LINK, None, None, bytearray(os.readlink(os.fsencode(path))), os.readlink(os.fsencode(path)))
     mode = os.lstat(path).st_mode & 0o7777
@@ -60,7 +61,7 @@ class Disk:
         self.outside = outside
         self.moves = []  # (from folder, name, to folder, name, node): across folders, not durable yet
 
-    # --- what happens ----------------------------------------------------------------------------------------
+    # --- operations ------------------------------------------------------------------------------------------
 
     def apply(self, op, half=False):
         getattr(self, f"_{op.call}")(op, half)
@@ -145,10 +146,10 @@ class Disk:
     def _mode(self, op, _):
         self.find(op.path).mode = op.mode
 
-    # --- what is left of it ----------------------------------------------------------------------------------
+    # --- the state after the loss ----------------------------------------------------------------------------
 
     def files(self, model):
-        """(path, mode, bytes; None for a folder) of everything that is found."""
+        """(path, mode, bytes; None for a folder) of all files that are found."""
         return list(self._walk(self.top, "", model))
 
     def _walk(self, node, path, model):
@@ -170,7 +171,7 @@ def left(node, model):
 
 
 def digest(files):
-    """One name for equal states."""
+    """The same name for equal states."""
     told = blake2b(digest_size=12)
     for path, mode, data in files:
         told.update(f"{path}\0{mode}\0{-1 if data is None else len(data)}\0".encode())
@@ -179,7 +180,7 @@ def digest(files):
 
 
 def write(files, home):
-    """Put them below `home`, which is empty."""
+    """Write the files below `home`, which is empty."""
     for path, mode, data in files:
         target = os.path.join(home, path)
         if mode == LINK:

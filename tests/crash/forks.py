@@ -1,11 +1,11 @@
 """Runs of the program that begin at once: a process that has everything imported forks one for each.
 
-As a program (`python forks.py`) it reads one JSON object a line, forks, and answers with the pid; the child waits for
-SIGUSR1, so that `strace` can be attached before its first step.  Two things can be asked for:
+As a program (`python forks.py`) it reads one JSON object a line, forks, and answers with the pid.  The child waits for
+SIGUSR1, so that `strace` can be attached before its first step.  There are two kinds of runs:
 
-- `work`: one poll, one sweep, then the worker of the task that is due, in the one process that is to be killed;
-- `recover`: what a fresh daemon does (`run --once`), the clock put forward by `ahead` seconds, its workers forked from
-  here instead of from a forkserver of its own, which would only cost time.
+- `work`: one poll, one sweep, then the worker of the due task, in the one process that is to be killed;
+- `recover`: the work of a fresh daemon (`run --once`), with the clock put forward by `ahead` seconds.  Its workers are
+  forked from here, because a forkserver of its own would only cost time.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 
 PR_SET_PTRACER = 0x59616D61
-"""With -1: who is no ancestor may trace it too, where Yama forbids that to ordinary users (prctl(2))."""
+"""With -1, a process that is no ancestor may trace it too, where Yama forbids that to ordinary users (prctl(2))."""
 
 
 class Forks:
@@ -36,12 +36,12 @@ class Forks:
         )
 
     def start(self, what, config, **more):
-        """The pid of a child that waits for SIGUSR1."""
+        """Start a child that waits for SIGUSR1; returns its pid."""
         self._say({"what": what, "config": str(config), **more})
         return int(self.process.stdout.readline())
 
     def end(self):
-        """Wait for it; its exit code, negative for a signal."""
+        """Wait for its end; returns the exit code, negative for a signal."""
         self._say({})
         return int(self.process.stdout.readline())
 
@@ -61,7 +61,7 @@ class Forks:
 
 
 class Ahead:
-    """Mixed into the clock: everything is later than it is."""
+    """Mixed into the clock: adds seconds to the time."""
 
     ahead = timedelta()
 
@@ -71,7 +71,7 @@ class Ahead:
     def stamp(self):
         from agent import clock
 
-        return clock.written(self.now())
+        return clock.format_stamp(self.now())
 
 
 def later(seconds):
@@ -83,17 +83,17 @@ def later(seconds):
 def work(config, ahead=0.0, **_):
     from agent import clock
     from agent.config import load
+    from agent.daemon.supervisor import Supervisor
+    from agent.intake.poller import fetch_and_enqueue_tasks
     from agent.observe.events import Events
-    from agent.run import worker
-    from agent.run.producer import fetch_and_enqueue_tasks
-    from agent.run.supervisor import Supervisor
-    from agent.run.wiring import Wiring
+    from agent.wiring.wiring import Wiring
+    from agent.worker import worker
 
     settings = load(config)
     with clock.use(later(ahead)):
         wiring = Wiring(settings, events=Events([]))
         fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
-        Supervisor(wiring).sweep()
+        Supervisor(wiring).requeue_dead()
         due = wiring.ledger.due(1)
         wiring.close()
         if due:
@@ -103,15 +103,16 @@ def work(config, ahead=0.0, **_):
 def recover(config, ahead=0.0, **_):
     from agent import clock
     from agent.config import load
+    from agent.daemon.daemon import Daemon
     from agent.observe.events import Events
-    from agent.run.daemon import Daemon
 
     with clock.use(later(ahead)):
         sys.exit(Daemon(load(config), Events([])).run(once=True))
 
 
 def fork_instead():
-    """`multiprocessing.get_context("forkserver")` of this process forks: it is itself what a forkserver is for."""
+    """Let `multiprocessing.get_context("forkserver")` of this process fork directly: it serves as the forkserver
+    itself."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
@@ -120,8 +121,8 @@ def fork_instead():
 
 
 def serve():
-    import agent.run.daemon
-    import agent.run.preload  # noqa: F401
+    import agent.daemon.daemon
+    import agent.daemon.preload  # noqa: F401
 
     fork_instead()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
@@ -131,7 +132,7 @@ def serve():
         if not pid:
             child(order)
         print(pid, flush=True)
-        sys.stdin.readline()  # "tell me how it ended"
+        sys.stdin.readline()  # the request for the exit code
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 

@@ -1,8 +1,8 @@
 """A log of `strace` with all data, as changes of files: opened, written, synced, renamed, removed, by every process.
 
-What cannot be told from the log is an error, never left out: a write to a file whose offset is not known, a shared
-mapping that can be written to.  One exception: the index of a write-ahead log (`*-shm`), which lives in
-mapped memory; after a power loss SQLite makes it anew from the log itself, and so it is left out of the states too.
+A call that cannot be derived from the log is an error and is never left out: a write with an unknown offset, a writable
+shared mapping.  One exception is the index of a write-ahead log (`*-shm`), which is in mapped memory.  After a power
+loss SQLite makes it anew from the log itself, so the states leave it out too.
 """
 
 import os
@@ -60,21 +60,22 @@ def lines(log):
 
 
 class Reader:
-    """The operations of one log.  Offsets are kept by descriptor and path: what is inherited goes on where it was."""
+    """The operations of one log.  Offsets are stored by descriptor and path: an inherited descriptor continues at its
+    offset."""
 
     def __init__(self, home):
         self.home = str(home)
         self.umask = os.umask(0)
         os.umask(self.umask)
         self.positions = {}  # (descriptor, path) → offset, None for one that appends
-        self.folders = {}  # pid → where it is
-        self.places = {}  # (pid, descriptor) → what it was opened as
+        self.folders = {}  # pid → its working folder
+        self.places = {}  # (pid, descriptor) → the path with which it was opened
         self.there = set()  # paths that exist below the home
         for folder, names, files in os.walk(self.home):
             self.there.update(self.inside(os.path.join(folder, name)) for name in (*names, *files))
 
     def operations(self, log):
-        """All of a run that began when this reader was made."""
+        """All operations of a run that began when this reader was made."""
         found = []
         for pid, text in lines(log):
             match = _CALL.fullmatch(text)
@@ -127,7 +128,7 @@ class Reader:
         return paths
 
     def inside(self, path):
-        """Relative to the home, "" for itself, None for what is elsewhere or left out."""
+        """The path relative to the home, "" for the home itself, None for paths elsewhere or left out."""
         if path == self.home:
             return ""
         if not path.startswith(self.home + "/") or path.endswith((LEFT_OUT, " (deleted)")):
@@ -222,5 +223,5 @@ class Reader:
 
 
 def decoded(text):
-    """Bytes of `\\x61\\x62`, or of text that is not written so."""
+    """Bytes of `\\x61\\x62`, or of text in another form."""
     return bytes.fromhex(text.replace("\\x", "")) if text.startswith("\\x") else text.encode("latin-1")

@@ -1,4 +1,4 @@
-"""`strace` around one run of `forks.py`: kill it at the n-th call of a kind, or write down what it did."""
+"""`strace` around one run of `forks.py`: kill it at the n-th call of a kind, or record its calls."""
 
 import os
 import re
@@ -14,9 +14,9 @@ CHANGES = (
     "write,pwrite64,writev,sendfile,copy_file_range,fsync,fdatasync,syncfs,ftruncate,"
     "rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat"
 )
-"""What changes files, or makes a change durable."""
+"""Calls that change files, or make a change durable."""
 OTHERS = "openat,sendto,clone,clone3,vfork"
-"""What makes files too, asks the model, and starts git or a command."""
+"""Calls that also make files, send a request to the model, or start git or a command."""
 NAMED = {
     "rename",
     "renameat",
@@ -30,13 +30,13 @@ NAMED = {
     "linkat",
     "openat",
 }
-"""Calls whose strings are names, not data."""
+"""Calls with strings that are names, not data."""
 _LINE = re.compile(r"(?:(\d+) +)?(\w+)\((.*)")
 
 
 @dataclass(frozen=True)
 class Point:
-    """Just before the `when`-th `call` of the process; `about` is its path, or what it is for."""
+    """The point just before the `when`-th `call` of the process; `about` is its path or purpose."""
 
     call: str
     when: int
@@ -54,7 +54,7 @@ def need_strace():
 
 
 def traced(forks, what, config, *options, **more):
-    """Run it under strace; (exit code, negative for a signal)."""
+    """Run it under strace; returns (exit code, negative for a signal)."""
     need_strace()
     pid = forks.start(what, config, **more)
     strace = subprocess.Popen(
@@ -73,14 +73,14 @@ def traced(forks, what, config, *options, **more):
 
 
 def killed(forks, what, config, point, **more):
-    """Run it until the point; whether it came there."""
+    """Run it until the point; returns whether it reached the point."""
     inject = f"inject={point.call}:signal=KILL:when={point.when}"
     return traced(forks, what, config, "-o", "/dev/null", "-e", f"trace={point.call}", "-e", inject, **more) == -9
 
 
 def points(forks, what, config, home, log, **more):
-    """Where this run can be killed with a difference: each call of the process itself (not of its children) that
-    changes something below `home`, asks the model, or starts a program."""
+    """The points at which a kill of this run makes a difference: each call of the process itself (not of its children)
+    that changes a file below `home`, sends a request to the model, or starts a program."""
     options = ("-y", "-s", "400", "-o", str(log), "-e", f"trace={CHANGES},{OTHERS}")
     assert traced(forks, what, config, *options, **more) == 0
     seen, found = {}, []
@@ -95,7 +95,7 @@ def points(forks, what, config, home, log, **more):
 
 
 def of_interest(call, rest, home):
-    """What the call is about, None when it makes no difference."""
+    """The path or purpose of the call, None when it makes no difference."""
     if call in ("clone", "clone3", "vfork"):
         return "a program"
     if call == "sendto":

@@ -2,8 +2,8 @@
 new one.
 
 The steps are read off one run under `strace`: every write, sync, rename and removal that the compressor does, from the
-seed's five files over the summary and the line that is the commit to the new view.  MAKIMONO_LONG=1 kills at all of
-them; the ordinary run at ten.
+five intermediate files over the summary and the line that is the commit to the new view.  MAKIMONO_LONG=1 kills at all
+of them; the ordinary run at ten.
 """
 
 import os
@@ -18,8 +18,8 @@ import pytest
 from length import LONG
 from summaries import honest
 
-from agent.window.summary import FILES
-from agent.window.writer import HEADER
+from agent.window.summary_request import FILES
+from agent.window.summary_writer import HEADER
 
 KEY = {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "27"}
 TESTS = Path(__file__).resolve().parents[1]

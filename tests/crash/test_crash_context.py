@@ -52,7 +52,7 @@ def turn(task):
     task.get_tool_store().add_tool_call("f", {}, "r", "success", 1)
     store.add_message("tool", "r" * 9000, "f")
     store.sync()
-    task.beat()
+    task.heartbeat()
 
 
 def compact(task):

@@ -1,4 +1,5 @@
-"""Kill -9 after each outside effect, before the one who made it hears of it: after a restart nothing has happened twice.
+"""Kill -9 after each outside effect, before the one who made it hears of it: after a restart nothing has happened
+twice.
 
 The lists below are all changes of a run, in order, and a test says so: a new one is killed too, or that test fails.
 """
@@ -51,7 +52,7 @@ EFFECTS = {
         "last label": "PUT /issues/1",
     },
     "local": {
-        "label": "take",
+        "label": "mark_taken",
         "progress comment": "post_comment",
         "progress edit": "edit_comment",
         "draft pull request": "open_pull",

@@ -1,8 +1,8 @@
 """The ledger in any order of events: two hosts, a broker that loses and repeats, processes that die and come back.
 
-A hypothesis state machine with a model of what each row must be, against SQLite and PostgreSQL.  Beside the model stands
-what the holders themselves saw, so that a rule that is broken on both sides is found too: never two holders of a task
-inside their leases, and no task ends twice.  Single calls rarely meet in the right order, therefore some rules are
+A hypothesis state machine with a model of what each row must be, against SQLite and PostgreSQL.  Beside the model
+stands what the holders themselves saw, so that a rule that is broken on both sides is found too: never two holders of a
+task inside their leases, and no task ends twice.  Single calls rarely meet in the right order, therefore some rules are
 several: a lease ends and the message comes again, a ghost finishes after the next one has claimed, both hosts take the
 same message.
 """
@@ -29,9 +29,9 @@ from hypothesis.stateful import (
 from length import AT, LONG, either, tell
 
 from agent import clock
-from agent.context.row import TaskRow
+from agent.context.task_row import TaskRow
 from agent.errors import ClaimLost, Fenced, UsageError
-from agent.taskqueue import LEDGERS, Ledger, identity
+from agent.taskqueue import LEDGERS, Ledger, row_holder
 from agent.taskqueue.ledger import POISON
 from agent.values import CLOSED_STATUSES, OPEN_STATUSES, Status, TaskKey
 
@@ -107,7 +107,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.switch.__enter__()
         first, second = (LEDGERS.load(self.ledger_name)(base_dir, address) for _ in range(2))
         self.ledgers = [first, Ledger(second.db, place=ELSEWHERE)]
-        self.owners = [identity.owner(base_dir), f"{ELSEWHERE}:7:99"]
+        self.owners = [row_holder.owner(base_dir), f"{ELSEWHERE}:7:99"]
         self.tasks, self.broker, self.started = {}, [], set()
 
     @property
@@ -120,7 +120,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def put(self, number, delay, comment):
         there = [uuid for uuid, task in self.tasks.items() if task.number == number and task.status in OPEN_STATUSES]
         not_before = self.now + timedelta(seconds=delay) if delay else None
-        uuid = self.ledgers[0].put(key(number), not_before=not_before, started_by=comment)
+        uuid = self.ledgers[0].enqueue(key(number), not_before=not_before, started_by=comment)
         assert len(there) <= 1, "one open row per key"
         assert (uuid is None) == bool(there or (number, comment) in self.started)
         if uuid is None:
@@ -203,8 +203,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def beaten(self, uuid, holder, worker, calls):
         if not worker:
-            return self.ledgers[holder.host].beat(uuid, holder.attempt, LEASE)
-        return self.row(uuid, holder).beat(counters(calls), LEASE)
+            return self.ledgers[holder.host].heartbeat(uuid, holder.attempt, LEASE)
+        return self.row(uuid, holder).heartbeat(counters(calls), LEASE)
 
     def row(self, uuid, holder):
         """The row as its worker has it."""

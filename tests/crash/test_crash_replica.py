@@ -8,7 +8,6 @@ said twice, and after each loss at most one turn that had ended is done again.
 import os
 import random
 import shutil
-import signal
 import threading
 import time
 from itertools import pairwise
@@ -18,7 +17,7 @@ import pytest
 import s3_server
 import services
 from flow_home import FlowHome, do, finish, until, write
-from hosts import named, started
+from hosts import end_all, named, started
 from length import LONG, TOLD, either
 from psycopg.rows import dict_row
 
@@ -81,11 +80,7 @@ class Fleet:
     def lose(self, name):
         """Everything of the host at once; then its lease is over."""
         daemon = self.hosts.pop(name)
-        while found := at_home(self.folder / name):  # one may have been started meanwhile
-            for pid in found:
-                kill(pid)
-            daemon.poll()
-        daemon.wait()
+        end_all(daemon, self.folder / name)
         shutil.rmtree(self.folder / name)
         with psycopg.connect(self.ledger) as connection:
             past = "2026-01-01T00:00:00.000000Z"
@@ -97,27 +92,6 @@ class Fleet:
         for name in list(self.hosts):
             self.lose(name)
         self.home.close()
-
-
-def at_home(place):
-    """Processes of a host: its daemon, and whatever that has started."""
-    mark, found = f"HOME={place}".encode(), []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    if mark in file.read().split(b"\0"):
-                        found.append(int(entry))
-            except OSError:
-                continue
-    return found
-
-
-def kill(pid):
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 @pytest.fixture(params=either(["s3"], ["folder", "s3"]))

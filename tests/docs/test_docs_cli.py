@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli import page
+from agent.cli import docs_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,12 +18,12 @@ def text(name):
 
 
 def test_the_page_is_what_the_program_makes():
-    assert text("docs/cli.md") == page.markdown()
+    assert text("docs/cli.md") == docs_page.markdown()
 
 
 def test_every_command_has_a_heading_and_a_meaning():
-    for name, command in page.commands():
-        assert f"## `{page.usage(name, command)}`" in text("docs/cli.md")
+    for name, command in docs_page.commands():
+        assert f"## `{docs_page.usage(name, command)}`" in text("docs/cli.md")
         assert command.help.strip(), name
         for parameter in command.params:
             assert parameter.help, f"{name}: {parameter.name} has no help"
@@ -31,7 +31,7 @@ def test_every_command_has_a_heading_and_a_meaning():
 
 @pytest.mark.parametrize("name", sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 def test_commands_that_pages_name_exist(name):
-    known = {command.split()[0] for command, _ in page.commands()}
+    known = {command.split()[0] for command, _ in docs_page.commands()}
     assert set(re.findall(r"main\.py ([a-z]+)\b", text(name))) - known == set()
 
 

@@ -1,11 +1,18 @@
-"""README and the other top-level documents name only what there is."""
+"""README and the other top-level documents name only what there is, and show what really happens."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from agent.cli import page
+from agent import __version__
+from agent.cli import docs_page
+from agent.config import settings_of
+from scripts.measures.house import PATH_LINES, House
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = ("README.md", "ARCHITECTURE.md", "AGENTS.md")
@@ -19,7 +26,7 @@ def text(name):
 
 @pytest.mark.parametrize("name", TOP)
 def test_commands_that_are_named_exist(name):
-    known = {command.split()[0] for command, _ in page.commands()}
+    known = {command.split()[0] for command, _ in docs_page.commands()}
     assert set(re.findall(r"main\.py ([a-z]+)\b", text(name))) - known == set()
 
 
@@ -36,6 +43,69 @@ def test_pages_and_scripts_that_are_named_exist(name):
     assert {path for path in named if not (ROOT / path).exists()} - MEASURED == set()
 
 
-def test_every_page_is_linked_or_named_from_the_top():
-    named = "".join(text(name) for name in TOP)
-    assert [path.name for path in sorted(ROOT.glob("docs/*.md")) if f"docs/{path.name}" not in named] == []
+def test_the_index_has_one_line_for_each_page():
+    index = ROOT / "docs" / "index.md"
+    linked = re.findall(r"(?m)^\| \[[^\]]+\]\(([^)]+)\) \| [^|]+ \|$", index.read_text(encoding="utf-8"))
+    pages = [path.relative_to(index.parent).as_posix() for path in index.parent.rglob("*.md") if path != index]
+    assert sorted(linked) == sorted([*pages, "../ARCHITECTURE.md"])
+
+
+def test_the_index_is_linked_from_the_readme():
+    assert "](docs/index.md)" in text("README.md")
+
+
+def test_the_readme_is_short_and_says_the_version():
+    assert len(text("README.md").splitlines()) <= 90
+    assert f"version {__version__}" in text("README.md")
+
+
+def test_the_way_to_the_loop_is_short():
+    assert sum(House().reading_path().values()) <= PATH_LINES
+
+
+def test_the_configuration_of_the_readme_is_valid(monkeypatch):
+    monkeypatch.setenv("GITHUB_TOKEN", "ghp_0123456789")
+    (block,) = re.findall(r"(?ms)^```yaml\n(.*?)^```$", text("README.md"))
+    settings = settings_of(yaml.safe_load(block))
+    assert (settings.task_sources, settings.llm.provider) == (("github",), "openai")
+    assert settings.verify.command == "python3 -m unittest -q"
+
+
+def test_the_excerpt_of_the_readme_is_what_the_demo_prints(tmp_path):
+    nowhere = "http://127.0.0.1:9"
+    kept = {key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "TZ", "TMPDIR")}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "demo", str(tmp_path / "demo")],
+        env=kept | {"HOME": str(tmp_path), "OLLAMA_ENDPOINT": nowhere, "LMSTUDIO_BASE_URL": nowhere},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    (block,) = re.findall(r"(?ms)^```text\n(.*?)^```$", text("README.md"))
+    printed = iter(done.stdout.splitlines())
+    missing = [line for line in block.splitlines() if line != "…" and line not in printed]
+    assert missing == []
+
+
+def test_the_changelog_is_for_somebody_who_upgrades():
+    page = text("CHANGELOG.md")
+    assert len(page.splitlines()) <= 250, "merge entries that belong together; the history is in git"
+    headings = re.findall(r"(?m)^(#+) (.+)$", page)
+    versions = [title for level, title in headings if level == "##"]
+    assert versions[0] == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+", one) for one in versions[1:])
+    assert {title for level, title in headings if level == "###"} == {"Added", "Changed", "Fixed", "Security"}
+
+
+def test_lines_of_pages_are_short():
+    """But rows of tables, examples, and pages that are made from the program."""
+    made = {"cli.md", "configuration.md", "events.md", "metrics.md", "prompts.md"}
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in made]
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in [*pages, *(ROOT / name for name in TOP)]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 140 and not line.startswith(("|", "    "))
+    ]
+    assert long == []

@@ -3,8 +3,8 @@
 from importlib import import_module
 from pathlib import Path
 
-from agent.sandbox import surroundings
-from agent.security.rules import RULES, markdown
+from agent.sandbox import environment
+from agent.security.finding_catalogue import RULES, markdown
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 
@@ -15,7 +15,7 @@ def test_the_table_of_rules_is_the_one_of_the_code():
 
 
 def test_every_public_file_of_etc_is_named():
-    for name in surroundings.ETC_ALWAYS:
+    for name in environment.ETC_ALWAYS:
         assert f"`{name}`" in TEXT
 
 

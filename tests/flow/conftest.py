@@ -21,7 +21,7 @@ def home(tmp_path):
 
 @pytest.fixture
 def homes(tmp_path):
-    """`homes(kind, plays, **more)` makes a home whose issues are on a forge of that kind (`forge_home.HOMES`)."""
+    """`homes(kind, plays, **more)` makes a home with issues on a forge of that kind (`forge_home.HOMES`)."""
     made = []
 
     def make(kind, plays, **more):

@@ -1,9 +1,11 @@
 """The label set again on an issue that was worked on: a new task that goes on from the earlier one."""
 
 import re
+import shutil
+import signal
 
 import pytest
-from flow_home import FlowHome, finish, git, write
+from flow_home import FlowHome, Held, do, finish, finished, git, until, write
 
 
 @pytest.fixture
@@ -123,3 +125,104 @@ def test_the_command_retry_goes_on_from_what_has_ended(home):
     assert code == 2
     assert "the issue is closed" in text
     assert len(home_rows(home)) == 2
+
+
+def refused(home, title):
+    """A task whose work the policy held back; its uuid, and the configuration without that policy."""
+    text = home.config.read_text()
+    home.config.write_text(text + "policy: {refuse: [locked.txt]}\n")
+    home.plays[title] = [write("locked.txt", "one\n"), *[finish("Write it", "It is written.")] * 9]
+    home.issue(1, title)
+    home.once(code=1)
+    assert home.branches() == ["main"]
+    comment = home.said(1)[0]
+    assert "pushed nowhere" in comment
+    assert "- Branch" not in comment
+    command = re.search("`(git --git-dir=completed/[^`]*)`", comment)[1]
+    assert "+one" in git(*command.split()[1:], cwd=home.contexts)
+    return home.row(1)["uuid"], text
+
+
+def test_work_that_was_never_pushed_is_gone_on_from_once_the_policy_is_mended(home):
+    first, text = refused(home, "Locked")
+    home.config.write_text(text)
+    asked = []
+
+    def second(request):
+        asked.append(request.json["messages"][1]["content"])
+        return write("b.txt", "two\n")
+
+    home.plays["Locked"] = [second, finish("Write b as well", "And a b.")]
+    assert f"queued, goes on from {first}" in home.run("retry", first[:8], code=0)[1]
+    home.once()
+    branch = home.row(1)["branch"]
+    assert home.show(f"{branch}:locked.txt") == "one\n"
+    assert home.show(f"{branch}:b.txt") == "two\n"
+    assert "its commits are in this branch and were not published" in asked[0]
+    assert "draft: false" in home.pulls()[0]
+
+
+def test_what_may_not_be_published_is_not_in_the_history_of_the_task_that_goes_on_from_it(home):
+    first, _ = refused(home, "Locked again")
+
+    def remove(_request):
+        return do("run_command", command="rm locked.txt && echo two >b.txt")
+
+    home.plays["Locked again"] = [remove, finish("Write b instead", "Only a b.")]
+    home.run("retry", first[:8], code=0)
+    home.once()
+    branch = home.row(1)["branch"]
+    assert git("ls-tree", "--name-only", branch, cwd=home.repos["default"]).split()[-1] != "locked.txt"
+    assert "locked.txt" not in git("log", "--format=", "--name-only", branch, cwd=home.repos["default"])
+    assert home.show(f"{branch}:b.txt") == "two\n"
+
+
+def test_where_the_folder_is_gone_a_retry_starts_anew_and_says_so(home):
+    first, text = refused(home, "Gone")
+    home.config.write_text(text)
+    shutil.rmtree(home.contexts / "completed" / first / "git")
+    asked = []
+
+    def second(request):
+        asked.append(request.json["messages"][1]["content"])
+        return write("b.txt", "two\n")
+
+    home.plays["Gone"] = [second, finish("Write b", "A b.")]
+    said = home.run("retry", first[:8], code=0)[1]
+    assert "queued, starts anew from its issue" in said
+    assert "goes on from" not in said
+    home.once()
+    branch = home.row(1)["branch"]
+    assert "locked.txt" not in git("ls-tree", "--name-only", branch, cwd=home.repos["default"])
+    assert "were not published" not in asked[0]
+
+
+def test_a_stopped_task_is_gone_on_from_at_its_last_commit_although_main_moved(home):
+    held = Held(finish("Never"))
+    home.plays["Stopped"] = [write("a.txt", "one\n"), held]
+    home.issue(1, "Stopped")
+    daemon = home.start("run")
+    held.arrived()
+    first = home.row(1)["uuid"]
+    home.run("stop", first, code=0)
+    until(lambda: home.row(1)["status"] == "stopped", "the stop, which ends the model's answer")
+    held.go()
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon)
+    assert home.branches() == ["main"]
+    other = home.folder / "other"
+    git("clone", "-q", str(home.repos["default"]), str(other), cwd=home.folder)
+    (other / "theirs.txt").write_text("theirs\n")
+    git("add", "-A", cwd=other)
+    git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "theirs", cwd=other)
+    git("push", "-q", "origin", "HEAD:main", cwd=other)
+    home.plays["Stopped"] = [write("b.txt", "two\n"), finish("Write b", "Both.")]
+    assert f"goes on from {first}" in home.run("retry", first[:8], code=0)[1]
+    home.once()
+    branch = home.row(1)["branch"]
+    assert [home.show(f"{branch}:{name}") for name in ("a.txt", "b.txt", "theirs.txt")] == [
+        "one\n",
+        "two\n",
+        "theirs\n",
+    ]
+    assert home.label(1) == "coding agent done"

@@ -32,10 +32,11 @@ def model(steps):
 def run(tmp_path):
     made = []
 
-    def start(assembler, *, steps=READS):
+    def start(assembler, *, steps=READS, name="m"):
         folder = tmp_path / f"home-{len(made)}"
         folder.mkdir()
         home = FlowHome(folder, server=model(steps), config=f"assembler: {json.dumps(assembler)}\n")
+        home.config.write_text(home.config.read_text().replace("model: m,", f"model: {name},"))
         made.append(home)
         (folder / "notes.jsonl").write_text("".join(json.dumps(one) + "\n" for one in NOTES))
         home.issue(1, TITLE, "Each price is rounded; round the sum.")
@@ -116,13 +117,14 @@ def test_a_memory_that_cannot_be_had_is_told_and_the_task_is_done(run):
 
 def test_max_tokens_and_token_safety_margin_are_limits_of_every_request(run):
     reads = [do("read_file", path="calc.py"), *READS, *[write(f"g{n}.txt", LINES) for n in range(8)]]
-    free = run({}, steps=reads)
+    named = {"name": "llama3:8b"}  # of a known family: no wider margin until its server has reported
+    free = run({}, steps=reads, **named)
     assert {one["limit"] for one in planned(free)} == {22_500}  # (32,000 - 8,000) less 1/16
     assert free.lines(1, "compactions.jsonl") == []
-    capped = run({"max_tokens": 12_000}, steps=reads)
+    capped = run({"max_tokens": 12_000}, steps=reads, **named)
     assert {one["limit"] for one in planned(capped)} == {8_438}
     assert capped.lines(1, "compactions.jsonl") != []
     most = {home: max(len(json.dumps(messages)) for messages in sent(home)) for home in (free, capped)}
     assert most[capped] < 0.8 * most[free]
-    careful = run({"token_safety_margin": 0.5}, steps=reads[:2])
+    careful = run({"token_safety_margin": 0.5}, steps=reads[:2], **named)
     assert {one["limit"] for one in planned(careful)} == {16_000}

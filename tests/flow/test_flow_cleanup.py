@@ -3,6 +3,7 @@ the branches of ended tasks, on a forge over HTTP."""
 
 import os
 import signal
+import socket
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,8 @@ def test_cleanup_beside_a_daemon_takes_what_is_over_and_leaves_what_runs(home):
     held.arrived()
     (made,) = (here.contexts / "repos").rglob("made")
     os.utime(made, (0, 0))
+    for name, said in (("nobody-is-called-so", "no task names a host"), (socket.gethostname(), "that is this host")):
+        assert said in here.run("cleanup", "--gone", name, code=2)[1]
     text = here.run("cleanup", "--days", "0", code=0)[1]
     assert 1 not in here.rows()
     assert here.row(2)["status"] == "running"

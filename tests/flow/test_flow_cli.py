@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_home import DONE, EVIL, OPEN, ROOT, Home, start
 
-from agent.sandbox import account
+from agent.sandbox import sandbox_user
 
 NOBODY = 65534
 
@@ -205,11 +205,11 @@ def test_doctor_of_a_broken_configuration_looks_at_the_rest(tmp_path):
 def other_users_python():
     """(interpreter, its library) that uid 65534 can run, None when there is none."""
     packages = [path for path in sys.path if path.endswith("site-packages")] or site.getsitepackages()
-    if not all(account.reachable(Path(path) / "x", NOBODY) for path in [str(ROOT), packages[0]]):
+    if not all(sandbox_user.reachable(Path(path) / "x", NOBODY) for path in [str(ROOT), packages[0]]):
         return None
     for candidate in (sys.executable, "/usr/bin/python3"):
         path = Path(candidate)
-        if not path.exists() or not all(account.reachable(one, NOBODY) for one in (path, path.resolve())):
+        if not path.exists() or not all(sandbox_user.reachable(one, NOBODY) for one in (path, path.resolve())):
             continue
         found = subprocess.run([candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True)
         if found.stdout.decode().strip() == str(sys.version_info[:2]):
@@ -256,6 +256,26 @@ def test_a_base_dir_that_cannot_be_written_is_3_and_named():
 
 
 # --- the main job -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("command", "verb"), [(["run", "--once"], "cannot use "), (["stop", DONE], "")])
+@pytest.mark.parametrize("closed", ["base_dir", "above"])
+def test_a_base_dir_that_cannot_be_read_is_3_with_what_to_do(tmp_path, command, verb, closed):
+    home = Home(tmp_path)
+    place = tmp_path / "kept" / "contexts"
+    place.mkdir(parents=True)
+    home.config.write_text(
+        home.config.read_text().replace("context_storage: {", f"context_storage: {{base_dir: {place}, ")
+    )
+    shut = place if closed == "base_dir" else place.parent
+    shut.chmod(0o300 if closed == "base_dir" and verb else 0o000)
+    drop = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    argv = [*drop, sys.executable, str(ROOT / "main.py"), *command, "--config", str(home.config)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    shut.chmod(0o700)
+    ended(done, 3)
+    assert f"{verb}{place}" in done.stderr
+    assert "permission denied; check owner and mode" in done.stderr
 
 
 def test_run_once_works_an_issue_off_and_the_commands_show_it(tmp_path):

@@ -26,7 +26,7 @@ def together(tmp_path_factory):
     plays = {
         "Plain change": [write("a.txt", "one\n"), do("edit_file", path="calc.py", old_text="sum(round(p) for p in prices)", new_text="round(sum(prices))"), finish("Round the sum", "It rounds once.")],
         "Same repository": [write("b.txt", "two\n"), finish("Second one")],
-        "Leaks a token": [write("deploy.sh", f"TOKEN={TOKEN}\n"), finish("Deploy"), finish("Deploy"), finish("Deploy")],
+        "Leaks a token": [write("start.sh", f"TOKEN={TOKEN}\n"), finish("Deploy"), finish("Deploy"), finish("Deploy")],
         "Leaks our key": [write("key.txt", "key: key-of-the-test\n"), finish("Key"), finish("Key"), finish("Key")],
         "Touches workflows": [write(".github/workflows/ci.yml", "on: push\n"), finish("CI"), do("delete_file", path="x"), finish("CI"), finish("CI")],
         "Only a question": [("It is done with `sorted`.", []), finish("Answered", "It is done with `sorted`.")],
@@ -106,7 +106,7 @@ def test_two_issues_of_one_repository_do_not_see_each_other(together):
 
 @pytest.mark.parametrize(
     ("title", "word"),
-    [("Leaks a token", "deploy.sh"), ("Leaks our key", "key.txt"), ("Touches workflows", ".github/workflows/ci.yml")],
+    [("Leaks a token", "start.sh"), ("Leaks our key", "key.txt"), ("Touches workflows", ".github/workflows/ci.yml")],
 )
 def test_what_may_not_be_published_is_not_pushed_and_the_person_is_told(together, title, word):
     number, row = of(together, title)
@@ -315,6 +315,33 @@ def test_a_drain_gives_tasks_back_and_a_later_run_ends_them(home):
     here.once(code=0)
     assert {row["status"] for row in here.rows().values()} == {"completed"}
     assert len(here.progress(1)) == len(here.said(1)) == len(here.pulls()) == 1
+    assert [one["tool"] for one in here.lines(1, "tools.jsonl")] == ["write_file", "finish"]
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_drain_gives_back_what_workers_of_a_daemon_that_crashed_still_do(home, deaf):
+    held = Held(finish())
+    here = home({"Left": [write("a.txt"), held]}, config="scheduling: {drain_seconds: 1}\n")
+    here.issue(1, "Left")
+    first = here.start("run")
+    held.arrived()
+    first.kill()
+    first.wait()
+    before = here.worker(1)
+    daemon = here.start("run")
+    said(daemon, "daemon_started")
+    assert here.worker(1) == before
+    if deaf:
+        os.kill(before, signal.SIGSTOP)
+    daemon.send_signal(signal.SIGINT)
+    text = finished(daemon)
+    assert daemon.returncode == 0, text
+    assert ("drain_overdue" in text) == deaf
+    assert here.workers() == {}
+    assert (here.row(1)["status"], here.row(1)["deaths"]) == ("queued", 0)
+    held.go()
+    here.once(code=0)
+    assert here.row(1)["status"] == "completed"
     assert [one["tool"] for one in here.lines(1, "tools.jsonl")] == ["write_file", "finish"]
 
 

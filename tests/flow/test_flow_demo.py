@@ -12,8 +12,9 @@ import pytest
 from flow_home import Parts, finish
 from llm_servers import Reply, Script, call
 
+from agent.cli.solve import _further
+from agent.commands.demo import Demo, preferred_model
 from agent.errors import UsageError
-from agent.run.demo import Demo, liked
 
 ROOT = Path(__file__).resolve().parents[2]
 NOWHERE = "http://127.0.0.1:9"
@@ -37,7 +38,7 @@ def demo(folder, *args, code=0, within=(), **environment):
 
 def recorded_steps():
     """The recording as the parts of a scripted model: (text, calls)."""
-    lines = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (files("agent.commands") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     steps = []
     for record in records:
@@ -126,6 +127,15 @@ def test_on_a_machine_without_a_folder_for_temporary_files_workers_start(tmp_pat
     assert list((tmp_path / "here" / "tmp").iterdir()) == []
 
 
+def test_what_it_says_to_type_can_be_typed_wherever_it_lies(tmp_path):
+    shown = Demo(tmp_path / "it's my demo", made=False)
+    for line in _further(shown, tmp_path / "a program" / "main.py"):
+        words = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True)
+        said = words.stdout.splitlines()
+        assert said[:2] == ["python3", str(tmp_path / "a program" / "main.py")]
+        assert said[-2:] == ["--config", str(shown.config)]
+
+
 def test_a_folder_that_holds_anything_is_left_alone(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
@@ -178,7 +188,7 @@ def test_ollama_is_asked_where_there_is_no_key(tmp_path, monkeypatch):
     monkeypatch.setenv("OLLAMA_ENDPOINT", script.url)
     try:
         shown = Demo.prepare(tmp_path / "demo")
-        mind = shown.mind
+        mind = shown.find_model
     finally:
         script.close()
     if mind.is_replay:
@@ -200,7 +210,7 @@ def test_ollama_is_asked_where_there_is_no_key(tmp_path, monkeypatch):
     ],
 )
 def test_the_model_is_one_that_the_server_lists_and_that_talks(listed, chosen):
-    assert liked(listed, "wanted") == chosen
+    assert preferred_model(listed, "wanted") == chosen
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
@@ -210,7 +220,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 
 def test_the_recording_names_no_place_of_the_machine_it_was_made_on():
-    text = (files("agent.run") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8")
+    text = (files("agent.commands") / "demo_data" / "messages.jsonl").read_text(encoding="utf-8")
     assert str(Path.home()) not in text
     assert "/tmp/" not in text
 

@@ -33,6 +33,8 @@ def small(home):
         subprocess.run(["umount", "-l", str(here.contexts)], check=False)
 
 
+SOON = "interval: 0.5, idle_interval: 0.5"
+FILES = "mkdir d; i=0; while %s > d/$i; do i=$((i+1)); done 2> /dev/null; sleep 600"
 FILL = "cat /dev/zero > ../fill; true"
 
 
@@ -63,6 +65,56 @@ def test_a_task_that_filled_the_disk_waits_with_the_reason_and_goes_on_by_itself
     assert tools.count("run_command") == tools.count("write_file") == 1
 
 
+@pytest.mark.parametrize(
+    ("size", "fill", "amount"),
+    [
+        ("48m", "cat /dev/zero > big.bin; sleep 600", "MiB"),
+        ("48m,nr_inodes=3000", FILES % ":", "files"),
+        ("48m,nr_inodes=3000", FILES % "echo $i", "files"),
+        ("48m", FILES % "head -c 300k /dev/urandom", "MiB"),
+        ("48m", "mkdir -p ~/.cache .git-like; head -c 8M /dev/zero > k.log; cat /dev/zero > k.o; sleep 600", "MiB"),
+    ],
+    ids=["bytes", "files", "files that differ", "many files", "several files"],
+)
+def test_of_several_tasks_on_a_full_disk_the_one_that_grew_most_ends_and_the_others_go_on(small, size, fill, amount):
+    held = Held(do("run_command", command="echo y > c.txt"))
+    plays = {
+        "Go on": [write("b.txt"), held, finish()],
+        "Fill it": [write("a.txt"), do("run_command", command=fill, timeout=900), finish()],
+        "Wait": [write("e.txt"), finish()],
+    }
+    here = small(size, plays, config=f"scheduling: {{min_free: 8M, max_workers: 2, {SOON}}}\n")
+    here.issue(1, "Go on")
+    daemon = here.start("run")
+    held.arrived()
+    here.issue(2, "Fill it")
+    until(lambda: here.row(2).get("status") == "failed", "the end of the one that grew")
+    row = here.row(2)
+    assert row["error_code"] == "limit_disk"
+    assert "most of the 2 tasks that ran" in here.said(2)[0]
+    assert f"{amount}, most of" in here.said(2)[0]
+    assert "files that git did not know were removed" in here.said(2)[0]
+    assert here.show(f"{row['branch']}:a.txt") == "x\n", "what the tools wrote is shown"
+    assert here.row(1)["status"] == "running"
+    here.issue(3, "Wait")
+    until(lambda: here.row(3).get("status") == "completed", "a task that came later")
+    held.go()
+    until(lambda: here.row(1).get("status") == "completed", "the end of the other")
+    assert here.show(f"{here.row(1)['branch']}:c.txt") == "y\n"
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon)
+
+
+def test_a_task_that_fills_the_disk_alone_ends_where_its_files_can_be_removed(small):
+    plays = {"Fill it": [write("a.txt"), do("run_command", command="cat /dev/zero > big.bin; sleep 600", timeout=900)]}
+    here = small("48m", plays | {"Next": [write("b.txt"), finish()]}, config="scheduling: {min_free: 8M}\n")
+    here.issue(1, "Fill it")
+    here.issue(2, "Next")
+    here.run("run", "--once")
+    assert (here.row(1)["status"], here.row(1)["error_code"]) == ("failed", "limit_disk")
+    assert here.row(2)["status"] == "completed"
+
+
 def test_a_task_that_may_not_write_its_record_waits_with_the_reason_and_goes_on_by_itself(home):
     """The file is made immutable, which root does not get past either."""
     held = Held(write("b.txt"))
@@ -91,6 +143,21 @@ def test_a_task_that_may_not_write_its_record_waits_with_the_reason_and_goes_on_
     assert len(here.said(1)) == len(here.progress(1)) == len(here.pulls()) == 1
 
 
+def test_a_task_that_could_not_write_goes_on_with_the_next_run(home):
+    """Where the program is started now and then, and no daemon is there to resume it."""
+    limit = 600_000
+    here = home({"Long answer": [("=" * limit, [call("list_files", {}, "call_long")]), finish()]})
+    here.issue(1, "Long answer")
+    bound = here.start("run", "--once", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    finished(bound)
+    assert bound.returncode == 3
+    assert (here.row(1)["status"], here.row(1)["outcome"]) == ("paused", "disk")
+    here.once(code=0)
+    assert here.row(1)["status"] == "completed"
+    assert here.label(1) == "coding agent done"
+    assert len(here.said(1)) == len(here.progress(1)) == 1
+
+
 def test_low_space_starts_nothing_until_there_is_some(small):
     here = small("24m", {"Wait": [finish()]}, config="scheduling: {min_free: 16M}\n")
     ballast = here.contexts / "ballast"
@@ -117,6 +184,17 @@ def test_a_folder_over_its_size_ends_the_task_and_the_person_is_told(home):
     assert (row["status"], row["error_code"]) == ("failed", "limit_folder_size")
     assert "`limits.folder_size` is 20M" in here.said(1)[0]
     assert here.show(f"{row['branch']}:a.txt") == "x\n", "what there was is shown"
+
+
+def test_one_command_does_not_outlast_the_time_of_a_task(home):
+    """The command alone would take longer than a test may."""
+    sleep = do("run_command", command="touch b.txt; sleep 3000", timeout=3600)
+    here = home({"Sleep": [write("a.txt"), sleep, finish()]}, config="limits: {wall_seconds: 5}\n")
+    here.issue(1, "Sleep")
+    here.run("run", "--once")
+    row = here.row(1)
+    assert (row["status"], row["error_code"]) == ("failed", "limit_wall_seconds")
+    assert here.show(f"{row['branch']}:a.txt") == "x\n"
 
 
 def test_a_task_that_cannot_write_its_record_waits_in_its_row_and_a_later_daemon_resumes_it(home):

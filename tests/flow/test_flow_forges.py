@@ -14,7 +14,7 @@ from forge_home import OFTEN, TASK
 from forges.gitlab_server import REPORTER
 from llm_servers import Reply
 
-from agent.run.claims import signed, withdraw
+from agent.issue.claims import with_claim_markers, withdraw
 
 ROUNDED = "def total(prices):\n    return round(sum(prices))\n"
 OURS = ["github", "gitlab"]
@@ -148,7 +148,7 @@ def test_a_task_that_somebody_else_has_taken_over_ends_and_says_nothing(homes, k
     held.go()
     own = home.flow.row(1)["uuid"]
     withdraw(home.place.forge, key, own)
-    home.place.forge.post_comment(key, signed("Working.", str(uuid4()), None, "0a0b0c0d"))
+    home.place.forge.post_comment(key, with_claim_markers("Working.", str(uuid4()), None, "0a0b0c0d"))
     said = home.place.comments(key)
     home.flow.once()
     row = home.flow.row(1)
@@ -161,7 +161,7 @@ def test_a_task_that_somebody_else_has_taken_over_ends_and_says_nothing(homes, k
 
 @pytest.mark.parametrize(("kind", "figure"), [("github", 42), ("gitlab", 78)])
 def test_doctor_says_what_an_idle_hour_asks_of_the_host(homes, kind, figure):
-    """That the figure is right is measured in `tests/unit/run/test_run_attention.py`."""
+    """That the figure is right is measured in `tests/unit/intake/test_intake_comment_poller.py`."""
     home = homes(kind, {})
     _, text = home.flow.run("doctor")
     assert f"{figure} requests per idle hour" in text

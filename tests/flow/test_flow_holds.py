@@ -7,7 +7,7 @@ import time
 import pytest
 from flow_home import ROOT, FlowHome, finish, finished, said, until, write
 
-from agent.run import installed
+from agent.daemon import program_version
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def home(tmp_path):
     made = FlowHome(
         tmp_path,
         plays,
-        config="scheduling: {max_workers: 1}\nworkspace: {setup: {command: 'test -e /no/such/file'}}\n",
+        config="scheduling: {max_workers: 1, interval: 1, idle_interval: 1}\nworkspace: {setup: {command: 'test -e /no/such/file'}}\n",
     )
     yield made
     made.close()
@@ -55,7 +55,7 @@ def test_a_daemon_whose_code_is_replaced_before_its_first_task_starts_nothing_an
     until((home.contexts / "daemon.json").exists, "the daemon")
     values = program / "agent" / "config" / "settings.py"
     values.write_text(values.read_text() + "\n# the next version\n")
-    time.sleep(installed.SECONDS)  # the daemon looks at its files again after so long
+    time.sleep(program_version.SECONDS)  # the daemon looks at its files again after so long
     home.issue(1, "Number 1")
     said(daemon, "code_changed")
     assert "runs other code" in listed(home, program)

@@ -1,7 +1,7 @@
 """A host vanishes in the middle of a task, another one goes on: real daemons with host names of their own, one ledger.
 
-On a shared base_dir the task goes on at the turn where it was; with a base_dir of its own the other host begins from the
-issue, and finds the branch, the pull request and the comments that are there.
+On a shared base_dir the task goes on at the turn where it was; with a base_dir of its own the other host begins from
+the issue, and finds the branch, the pull request and the comments that are there.
 """
 
 import os
@@ -19,7 +19,7 @@ from forge_home import HOMES, TASK
 from hosts import named, started
 from psycopg.rows import dict_row
 
-from agent.store.place import Place
+from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import manifests
 
 pytestmark = pytest.mark.skipif(not named("x"), reason="host names of their own need root")
@@ -334,7 +334,7 @@ def test_with_a_replica_another_host_goes_on_at_the_turn_and_with_the_files_of_t
     assert here.home.show(f"{branch}:done.txt") == "x\n"
     said = [one["content"] for one in here.home.lines(1, "messages.jsonl") if one.get("kind") == "nudge"]
     assert len(said) == 1
-    assert "goes on on another machine" in said[0]
+    assert "goes on in a new folder" in said[0]
     assert not (folder / "tree.json").exists()
     nothing_is_doubled(here)
     # The first one comes back: it puts its folder away and says nothing a second time.
@@ -345,5 +345,5 @@ def test_with_a_replica_another_host_goes_on_at_the_turn_and_with_the_files_of_t
 
 
 def turns_in(address, uuid):
-    newest = next(manifests(Place(address), uuid), None)
+    newest = next(manifests(RemoteFolder(address), uuid), None)
     return newest.facts["turns"] if newest else 0

@@ -30,7 +30,7 @@ CASES = [pytest.param(window, "phi4", TURNS[window][LONG], id=f"{window}") for w
 
 
 def joined(messages):
-    """The view as it is sent: neighbouring messages of the user are one (llm/tidy.py)."""
+    """The view as it is sent: neighbouring messages of the user are one (llm/normalize.py)."""
     sent = []
     for one in messages:
         if sent and one["role"] == sent[-1]["role"] == "user":

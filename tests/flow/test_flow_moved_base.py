@@ -1,4 +1,4 @@
-"""Somebody merges into the base branch while the model works, in whole runs on a forge (field facts, row 20)."""
+"""Somebody merges into the base branch while the model works, in whole runs on a forge."""
 
 from __future__ import annotations
 

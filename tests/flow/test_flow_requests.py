@@ -1,4 +1,5 @@
-"""A whole run with refusals, retries, summaries that are not used and a kill: N requests seen are N requests counted."""
+"""A whole run with refusals, retries, broken and odd answers, summaries that are not used and a kill: N requests seen
+are N requests counted."""
 
 import json
 import os
@@ -11,6 +12,9 @@ from llm_servers import Reply, Script, says
 from summaries import honest
 
 LINES = "".join(f"line {number}: the quick brown fox jumps over the lazy dog\n" for number in range(60))
+CUT = says("openai", "The quick brown fox jumps over the lazy dog. " * 20, done=False, cut=True)
+ODD = Reply({"object": "list", "data": []})  # 200, and no answer
+UNREPORTED = says("openai", *write("unreported.txt", "x\n"), usage=None)
 BUSY = Reply({"error": {"message": "The server is overloaded", "type": "overloaded_error"}}, 503)
 SUMMARIES = [
     says("openai", ""),  # answered, paid, not used
@@ -64,15 +68,16 @@ def tokens(line):
 
 
 def test_every_request_is_counted_everywhere(tmp_path):
-    failing = iter([BUSY])
+    failing = iter([BUSY, CUT, UNREPORTED])
     held = Held(write("calc.py", "x = 1\n"))
     reads = [write(f"f{number}.txt", LINES) for number in range(14)]
 
-    def once_refused(_request):
-        return next(failing, None) or write("late.txt", "x\n")
+    def at_last(_request):
+        """What the same turn is answered, one after the other."""
+        return next(failing)
 
-    steps = [*reads, once_refused, held, finish("Round late", "Done.")]
-    home = home_of(tmp_path, steps, "")
+    steps = [*reads, at_last, held, finish("Round late", "Done.")]
+    home = home_of(tmp_path, steps, "", [ODD, *SUMMARIES])
     try:
         home.issue(1, "Round late", "Please read all of it.")
         daemon = home.start("run")
@@ -88,7 +93,11 @@ def test_every_request_is_counted_everywhere(tmp_path):
         assert len(lines) == len(seen) == row["llm_call_count"]
         assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
         states = {line["status"] for line in lines}
-        assert states == {"ok", "refused", "interrupted"}
+        assert states == {"ok", "refused", "cut", "unreadable", "interrupted"}
+        assert next(failing, None) is None, "each was sent"
+        [unreported] = [one for one in lines if one["purpose"] == "turn" and one["status"] == "ok" and one["estimated"]]
+        assert unreported["usage"]["prompt_tokens"] > 500
+        assert unreported["cost"] > 0
         summaries = [line for line in lines if line["purpose"] == "summary"]
         assert len(summaries) == sum("tools" not in body for body, _ in seen) >= 2
         used = [one for one in home.lines(1, "messages.jsonl") if one.get("kind") == "summary"]

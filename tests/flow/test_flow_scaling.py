@@ -6,11 +6,13 @@ repeats everything; a broker that is away holds nobody up.
 
 import json
 import signal
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
 import services
+from cut_line import CutLine
 from flow_home import FlowHome, finished, until
 from psycopg.rows import dict_row
 
@@ -49,13 +51,13 @@ def model():
 class Hosts:
     """`here` polls, `there` works: two configurations, one tracker, one ledger, one broker."""
 
-    def __init__(self, home, ledger, broker):
+    def __init__(self, home, ledger, broker, scheduling=""):
         self.home = home
         self.ledger = ledger
         text = home.config.read_text()
         text = text.replace("tracker: tracker", f"tracker: {home.folder}/tracker")
         text = text.replace("repos/default.git", f"{home.folder}/repos/default.git")
-        text += f"taskqueue: {{ledger: '{ledger}', broker: '{broker}'}}\nscheduling: {{max_workers: {AT_ONCE}}}\n"
+        text += f"taskqueue: {{ledger: '{ledger}', broker: '{broker}'}}\nscheduling: {{max_workers: {AT_ONCE}{scheduling}}}\n"
         self.here = home.config
         self.there = home.folder / "there" / "config.yaml"
         self.there.parent.mkdir()
@@ -179,3 +181,49 @@ def test_each_role_does_its_part_once(tmp_path, model):
         assert home.run("run", "--role", "boss")[0] == 2
     finally:
         home.close()
+
+
+@pytest.mark.parametrize("way", ["cut", "silence"])
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_that_is_lost_in_mid_run_and_comes_back_loses_and_repeats_nothing(tmp_path, model, name, way):
+    """Tasks that come before, during and after the outage are done once each, by a daemon that only works."""
+    parts = urlsplit(BROKERS[name])
+    with (
+        CutLine(parts.hostname, parts.port) as line,
+        services.queue(BROKERS[name]) as address,
+        services.schema(tmp_path) as ledger,
+    ):
+        home = FlowHome(tmp_path, url=model.url)
+        hosts = Hosts(home, ledger, address.replace(f":{parts.port}", f":{line.port}"), ", interval: 1")
+
+        def completed(count):
+            until(lambda: sum(row["status"] == "completed" for row in hosts.rows()) == count, f"{count} of the tasks")
+
+        try:
+            producer = hosts.start(hosts.here, "--role", "producer")
+            worker = hosts.start(hosts.there, "--role", "worker")
+            home.issue(1, "Short task 1")
+            completed(1)
+            assert line.connections >= 2
+            getattr(line, way)()
+            for number in (2, 3):
+                home.issue(number, f"Short task {number}")
+            completed(3)
+            line.mend()
+            before = line.connections
+            until(lambda: line.connections >= before + 2, "both daemons are connected again")
+            for number in (4, 5):
+                home.issue(number, f"Short task {number}")
+            completed(5)
+            for daemon in (worker, producer):
+                daemon.send_signal(signal.SIGTERM)
+            texts = [finished(daemon) for daemon in (producer, worker)]
+            assert [producer.returncode, worker.returncode] == [0, 0], texts
+            assert not any("Traceback" in text for text in texts), texts
+            assert all(text.count("broker_connected") >= 2 and "broker_away" in text for text in texts), texts
+            assert [(row["attempt"], row["deaths"]) for row in hosts.rows()] == [(1, 0)] * 5
+            assert len(home.pulls()) == 5
+            for number in range(1, 6):
+                assert len(home.said(number)) == len(home.progress(number)) == 1
+        finally:
+            home.close()

@@ -81,7 +81,7 @@ def test_a_file_is_solved_in_a_repository_whose_work_tree_stays_untouched(homes)
     row = only_row(home)
     folder = home.contexts / "completed" / row["uuid"]
     assert (row["status"], row["outcome"], row["attempt"]) == ("completed", "finished", 1)
-    assert (row["title"], row["branch"]) == ("Round the sum once", f"makimono/issue-{row['uuid'][:8]}")
+    assert (row["title"], row["branch"]) == ("Totals are off", f"makimono/issue-{row['uuid'][:8]}")
     assert git("show", f"{row['branch']}:calc.py", cwd=mine).endswith("return round(sum(prices))\n")
     assert git("merge-base", row["branch"], "own-work", cwd=mine) == git("rev-parse", "own-work", cwd=mine)
     pull = (folder / "pull.md").read_text()
@@ -121,6 +121,19 @@ def test_an_issue_of_the_tracker_is_solved_there_with_or_without_the_label(homes
     assert not (home.contexts / "solve").exists()
     solve(home, home.issue_path(4))
     assert home.row(4)["status"] == "completed"
+
+
+def test_an_issue_that_is_solved_again_goes_on_in_its_pull_request(homes):
+    home = homes({"Totals": FIX})
+    home.issue(3, "Totals are off")
+    first = json.loads(solve(home, "#3", "--json").stdout)
+    home.plays["Totals"] = [write("b.txt", "two\n"), finish("Write b as well", "And a b.")]
+    home.comment(3, "Please add a b.")
+    second = json.loads(solve(home, "#3", "--json").stdout)
+    assert (second["status"], second["branch"]) == ("completed", first["branch"])
+    assert second["uuid"] != first["uuid"]
+    assert len(home.pulls()) == 1
+    assert home.show(f"{first['branch']}:b.txt") == "two\n"
 
 
 def test_the_repository_of_the_issue_may_be_named_too(homes):

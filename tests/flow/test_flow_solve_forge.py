@@ -1,4 +1,5 @@
-"""`solve` with the address of an issue on a forge: worked on there, or with `--repo` here, and nothing written there."""
+"""`solve` with the address of an issue on a forge: worked on there, or with `--repo` here, and nothing written
+there."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def home(request, tmp_path):
 
 
 def address_of(home, key, more=""):
-    return f"{home.place.forge.read(key).url}{more}"
+    return f"{home.place.forge.read_issue(key).url}{more}"
 
 
 def test_without_repo_it_is_worked_on_where_it_is_also_without_the_label(home):

@@ -1,7 +1,9 @@
 """A real daemon over workers that do not listen, are too large, or leave processes behind."""
 
+import ctypes
 import os
 import signal
+import subprocess
 import threading
 import time
 from contextlib import closing
@@ -143,11 +145,58 @@ def test_what_threw_its_session_and_its_environment_away_ends_with_a_dead_attemp
     finished(daemon)
 
 
+def without_groups():
+    """In a new process: no control group can be made."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = 1 << 14 | 1 << 18  # MS_REC, MS_PRIVATE
+    if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, private, None):  # CLONE_NEWNS
+        raise OSError(ctypes.get_errno(), "unshare")
+    if libc.mount(b"none", b"/sys/fs/cgroup", b"tmpfs", 0, None):
+        raise OSError(ctypes.get_errno(), "mount")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root hides control groups")
+@pytest.mark.parametrize("end", ["worker", "daemon"])
+def test_what_threw_everything_away_ends_with_a_dead_attempt_also_without_control_groups(home, end):
+    """It is a child of the daemon then."""
+    nap = str(200_000 + os.getpid())
+    escape = f"setsid setsid env -i sleep {nap} >/dev/null 2>&1 & exec setsid sleep 600"
+    held = Held(finish())
+    here = home({"Escape": [do("run_command", command=escape), held]})
+    here.issue(1, "Escape")
+    here.drain_seconds = 60  # the second signal comes while the daemon waits
+    try:
+        daemon = here.start("run", preexec_fn=without_groups)
+    except subprocess.SubprocessError:
+        pytest.skip("no mount namespace can be made here")
+
+    def escaped():
+        return next((int(one) for one in os.listdir("/proc") if one.isdigit() and is_sleep(int(one), nap)), None)
+
+    pid = until(escaped, "the escape")
+    until(lambda: here.row(1).get("status") == "running", "the worker")
+    if end == "worker":
+        os.kill(here.worker(1), signal.SIGKILL)
+        until(lambda: here.row(1)["attempt"] == 2, "the next attempt")
+    else:
+        daemon.send_signal(signal.SIGTERM)
+        until(lambda: "daemon_stopping" in daemon.stdout.readline(), "the drain")
+        daemon.send_signal(signal.SIGTERM)
+        finished(daemon)
+        assert daemon.returncode == 130
+    assert not is_alive(pid)
+    held.go()
+    if end == "worker":
+        until(lambda: here.row(1).get("status") == "completed", "the end")
+        daemon.send_signal(signal.SIGTERM)
+        finished(daemon)
+
+
 QUICK = """
 import sys
 sys.path.insert(0, sys.argv[1])
 sys.argv[1:] = sys.argv[2:]
-from agent.run import watchdog
+from agent.daemon import watchdog
 watchdog.SECONDS, watchdog.HUNG_SECONDS = 0.2, 1.0
 import main
 sys.exit(main.start())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 
 import pytest
 from flow_home import Held, do, finish, until, write
@@ -145,3 +147,73 @@ def test_a_question_an_answer_and_every_order(homes, kind):
     assert len(first["obeyed"].split()) == 3
     daemon.terminate()
     daemon.wait(60)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("answered", ["before the row is lost", "after it was made again"])
+def test_a_question_gets_its_answer_although_the_row_was_lost_and_made_again(homes, kind, answered):
+    """What was said before the question is no answer to it, and is not said a second time."""
+    asked = []
+
+    def second(request):
+        asked.append(request.body)
+        return write("colour.txt", "Blue" if b"Blue, please." in request.body else "none")
+
+    first = Held(do("read_file", path="README.md"))
+    home = homes(kind, {TASK: [first, do("ask_user", question="Red or blue?"), second, finish("C")]}, config=OFTEN)
+    key = home.issue("bug")
+    daemon = home.flow.start("run")
+    first.arrived()
+    home.place.comment(key, "Be quick, please.")
+    time.sleep(0.6)  # the interval of OFTEN since the look before this turn: the next turn looks
+    first.go()
+    until(lambda: home.flow.row(1).get("status") == "paused", "the question")
+    assert "Be quick, please." in json.dumps(home.flow.lines(1, "messages.jsonl"))
+    until(lambda: home.labels(key) == ["bug", "coding agent paused"], "the label")
+    until(lambda: home.flow.worker(1) is None, "the end of the worker")
+    before = home.flow.row(1)
+    daemon.send_signal(signal.SIGTERM)
+    daemon.wait(60)
+    for path in home.flow.contexts.glob("tasks.db*"):
+        path.unlink()
+    if answered.startswith("before"):
+        home.place.comment(key, "Blue, please.")
+    else:
+        assert "row_restored" in home.flow.once()
+        after = home.flow.row(1)
+        assert (after["status"], after["outcome"]) == ("paused", "asked")
+        columns = ("attempt", "comment_cursor", "branch", "url", "priority", "last_seq")
+        assert {name: after[name] for name in columns} == {name: before[name] for name in columns}
+        assert asked == []
+        home.place.comment(key, "Blue, please.")
+    daemon = home.flow.start("run")
+    until(lambda: home.labels(key) == ["bug", "coding agent done"], "the end")
+    assert home.flow.row(1)["uuid"] == before["uuid"]
+    assert home.show(f"{home.pulls()[0].head}:colour.txt") == "Blue"
+    assert asked[0].count(b"Be quick, please.") == 1
+    assert len(home.own(key, "question")) == len(home.own(key, "progress")) == len(home.own(key, "final")) == 1
+    assert [one["tool"] for one in home.flow.lines(1, "tools.jsonl")][-1] == "finish"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_task_that_a_person_paused_waits_on_when_its_row_was_lost_and_made_again(homes, kind):
+    held = Held(do("read_file", path="README.md"))
+    home = homes(kind, {TASK: [held, write("a.txt"), finish("A")]}, config=OFTEN)
+    key = home.issue("bug")
+    daemon = home.flow.start("run")
+    held.arrived()
+    home.place.comment(key, "/pause")
+    until(lambda: home.labels(key) == ["bug", "coding agent paused"], "the pause")
+    until(lambda: home.flow.worker(1) is None, "the end of the worker")
+    daemon.send_signal(signal.SIGTERM)
+    daemon.wait(60)
+    held.go()
+    for path in home.flow.contexts.glob("tasks.db*"):
+        path.unlink()
+    assert "row_restored" in home.flow.once()
+    assert (home.flow.row(1)["status"], home.flow.row(1)["outcome"]) == ("paused", "paused")
+    assert home.labels(key) == ["bug", "coding agent paused"]
+    home.place.comment(key, "/resume")
+    home.flow.once()
+    home.flow.once()
+    assert home.labels(key) == ["bug", "coding agent done"]

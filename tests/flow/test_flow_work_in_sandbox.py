@@ -9,8 +9,8 @@ from uuid import uuid4
 import outsiders
 import pytest
 
-from agent import disk
-from agent.sandbox import Mounts, account, make_sandbox
+from agent import durable_files
+from agent.sandbox import Mounts, make_sandbox, sandbox_user
 from agent.work import Mirror, Workspace, prepare
 from agent.work.checkout import checked_out
 
@@ -59,8 +59,8 @@ def place(tmp_path):
     context_dir = base_dir / "running" / "0000-flow"
     context_dir.mkdir(parents=True)
     for folder in (base_dir, base_dir / "running"):
-        folder.chmod(disk.passable())
-    account.share(context_dir, sandbox.uid)
+        folder.chmod(durable_files.passable())
+    sandbox_user.share(context_dir, sandbox.uid)
     workspace = Workspace(context_dir, mirror, branch="makimono/1-00000000", base=None, owner_uid=sandbox.uid)
     workspace.open()
     return workspace, sandbox
@@ -92,7 +92,7 @@ def test_no_other_user_of_the_machine_reads_anything_and_commands_read_the_mirro
     inside(place, "chmod -R a+rwX . ~; echo secret > app.py; chmod 666 app.py")
     assert workspace.commit("change", name="n", email="e@x")
     base_dir = workspace.mirror.base_dir
-    for who in (outsiders.OUTSIDER, account.uid_of(str(uuid4()))):
+    for who in (outsiders.OUTSIDER, sandbox_user.uid_of(str(uuid4()))):
         assert outsiders.readable(base_dir, who) == []
     with checked_out(workspace, workspace.head()):
         assert outsiders.readable(base_dir) == []
@@ -149,7 +149,7 @@ def test_a_set_up_is_built_and_copied_in_the_same_places(place):
         mounts = Mounts(**{**workspace.mounts(home), "work": tree})
         return sandbox.run(command, mounts, timeout=timeout, network=network, env=env)
 
-    settings = SimpleNamespace(workspace=SimpleNamespace(setup=section), sandbox=SimpleNamespace(network=()))
+    settings = SimpleNamespace(workspace=SimpleNamespace(setup=section), setup_hosts=lambda _: ())
     report = prepare(settings, workspace.mirror, workspace, run, home=home)
     assert report.ok, report.output
     done = sandbox.run(

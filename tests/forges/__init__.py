@@ -1,1 +1,1 @@
-"""Forges of our own on loopback, and the people's side of them."""
+"""Forge servers of our own on loopback, and the people who use them."""

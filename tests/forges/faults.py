@@ -1,4 +1,5 @@
-"""Faults on demand of our loopback forges: what happens to the next requests that fit, instead of the truth or after it."""
+"""Faults on demand of our loopback forges: an answer that replaces the real one of the next matching requests, or a cut
+connection."""
 
 from __future__ import annotations
 
@@ -10,11 +11,11 @@ CHANGE = "change"  # as a verb: every one but GET
 
 @dataclass
 class Fault:
-    """The next `times` requests that fit are answered by `status`, `headers` and `body`, or by nothing at all (`cut`: the
-    connection ends).  -1: all of them.  The first `skip` that fit are left alone.
+    """The next `times` matching requests get `status`, `headers` and `body`, or no answer at all (`cut`: the connection
+    ends).  -1: all of them.  The first `skip` matching requests are answered normally.
 
-    `verb` is one, "*", or CHANGE; `path` a regular expression; only bodies of at least `over` characters.  `after`: the server acts first.  `call` is called before
-    the answer, or the cut.
+    `verb` is one verb, "*", or CHANGE; `path` a regular expression; only bodies of at least `over` characters match.
+    `after`: the server executes the request first.  `call` is called before the answer, or the cut.
     """
 
     verb: str
@@ -35,7 +36,7 @@ class Fault:
 
 
 def take(faults, verb, path, size=0):
-    """The fault of this request, None for none; it is counted, and goes when it is used up."""
+    """The fault for this request, None for none.  It is counted, and removed when it is used up."""
     for fault in faults:
         if fault.fits(verb, path, size):
             if fault.skip:

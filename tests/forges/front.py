@@ -1,7 +1,7 @@
-"""One address for an API and for git, as a forge has them: what leads to a repository goes on to who serves those.
+"""One address for an API and for git, as a forge has it: requests for a repository are forwarded to the git server.
 
-`hand_on` is that, for any server of Python's; `front` stands before `emulate`, which has no git over HTTP, and gives it
-the two changes that GitHub has in GraphQL alone (emulate takes them as a PATCH).
+`hand_on` forwards a request, for any server of Python's.  `front` is a proxy before `emulate`, which has no git over
+HTTP; it adds the two changes that GitHub has in GraphQL alone (emulate accepts them as a PATCH).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DRAFT = {"markPullRequestReadyForReview": False, "convertPullRequestToDraft": T
 
 
 def asked_for(address, verb, path, body, headers):
-    """(status, [(name, value)], body) of a request that is sent on to `address`."""
+    """(status, [(name, value)], body) of a request that is forwarded to `address`."""
     target = urlsplit(address)
     connection = HTTPConnection(target.hostname, target.port, timeout=60)
     kept = {name: value for name, value in headers.items() if name.lower() not in ("host", *_OF_ONE_HOP)}
@@ -32,7 +32,7 @@ def asked_for(address, verb, path, body, headers):
 
 
 def hand_on(handler, address, path, body):
-    """Answer with what `address` answers."""
+    """Forward the request to `address` and send its answer."""
     _write(handler, *asked_for(address, handler.command, path, body, handler.headers))
 
 
@@ -48,7 +48,8 @@ def _write(handler, status, headers, data):
 
 
 class Front(ThreadingHTTPServer):
-    """`api` answers all but git, which goes to `git`.  `journal` holds (verb, path, status) of what the API was asked."""
+    """`api` answers all requests but those of git, which go to `git`.  `journal` holds (verb, path, status) of the
+    requests to the API."""
 
     daemon_threads = True
 
@@ -87,7 +88,7 @@ class Front(ThreadingHTTPServer):
         _write(handler, *answer)
 
     def _graphql(self, body, headers):
-        """Ready and draft, as the PATCH that emulate knows; the pull request is looked up by its node."""
+        """Set ready or draft with the PATCH that emulate knows; the pull request is looked up by its node id."""
         name = re.match(r"mutation Do\(.*?\) \{ (\w+)", body["query"])[1]
         node = body["variables"]["input"]["pullRequestId"]
         login = {"Authorization": headers["Authorization"]}
@@ -106,7 +107,7 @@ class Front(ThreadingHTTPServer):
 
 @contextmanager
 def front():
-    """A `Front` that listens, inside the block."""
+    """A running `Front`, inside the block."""
     server = Front()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Repositories over smart HTTP, as a forge has them: lighttpd, `git http-backend`, and a token as the password."""
+"""Repositories over smart HTTP, as on a forge: lighttpd, `git http-backend`, and a token as the password."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from forges.programs import free_port, missing, running
 
 @contextmanager
 def served(folder, root, logins, most=0):
-    """`root` (bare repositories) at the address that is yielded; `logins` are user → token.  Write the file
-    `folder/logins` anew to change them.  A request of more than `most` kilobytes gets a 413, as from a proxy."""
+    """Serve `root` (bare repositories) at the address that is yielded; `logins` are user → token.  To change them write
+    the file `folder/logins` again.  A request of more than `most` kilobytes gets a 413, as from a proxy."""
     lighttpd = shutil.which("lighttpd") or "/usr/sbin/lighttpd"
     if not Path(lighttpd).exists():
         missing("lighttpd is not installed")
@@ -45,5 +45,5 @@ cgi.assign = ("" => "")
 
 
 def write_logins(folder, logins):
-    """Who may in: user → token."""
+    """Write the valid logins: user → token."""
     (folder / "logins").write_text("".join(f"{user}:{token}\n" for user, token in logins.items()))

@@ -1,6 +1,7 @@
-"""The same people on `emulate`, a GitHub that nobody here wrote (npm; one process for all tests, a repository a test).
+"""The same people on `emulate`, an independent GitHub emulator (npm; one process for all tests, one repository per
+test).
 
-What it lacks is listed in `LACKS`; the tests that need it run against our own loopback GitHub.
+`LACKS` lists its missing features; the tests that need them run against our own loopback GitHub.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _numbers = count(1)
 
 @contextmanager
 def emulate(folder, base_url=None):
-    """Where it listens, inside the block; `base_url` is what it calls itself where something stands before it."""
+    """The address of a running emulate, inside the block; `base_url` is its public address behind a proxy."""
     logins = ["acme", "makimono", *PEOPLE]
     seed = {
         "tokens": {f"ghp_{login}": {"login": login, "scopes": ["repo", "user"]} for login in logins},
@@ -65,7 +66,7 @@ class GitHubEmulatePlace(GitHubPlace):
         return f"/repos/acme/{self.name}"
 
     def as_(self, login, verb, path, body=None, but="\0"):
-        """Ask as a person; the decoded answer.  `but` is an error that does not matter."""
+        """Send a request as a person; returns the decoded answer.  `but` is an error that does not matter."""
         headers = {"Authorization": f"Bearer ghp_{login}"}
         answer = requests.request(verb, f"{self.address}{path}", json=body, headers=headers, timeout=30)
         assert answer.status_code < 300 or but in answer.text, answer.text

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import ClassVar
 
 from pydantic import SecretStr
 
-from agent.config.hosts import GitHub
-from agent.forge.github import GitHubForge
+from agent.config import settings_of
+from agent.config.forge_sections import GitHub
+from agent.forge.github.forge import GitHubForge
 from agent.values import TaskKey
 from forges.github_server import GitHubServer
 from forges.github_state import now
@@ -17,16 +17,17 @@ TOKEN = "ghp_" + "t" * 36
 
 
 def github_settings(root, base_url, **changes):
-    """What the adapter reads of the settings: one section `github`."""
+    """The part of the settings that the adapter reads: one section `github`."""
     section = {"base_url": base_url, "token": SecretStr(TOKEN), "projects": ("acme/web",)} | changes
-    return SimpleNamespace(root=root, base_dir=root / "contexts", github=(GitHub.model_validate(section),))
+    settings = settings_of({"context_storage": {"base_dir": str(root / "contexts")}})
+    return settings.model_copy(update={"github": (GitHub.model_validate(section),)})
 
 
 class GitHubPlace:
     """People with a browser."""
 
     lacks: ClassVar[dict[str, str]] = {}
-    peer = None  # a context manager of a folder: what runs for all tests of a session
+    peer = None  # a context manager of a folder: the program that runs for all tests of a session
 
     def __init__(self, root, peer=None, **changes):
         self.root = root
@@ -40,9 +41,9 @@ class GitHubPlace:
         self.repo = self.server.state.repo("acme", "web")
 
     def again(self, **changes):
-        """The adapter of another process."""
-        settings = github_settings(self.root, self.address, **(self.changes | changes))
-        return GitHubForge.all(settings)[0]
+        """A new adapter, as of another process."""
+        self.settings = github_settings(self.root, self.address, **(self.changes | changes))
+        return GitHubForge.from_settings(self.settings)[0]
 
     def close(self):
         self.forge.close()

@@ -1,8 +1,8 @@
-"""Our loopback GitHub behind Prism, which checks every request and every answer with GitHub's own document.
+"""Our loopback GitHub behind Prism, which checks every request and every answer against GitHub's own document.
 
 A request or an answer that the document does not allow comes back as an error of Prism's, and the test fails.  Two
-things that the document's subset lacks are added: GraphQL, and `/repositories/{id}/…`, to which GitHub's own `Link`
-headers and redirects lead.  One Prism and one server a process, with fresh state for each test.
+features that the document's subset lacks are added: GraphQL, and `/repositories/{id}/…`, which GitHub uses in its
+`Link` headers and redirects.  There is one Prism and one server per process, with fresh state for each test.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def _filled(path):
 
 
 def with_additions():
-    """What our server answers of the document, with the same rules for `/repositories/{id}/…` as for
-    `/repos/{owner}/{repo}/…`.  Less of it starts sooner."""
+    """The part of the document that our server answers, with the same rules for `/repositories/{id}/…` as for
+    `/repos/{owner}/{repo}/…`.  A smaller document starts sooner."""
     whole = copy.deepcopy(document() | {"paths": {}})
     by_id = {"name": "repository_id", "in": "path", "required": True, "schema": {"type": "integer"}}
     for path, item in document()["paths"].items():
@@ -65,7 +65,7 @@ def prism(folder):
 
 
 class GitHubPrismPlace(GitHubPlace):
-    """The same people; the adapter's requests pass Prism."""
+    """The same people; the adapter's requests go through Prism."""
 
     peer = staticmethod(prism)
 
@@ -73,7 +73,8 @@ class GitHubPrismPlace(GitHubPlace):
         self.server, self.address, self.log = peer
         self.server.state = State(self.server.base)
         self.server.journal.clear()
-        self.repo = self.server.state.repo("acme", "web")
+        # GitHub uses the host name of the request.
+        self.repo = self.server.state.repo("acme", "web", f"{self.address}/acme/web.git")
         self.said = self.log.stat().st_size
 
     def close(self):

@@ -1,9 +1,10 @@
-"""A GitHub of our own on loopback: what an issue worker calls, with state, as strict as GitHub where it matters.
+"""A GitHub server of our own on loopback: the API that an issue worker calls, with state, as strict as GitHub where it
+matters.
 
-Beyond what other peers have: ETag and 304, primary and secondary rate limits, refused and expired tokens, pull requests
-among the issues, 422 for a second pull request and for a branch that is not there, redirects of renamed repositories
-and moved issues, and faults on demand: 5xx before or after acting, cut connections.  Prism checks its answers with
-GitHub's own document (`github_prism.py`), so that it cannot be laxer than the document.
+It has features that other emulators lack: ETag and 304, primary and secondary rate limits, refused and expired tokens,
+pull requests among the issues, 422 for a second pull request and for a missing branch, redirects of renamed
+repositories and moved issues, and faults on demand: 5xx before or after execution, cut connections.  Prism checks its
+answers against GitHub's own document (`github_prism.py`), so it cannot be more permissive than the document.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from agent import clock
 from forges.faults import Fault, take
+from forges.front import hand_on
 from forges.github_state import State, now
 
 MAX_BODY = 65_536
@@ -24,7 +26,7 @@ DOCS = "https://docs.github.com/rest"
 
 
 class Refused(Exception):
-    """An answer that is no success."""
+    """An error answer."""
 
     def __init__(self, status, message, errors=None, headers=()):
         self.status = status
@@ -46,13 +48,14 @@ def invalid(resource, field, code="invalid", message=None):
 
 
 class GitHubServer:
-    """Use as a context manager.  `state` is what it knows, `journal` what was asked: (verb, path, status)."""
+    """Use as a context manager.  `state` is its data, `journal` the requests so far: (verb, path, status)."""
 
     def __init__(self, own="makimono"):
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
         self.base = f"http://127.0.0.1:{self.http.server_port}"
         self.state = State(self.base)
+        self.git = None  # address of the git server for `owner/name.git`, behind this server's own address
         self.tokens = {"ghp_" + "t" * 36: own}  # token → login
         self.expires = {}  # token → Unix seconds
         self.permissions = {"contents": "write", "issues": "write", "pull_requests": "write", "metadata": "read"}
@@ -60,12 +63,12 @@ class GitHubServer:
         self.journal = []
         self.queries = []
         self.faults = []
-        self.scopes, self.expiry = "repo", None  # of the tokens: what their headers say; no scopes: fine-grained
+        self.scopes, self.expiry = "repo", None  # of the tokens: the content of their headers; no scopes: fine-grained
         self.limit = self.remaining = 5000
         self.reset = None
         self.page_limit = 100
         self.made_tokens = 0
-        self.on_token = lambda _token: None  # hears of each token that is made
+        self.on_token = lambda _token: None  # called with each new token
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -83,7 +86,7 @@ class GitHubServer:
         self.faults.append(Fault(verb, path, body=shown, **more))
 
     def asked(self, verb=None, pattern=""):
-        """What was asked, as (verb, path, status)."""
+        """The requests so far that match, as (verb, path, status)."""
         return [one for one in self.journal if verb in (None, one[0]) and re.search(pattern, one[1])]
 
     # --- one request ------------------------------------------------------------------------------------------
@@ -177,6 +180,9 @@ class GitHubServer:
             return 200, self._me(login), {}
         if path == "/graphql" and verb == "POST":
             return 200, self._graphql(body), {}
+        if path in ("/user/repos", "/installation/repositories") and verb == "GET":
+            found = [self.state.show_repo(repo) for repo in self.state.repos.values()]
+            return 200, found if path == "/user/repos" else {"total_count": len(found), "repositories": found}, {}
         if path == "/search/issues" and verb == "GET":
             return self._search(path, query)
         if login.startswith("app:"):
@@ -233,6 +239,8 @@ class GitHubServer:
         raise missing()
 
     def _graphql(self, body):
+        if body["query"].startswith("query "):
+            return self._edited(body)
         found = re.fullmatch(
             r"mutation Do\(\$input: (\w+)Input!\) \{ (\w+)\(input: \$input\) \{ pullRequest \{ isDraft \} \} \}",
             body["query"],
@@ -249,6 +257,31 @@ class GitHubServer:
                     return {"data": {found[2]: {"pullRequest": {"isDraft": issue["pull"]["draft"]}}}}
         error = {"type": "NOT_FOUND", "message": f"Could not resolve to a node with the global id of '{node}'"}
         return {"data": {found[2]: None}, "errors": [error]}
+
+    def _edited(self, body):
+        """Time and author of the last edit of an issue's text."""
+        fields = r"\{ lastEditedAt editor \{ login type: __typename \} \}"
+        found = re.fullmatch(
+            r"query \w+\(\$owner: String!, \$name: String!, \$number: Int!\) \{ "
+            r"repository\(owner: \$owner, name: \$name\) \{ issueOrPullRequest\(number: \$number\) \{ "
+            rf"\.\.\. on Issue {fields} \.\.\. on PullRequest {fields} \}} \}} \}}",
+            " ".join(body["query"].split()),
+        )
+        if not found:
+            return {"errors": [{"message": "Parse error"}]}
+        wanted = body["variables"]
+        repo = self.state.repos.get(f"{wanted['owner']}/{wanted['name']}".casefold())
+        issue = repo.issues.get(wanted["number"]) if repo is not None else None
+        if issue is None:
+            error = {"type": "NOT_FOUND", "message": "Could not resolve to an issue or pull request"}
+            return {"data": {"repository": None}, "errors": [error]}
+        who = issue.get("editor")
+        editor = (
+            None if who is None else {"login": who.removesuffix("[bot]"), "type": "Bot" if "[bot]" in who else "User"}
+        )
+        return {
+            "data": {"repository": {"issueOrPullRequest": {"lastEditedAt": issue.get("edited_at"), "editor": editor}}}
+        }
 
     def _search(self, path, query):
         words = re.findall(r'[\w-]+:"[^"]*"|\S+', query.get("q", ""))
@@ -273,7 +306,7 @@ class GitHubServer:
         return 200, data, more
 
     def _page(self, path, query, items):
-        """(the items of the page, the Link header): `/repositories/{id}/…` in it, as GitHub writes it."""
+        """(the items of the page, the Link header, which contains `/repositories/{id}/…` as on GitHub)."""
         size = min(int(query.get("per_page", 30)), self.page_limit)
         page = int(query.get("page", 1))
         last = max(1, -(-len(items) // size))
@@ -329,6 +362,15 @@ class GitHubServer:
         items, more = self._page(path, query, found)
         return 200, [self.state.show_issue(repo, issue) for issue in items], more
 
+    def _open_issue(self, repo, _parts, _query, body, login, _path):
+        if not repo.has_issues:
+            raise Refused(410, "Issues has been disabled in this repository.")
+        if not body.get("title"):
+            raise invalid("Issue", "title", "missing_field")
+        may_label = repo.people.get(login) in ("admin", "maintain", "write", "triage")  # labels of others are dropped
+        labels = body.get("labels", ()) if may_label else ()
+        return 201, self.state.show_issue(repo, repo.issue(body["title"], body.get("body"), login, labels)), {}
+
     def _get_issue(self, repo, parts, _query, _body, _login, _path):
         return 200, self.state.show_issue(repo, self._find(repo, parts[0])), {}
 
@@ -353,6 +395,11 @@ class GitHubServer:
         if parts[0].casefold() not in repo.labels:
             raise missing()
         return 200, self.state.show_label(repo, parts[0]), {}
+
+    def _all_labels(self, repo, _parts, query, _body, _login, path):
+        names = sorted(label["name"] for label in repo.labels.values())
+        items, more = self._page(path, query, names)
+        return 200, [self.state.show_label(repo, name) for name in items], more
 
     def _make_label(self, repo, _parts, _query, body, _login, _path):
         if body["name"].casefold() in repo.labels:
@@ -483,6 +530,7 @@ class GitHubServer:
         ("POST", r"/pulls/(\d+)/requested_reviewers", _request_review),
         ("GET", "", _get_repo),
         ("GET", "/issues", _list_issues),
+        ("POST", "/issues", _open_issue),
         ("GET", r"/issues/(\d+)", _get_issue),
         ("GET", r"/issues/(\d+)/labels", _list_labels),
         ("POST", r"/issues/(\d+)/labels", _add_labels),
@@ -494,6 +542,7 @@ class GitHubServer:
         ("PATCH", r"/issues/comments/(\d+)", _edit_comment),
         ("DELETE", r"/issues/comments/(\d+)", _remove_comment),
         ("GET", r"/labels/([^/]+)", _get_label),
+        ("GET", "/labels", _all_labels),
         ("POST", "/labels", _make_label),
         ("GET", r"/collaborators/([^/]+)/permission", _permission),
         ("GET", "/pulls", _list_pulls),
@@ -514,11 +563,15 @@ def now_at(seconds):
 def _handler(server):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 16  # one write an answer: no waiting for delayed ACKs
+        wbufsize = 1 << 16  # one write per answer: no wait for delayed ACKs
 
         def handle_any(self):
             length = int(self.headers.get("Content-Length") or 0)
-            text = self.rfile.read(length).decode() if length else ""
+            raw = self.rfile.read(length)
+            if server.git is not None and ".git/" in self.path:
+                hand_on(self, server.git, self.path, raw)  # one address for both
+                return
+            text = raw.decode()
             answer = server.answer(self.command, self.path, self.headers, text)
             if answer is None:
                 self.close_connection = True

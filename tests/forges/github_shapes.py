@@ -1,7 +1,7 @@
-"""Answers in GitHub's own shapes: every field that its OpenAPI document requires, made from the document itself.
+"""Answers in GitHub's own shapes, made from its OpenAPI document, with every field that it requires.
 
-So our loopback GitHub cannot leave a field out that the real one always sends, and a new release of the document
-changes the answers without a line of ours.
+So our loopback GitHub cannot leave out a field that the real one always sends, and a new release of the document
+changes the answers without a change of our code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What our loopback GitHub knows: repositories, issues, comments, pull requests, people; and how it shows them.
+"""The data of our loopback GitHub (repositories, issues, comments, pull requests, people) and its JSON forms.
 
-Time comes from `agent.clock`, in whole seconds as GitHub's does.
+Time comes from `agent.clock`, in whole seconds like GitHub's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import subprocess
 import threading
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path  # noqa: TC003 - a dataclass says it
+from pathlib import Path  # noqa: TC003 - a dataclass needs it
 
 from agent import clock
 from forges.github_shapes import make
@@ -43,7 +43,7 @@ class Repo:
     drafts: bool = True
     default_branch: str = "main"
     number: int = 0
-    git: Path | None = None  # a bare repository; its branches count then
+    git: Path | None = None  # a bare repository, whose branches are then used
 
     def has_branch(self, name):
         if self.git is None:
@@ -91,7 +91,7 @@ class Repo:
         return issue
 
     def assign(self, issue, actor, logins):
-        """Give the issue to these people and take it from the others."""
+        """Assign the issue to these people and unassign the others."""
         before = issue.get("assignees", [])
         issue["assignees"] = list(logins)
         for name, people in (
@@ -118,6 +118,15 @@ class Repo:
         issue["labels"].remove(found)
         self.event(issue, "unlabeled", actor, label=found)
         return True
+
+    def edit(self, issue, actor, title=None, body=None):
+        """Somebody edits the issue's own title or text."""
+        if title is not None and title != issue["title"]:
+            self.event(issue, "renamed", actor, rename={"from": issue["title"], "to": title})
+            issue["title"] = title
+        if body is not None:
+            issue.update(body=body, edited_at=now(), editor=actor)
+        issue["updated_at"] = now()
 
     def comment(self, number, body, user):
         made = {
@@ -159,8 +168,8 @@ class Repo:
         return self.issue(title, body, user, pull=pull)
 
     def merge(self, number, commits=()):
-        """A person merges; returns the issues that are closed by it (`host_rules.py`).  `commits` are messages; the
-        title becomes one more, as by a squash."""
+        """A person merges; returns the issues that the merge closes (`host_rules.py`).  `commits` are messages; the
+        title becomes one more, as in a squash."""
         pull, host = self.issues[number], self.base.removeprefix("http://")
         pull["pull"]["merged_at"] = now()
         pull.update(state="closed", updated_at=now())
@@ -173,14 +182,14 @@ class Repo:
         return closed
 
     def rung(self, own):
-        """Who was rung by what the account wrote."""
+        """The people who were notified by the account's texts."""
         texts = [one["body"] for one in self.comments.values() if one["user"] == own]
         texts += [one["body"] for one in self.issues.values() if one["user"] == own]
         return set().union(*map(rung, texts)) - {own}
 
 
 class State:
-    """Everything.  `lock` is held while a request is handled and while a test changes something in passing."""
+    """All data.  `lock` is held while a request is handled and while a test changes something in between."""
 
     def __init__(self, base):
         self.base = base
@@ -307,10 +316,13 @@ class State:
     def show_event(self, repo, one):
         name = {"labeled": "labeled-issue-event", "unlabeled": "unlabeled-issue-event"}.get(one["event"])
         more = {}
-        if name:
+        if name is not None:
             more["label"] = {"name": one["label"], "color": repo.label(one["label"])["color"]}
         else:
             name = f"{one['event']}-issue-event"
+        if one["event"] == "renamed":
+            more["rename"] = one["rename"]
+        elif "assignee" in one:
             more = {"assignee": self.user(one["assignee"]), "assigner": self.user(one["assigner"])}
         return make(
             name,

@@ -1,14 +1,14 @@
-"""GitLab's own document of its API, made usable, and Prism in front of our loopback GitLab with it.
+"""GitLab's own document of its API, corrected, and Prism in front of our loopback GitLab with it.
 
-The document (`tests/specs/gitlab-subset.json`) is generated from GitLab's code and is wrong in known ways; each is put
-right here and nowhere else, so that what is left is GitLab's word:
+The document (`tests/specs/gitlab-subset.json`) is generated from GitLab's code and is wrong in known ways.  Each is
+corrected here and nowhere else, so that the rest is as GitLab wrote it:
 
-- a list is described as one entry; a field that may be null is not said to be;
-- a field whose type the generator did not know is called a string (`draft`, `access_level`, …);
+- a list is described as one entry; a field that may be null is not described as nullable;
+- a field of a type that the generator did not know is called a string (`draft`, `access_level`, …);
 - `{branch}` is called an integer;
 - refusals are not described at all;
-- notes, discussions, label events, groups, users and lists of projects are missing: they pass unchecked here, and two
-  clients of other people read them (`test_forge_gitlab_peers.py`).
+- notes, discussions, label events, groups, users and lists of projects are missing: they are not checked here, and two
+  independent clients read them (`test_forge_gitlab_peers.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ USED = (
     "/api/v4/projects/{id}/members/all/{user_id}",
     "/api/v4/projects/{id}/repository/branches/{branch}",
 )
-"""What the adapter calls; Prism starts in a fraction of the time without the rest, and any other path is a fault."""
+"""The paths that the adapter calls.  Without the others Prism starts much faster, and a request for another path is a
+fault."""
 
 MANY = ("assignees", "reviewers")
 UNTYPED = {
@@ -67,12 +68,12 @@ MISSING = {
 
 
 def usable():
-    """The document with its known faults put right."""
+    """The document with its known faults corrected."""
     document = json.loads(DOCUMENT.read_text())
     document["paths"] = {path: document["paths"][path] for path in USED}
     document["definitions"] = _reached(document)
     answers = [name for name in document["definitions"] if name.startswith(("API_", "EE_", "Epic"))]
-    for name in answers:  # the bodies of requests stand as they are
+    for name in answers:  # the bodies of requests are not changed
         untyped = {field for kind, fields in UNTYPED.items() if kind in name for field in fields}
         _loosen(document["definitions"][name], untyped)
     whole = copy.deepcopy(document["definitions"])
@@ -106,7 +107,7 @@ def usable():
 
 
 def _reached(document):
-    """The definitions that the paths refer to, directly or not."""
+    """The definitions that the paths refer to, directly or indirectly."""
     found, open_ones = {}, [document["paths"]]
     while open_ones:
         for name in re.findall(r'"#/definitions/([^"]+)"', json.dumps(open_ones.pop())):
@@ -117,7 +118,7 @@ def _reached(document):
 
 
 def _loosen(definition, untyped):
-    """Fields may be null; those in `untyped` may be anything."""
+    """Make the fields nullable; those in `untyped` may have any type."""
     for field, schema in definition.get("properties", {}).items():
         if field in untyped:
             definition["properties"][field] = {}
@@ -127,7 +128,7 @@ def _loosen(definition, untyped):
 
 
 def _inline(definition, whole):
-    """A field that is another thing may be null too; a reference cannot say so, a copy can."""
+    """A field that refers to another definition may be null too; a reference cannot express this, a copy can."""
     properties = definition.get("properties", {})
     for field, schema in properties.items():
         if field in MANY and "$ref" in schema:
@@ -155,7 +156,8 @@ def pair():
 
 
 class GitLabPrismPlace(GitLabPlace):
-    """The same people; the adapter's requests and our answers pass Prism, which tells what the document forbids."""
+    """The same people; the adapter's requests and our answers go through Prism, which reports violations of the
+    document."""
 
     def start(self):
         self.server, self.address, self.log = pair()
@@ -163,7 +165,7 @@ class GitLabPrismPlace(GitLabPlace):
         self.said = self.log.stat().st_size
 
     def violations(self):
-        """What Prism said since the start."""
+        """The violations that Prism has reported since its start."""
         lines = self.log.read_bytes()[self.said :].decode().splitlines()
         return [line.partition("Violation: ")[2] for line in lines if "Violation: " in line]
 

@@ -1,6 +1,6 @@
 """A project on our loopback GitLab, and people who work in it (see `contract/forge_places.py`).
 
-The host has a sub-path and a port, the project lies in a subgroup: what works here works on gitlab.com.
+The host has a sub-path and a port, and the project is in a subgroup, so these tests cover more than gitlab.com needs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import ClassVar
 from pydantic import SecretStr
 
 from agent.config.commits import Branch
-from agent.config.hosts import GitLab as Section
-from agent.forge.gitlab import GitLabForge
+from agent.config.forge_sections import GitLab as Section
+from agent.forge.gitlab.forge import GitLabForge
 from agent.values import TaskKey
 from forges.gitlab_server import DEVELOPER, GitLab
 
@@ -21,7 +21,7 @@ PROJECT = "acme/tools/web"
 
 
 def gitlab_settings(root, base_url, *more, **changes):
-    """What the adapter reads of the settings: one section `gitlab`, and more where they are given."""
+    """The part of the settings that the adapter reads: one section `gitlab`, and optionally more."""
     section = {"base_url": base_url, "token": SecretStr(TOKEN), "projects": (PROJECT,)} | changes
     sections = (section, *({"base_url": base_url, "token": SecretStr(TOKEN)} | one for one in more))
     return SimpleNamespace(
@@ -50,9 +50,9 @@ class GitLabPlace:
         self.address = self.server.url
 
     def again(self, *more, **changes):
-        """The adapter of another process."""
+        """A new adapter, as of another process."""
         settings = gitlab_settings(self.root, self.address, *more, **(self.changes | changes))
-        return GitLabForge.all(settings)[0]
+        return GitLabForge.from_settings(settings)[0]
 
     def close(self):
         self.forge.close()

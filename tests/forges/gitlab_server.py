@@ -1,9 +1,9 @@
-"""A GitLab of our own on loopback, as strict as the real one where it matters, with faults on demand.
+"""A GitLab server of our own on loopback, as strict as the real one where it matters, with faults on demand.
 
-Projects in groups, issues, merge requests, notes, discussions, label events, members, branches, paging by page and by
-keyset, ETag and 304, quick actions, rate limits.  Shapes are GitLab's; `gitlab_document.py` and two clients of other
-people hold them honest.  An unknown parameter is a 400 here (GitLab ignores it), so that a misspelt one is seen.
-People act through the methods of `GitLab`, the program through HTTP.
+It has projects in groups, issues, merge requests, notes, discussions, label events, members, branches, paging by page
+and by keyset, ETag and 304, quick actions, rate limits.  The shapes are GitLab's; `gitlab_document.py` and two
+independent clients check them.  An unknown parameter is a 400 here (GitLab ignores it), so that a misspelt one is
+noticed.  People act through the methods of `GitLab`, the program through HTTP.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class GitLab:
 
     def __init__(self, prefix="", *, tls=None, per_page=None):
         self.prefix = prefix
-        self.git = None  # address of who serves `group/project.git`, behind this server's own
-        self.per_page = per_page  # the most items of a page, to see many pages with few items
+        self.git = None  # address of the git server for `group/project.git`, behind this server's own address
+        self.per_page = per_page  # most items per page, to get many pages with few items
         self.lock = threading.RLock()
         self.forget()
         server = self
@@ -74,7 +74,7 @@ class GitLab:
             daemon_threads = True
 
             def handle_error(self, *_):
-                pass  # a client that went away
+                pass  # the client has closed the connection
 
         self.http = Server(("127.0.0.1", 0), Handler)
         if tls is not None:
@@ -85,7 +85,7 @@ class GitLab:
         self.url = f"{'https' if tls else 'http'}://{self.host}{prefix}"
 
     def forget(self):
-        """Begin anew, without people and projects."""
+        """Reset the state, without people and projects."""
         with self.lock:
             self.users, self.tokens, self.projects, self.moved = {}, {}, {}, {}
             self.groups = set()
@@ -93,7 +93,7 @@ class GitLab:
             self.faults, self.journal = [], []
             self.rate = None  # [remaining, limit, seconds to the reset]
             self.ticks = 0
-            self.began, self.zone = None, UTC  # `began`: a time of its own instead of the clock's
+            self.began, self.zone = None, UTC  # `began`: a fixed start time instead of the clock's
             self.ids = 1000
             self.branch_lag = 0  # look-ups of a new branch that still fail
             self.clock_ahead = timedelta(0)
@@ -153,7 +153,7 @@ class GitLab:
             return item
 
     def merge(self, item, commits=()):
-        """A person merges; returns the issues that are closed by it (`host_rules.py`).  `commits` are messages."""
+        """A person merges; returns the issues that the merge closes (`host_rules.py`).  `commits` are messages."""
         with self.lock:
             item["state"], item["updated_at"] = "merged", self.now()
             project, host = item["project"], self.url.split("://", 1)[1]
@@ -166,7 +166,7 @@ class GitLab:
             return closed
 
     def rung(self, own):
-        """Who was rung by what the account wrote."""
+        """The people who were notified by the account's texts."""
         texts = [
             text
             for project in self.projects.values()
@@ -179,7 +179,8 @@ class GitLab:
         return set().union(*map(rung, texts)) - {own}
 
     def note(self, item, author, body, *, thread=None, **more):
-        """A person writes; `thread` is a discussion id that it answers to, `position` a place in the change."""
+        """A person writes a note; `thread` is the id of the discussion that it answers, `position` a place in the
+        change."""
         with self.lock:
             return self._note(item, self.user(author), body, thread=thread, **more)
 
@@ -225,7 +226,7 @@ class GitLab:
         self.ticks += 1
         if self.began is not None:
             moment = self.began + timedelta(seconds=self.ticks)
-        else:  # no two alike
+        else:  # no two are the same
             moment = clock.now() + timedelta(milliseconds=self.ticks)
         moment = moment.astimezone(self.zone)
         return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -309,7 +310,7 @@ class GitLab:
         return note
 
     def _quick_actions(self, item, who, text):
-        """What GitLab carries out of a text; returns the rest."""
+        """Execute the quick actions of a text as GitLab does; returns the rest."""
         outside = CODE.sub("", text)
         for match in ACTIONS.finditer(outside):
             word, value = match[1], (match[2] or "").strip()
@@ -413,7 +414,7 @@ class GitLab:
 
 
 class Call:
-    """One request of an account; methods answer (status, headers, body)."""
+    """One request of an account; its methods return (status, headers, body)."""
 
     def __init__(self, server, who, record, query, body):
         self.server, self.who, self.record, self.query, self.body = server, who, record, query, body
@@ -546,7 +547,7 @@ class Call:
     # --- what every call needs --------------------------------------------------------------------------------
 
     def take(self, *names, of="query"):
-        """Refuse parameters that are not known here."""
+        """Refuse unknown parameters."""
         given = self.query if of == "query" else self.body
         paging = ("page", "per_page", "pagination", "order_by", "sort", "id_after") if of == "query" else ()
         if unknown := set(given) - set(names) - set(paging):
@@ -775,6 +776,18 @@ class Call:
         if len(body.get("description") or "") > MAX_DESCRIPTION:
             raise Refused(400, {"message": {"description": [f"is too long (maximum is {MAX_DESCRIPTION} characters)"]}})
 
+    def open_issue(self, name):
+        project = self.find_project(name)
+        if not project["issues_on"]:
+            raise forbidden()
+        body = self.take("title", "description", "labels", of="body")
+        if not body.get("title"):
+            raise Refused(400, {"error": "title is missing"})
+        may_label = project["members"].get(self.who["id"], 0) >= REPORTER  # labels of others are dropped
+        labels = [one.strip() for one in body.get("labels", "").split(",") if may_label and one.strip()]
+        made = self.server._make(project, "issues", self.who, body["title"], body.get("description"), labels, ())
+        return 201, {}, self.shape(made)
+
     def open_merge(self, name):
         project = self.find_project(name, DEVELOPER)
         if not project["merges_on"]:
@@ -914,7 +927,7 @@ class Call:
 
     def remove_note(self, name, kind, number, note_id):
         item, note = self._own_note(name, kind, number, note_id)
-        if note["author"]["id"] != self.who["id"]:  # a maintainer may; our account is none
+        if note["author"]["id"] != self.who["id"]:  # a maintainer may edit it; our account is not one
             raise forbidden()
         item["notes"].remove(note)
         item["updated_at"] = self.server.now()
@@ -922,7 +935,7 @@ class Call:
 
 
 def _in_git(project, branch):
-    """Whether a real repository, where the project has one (`git`), has the branch."""
+    """Whether the real repository of the project (`git`) has the branch, if there is one."""
     if "git" not in project:
         return False
     argv = ["git", "--git-dir", project["git"], "rev-parse", "--verify", "-q", f"refs/heads/{branch}"]
@@ -942,6 +955,7 @@ ROUTES = [
     ("GET", f"/{_KIND}", "of_all"),
     ("GET", f"/groups/([^/]+)/{_KIND}", "of_group"),
     ("GET", f"{_P}/{_KIND}", "of_project"),
+    ("POST", f"{_P}/issues", "open_issue"),
     ("POST", f"{_P}/merge_requests", "open_merge"),
     ("GET", f"{_P}/issues/([^/]+)/related_merge_requests", "related"),
     ("GET", f"{_P}/{_KIND}/([^/]+)", "one"),

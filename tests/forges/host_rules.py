@@ -1,10 +1,11 @@
-"""What real hosts do by themselves with texts: issues that are closed by a merge, people who are rung.
+"""Reactions of real hosts to texts: issues that a merge closes, and people who are notified of a mention.
 
-GitHub: docs.github.com "Linking a pull request to an issue using a keyword" (nine words, a colon may follow; in the
-description and in commit messages; a squash makes the title one); mentions ring in descriptions, comments and commit
+GitHub: docs.github.com "Linking a pull request to an issue using a keyword" (nine keywords, a colon may follow; in the
+description and in commit messages; a squash makes the title one).  Mentions notify in descriptions, comments and commit
 messages, not in code ("Basic writing and formatting syntax", dependabot/dependabot-core#2820).
-GitLab: docs.gitlab.com "Manage issues", default closing pattern, which looks at title, description and commit messages
-as raw text (`Gitlab::ClosingIssueExtractor`); mentions as on GitHub, and `@all`.
+
+GitLab: docs.gitlab.com "Manage issues", default closing pattern, applied to title, description and commit messages as
+raw text (`Gitlab::ClosingIssueExtractor`); mentions as on GitHub, and `@all`.
 """
 
 import html
@@ -17,7 +18,7 @@ SPAN = re.compile(r"(`+)(?!`)[^\n]*?(?<!`)\1(?!`)")
 
 
 def shown(text):
-    """Markdown as a reader of references sees it: entities are signs, code is none of its business."""
+    """Markdown as a parser of references reads it: entities are decoded, code is left out."""
     parts = BLOCK.sub("\n", text or "").split("\n\n")
     return html.unescape(
         "\n\n".join(part if part.lstrip().startswith("<") else SPAN.sub(" code ", part) for part in parts)
@@ -25,14 +26,14 @@ def shown(text):
 
 
 def github_closes(text, host, repository, *, is_markdown=True):
-    """Numbers of this repository that a merge of `text` closes."""
+    """Numbers of this repository's issues that a merge of `text` closes."""
     text = shown(text) if is_markdown else text or ""
     reference = rf"(?:(?:{re.escape(repository)})?#|GH-|https?://{re.escape(host)}/{re.escape(repository)}/issues/)"
     return {int(number) for number in re.findall(rf"(?i)\b{GITHUB_WORDS}:?\s+{reference}([0-9]+)", text)}
 
 
 def gitlab_closes(text, host, project):
-    """The same for GitLab, which reads raw text; one word may stand before several references."""
+    """The same for GitLab, which parses raw text; one keyword may come before several references."""
     reference = rf"(?:(?:{re.escape(project)})?#|https?://{re.escape(host)}/{re.escape(project)}/-/(?:issues|work_items)/)[0-9]+"
     found = re.findall(
         rf"(?i)\b{GITLAB_WORDS}:? +((?:(?:issues? +)?{reference}(?:(?: *,? +and +)|(?: *,? *)))+)", text or ""
@@ -41,13 +42,13 @@ def gitlab_closes(text, host, project):
 
 
 def rung(text, *, is_markdown=True):
-    """Names of people and teams that `text` calls."""
+    """Names of people and teams that a mention in `text` notifies."""
     text = shown(text) if is_markdown else text or ""
     return set(re.findall(r"(?<![A-Za-z0-9/@.])@([A-Za-z0-9][A-Za-z0-9-]*(?:/[A-Za-z0-9-]+)?)", text))
 
 
 def skips_checks(message):
-    """docs.github.com "Skipping workflow runs"; GitLab has the first two."""
+    """Whether a commit message skips the checks: docs.github.com "Skipping workflow runs"; GitLab has the first two."""
     return (
         re.search(r"(?i)\[(skip ci|ci skip|no ci|skip actions|actions skip)\]|^skip-checks: *true", message) is not None
     )

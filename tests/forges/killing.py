@@ -1,7 +1,8 @@
-"""The local tracker with a death in it: a plug-in by its dotted path, for the crash tests.
+"""The local tracker with a kill after a chosen change, as a plug-in with a dotted path, for the crash tests.
 
-Every change that the contract has is written down in `changes` beside the configuration; the process that made the
-one whose number stands in `die` dies right after it, before it can note that it is done.  Once.
+Every change by the contract is recorded in the file `changes` beside the configuration.  The process that makes the
+change with the number in the file `die` is killed right after it, before it can record its own success.  This happens
+once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import fcntl
 import os
 import signal
 
-from agent.forge.local import LocalForge
+from agent.forge.local.forge import LocalForge
 
 
 def _deadly(name):
@@ -25,13 +26,13 @@ def _deadly(name):
 
 
 class KillingForge(LocalForge):
-    """Everything as in `LocalForge`, until it is time."""
+    """Like `LocalForge`, with the kill."""
 
     def __init__(self, settings):
         super().__init__(settings)
         self.root = settings.root
 
-    take, move_label = _deadly("take"), _deadly("move_label")
+    mark_taken, move_label = _deadly("mark_taken"), _deadly("move_label")
     post_comment, edit_comment = _deadly("post_comment"), _deadly("edit_comment")
     open_pull, update_pull = _deadly("open_pull"), _deadly("update_pull")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-from agent.forge.local import LocalForge
+from agent.forge.local.forge import LocalForge
 from agent.values import TaskKey
 
 
 def local_settings(root, **changes):
-    """What a forge reads of the settings, for the tracker `root/tracker`."""
+    """The part of the settings that a forge reads, for the tracker `root/tracker`."""
     section = {
         "tracker": root / "tracker",
         "repos": {"default": root / "code", "other": root / "other"},
@@ -35,7 +35,7 @@ class LocalPlace:
         self.number = 0
 
     def again(self):
-        """The adapter of another process."""
+        """A new adapter, as of another process."""
         return LocalForge(local_settings(self.tracker.parent))
 
     def issue(
@@ -66,7 +66,7 @@ class LocalPlace:
         path.write_text(re.sub(r"labels: .*", lambda _: f"labels: {json.dumps(list(labels))}", path.read_text()))
 
     def labels(self, key):
-        return sorted(self.again().read(key).labels)
+        return sorted(self.again().read_issue(key).labels)
 
     def close_issue(self, key):
         self._change(key, "state: open", "state: closed")
@@ -109,10 +109,10 @@ class LocalPlace:
         return [(record["author"], record["body"]) for record in map(json.loads, lines)]
 
     def branch(self, name):
-        """Branches are pushed to the repository; the tracker does not look."""
+        """Does nothing: branches are pushed to the repository, which the tracker does not read."""
 
     def close(self):
-        """Nothing runs."""
+        """Does nothing: no process runs."""
 
     def close_pull(self, pull):
         path = self.tracker / f"pulls/{pull.id}.md"

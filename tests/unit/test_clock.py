@@ -1,6 +1,9 @@
 """The clock: one form of time, cheap for the real one and true for the fake."""
 
+import re
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from agent import clock
 
@@ -24,3 +27,9 @@ def test_the_fake_clock_stamps_its_own_time():
         assert clock.stamp() == "2026-01-31T09:15:00.000000Z"
         fake.move(1.5)
         assert clock.stamp() == "2026-01-31T09:15:01.500000Z"
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday", ""])
+def test_a_text_that_is_no_time_and_a_time_that_utc_has_not_are_a_value_error(text):
+    with pytest.raises(ValueError, match=re.escape(text) or "isoformat"):
+        clock.parse(text)

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent import git_locks, gitcmd
+from agent import cgroups, gitcmd, stale_git_locks
 from agent.errors import DiskError, GitError, GitKilled
 from agent.gitcmd import Credentials, Identity, git
 
-SECRET = "s3cr3t-token-value"
+SECRET = f"s3cr3t-token-value-{os.getpid()}"  # no other process of this machine has it
 
 
 @pytest.fixture
@@ -275,8 +275,10 @@ def test_a_lock_of_another_repository_is_not_touched(tmp_path, work):
     folder, _ = work
     lock = tmp_path / "index.lock"
     lock.touch()
-    assert git_locks.named(f"fatal: Unable to create '{lock}': File exists.", folder) is None
-    assert git_locks.named(f"fatal: Unable to create '{folder}/../index.lock': File exists.", folder) is None
+    assert stale_git_locks.lock_in_error(f"fatal: Unable to create '{lock}': File exists.", folder) is None
+    assert (
+        stale_git_locks.lock_in_error(f"fatal: Unable to create '{folder}/../index.lock': File exists.", folder) is None
+    )
 
 
 def test_what_may_have_happened_is_not_done_again_by_itself(tmp_path, work, monkeypatch):
@@ -304,3 +306,20 @@ def test_a_fetch_whose_other_half_is_killed_is_done_again(tmp_path, work):
     gitcmd.git("fetch", f"--upload-pack={once}", "--", str(folder), "refs/heads/x:refs/heads/x", git_dir=other)
     assert done.exists()
     assert gitcmd.git("rev-parse", "refs/heads/x", git_dir=other).output.decode().strip() == commit
+
+
+@pytest.mark.parametrize(
+    ("has", "may"),
+    [
+        (256 << 20, 128 << 20),
+        (512 << 20, 256 << 20),
+        (1 << 30, gitcmd.LEAST),
+        (4 << 30, 1 << 30),
+        (64 << 30, gitcmd.MEMORY),
+    ],
+)
+def test_a_git_beside_a_work_tree_may_have_a_quarter_of_what_the_group_has(monkeypatch, has, may):
+    """A container's limit counts, not the memory of the machine that it runs on; of a small one git gets half, so that
+    it ends by its own limit before the kernel ends whatever it likes."""
+    monkeypatch.setattr(cgroups, "machine_memory", lambda: has)
+    assert gitcmd.memory.__wrapped__() == may

@@ -1,5 +1,6 @@
 """Registries, values and the tree of errors."""
 
+import builtins
 import inspect
 import re
 
@@ -9,6 +10,9 @@ from agent import errors
 from agent.errors import ConfigError, MakimonoError
 from agent.registry import Registry
 from agent.values import TaskKey, Usage
+from scripts.measures import source_text, syntax
+from scripts.measures.house import OWN_ERRORS, House
+from scripts.measures.source_text import ROOT
 
 
 def test_a_registry_loads_on_first_use_and_takes_a_dotted_path():
@@ -54,6 +58,32 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes():
     drawn = set(re.findall(r"(?:[├└]── |^    )([A-Z][A-Za-z]+)", errors.__doc__, re.MULTILINE))
     classes = {name for name, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, MakimonoError)}
     assert drawn == classes
+
+
+OUTSIDE = {
+    "AnswerTooLarge": "raised through the library `requests`, whose errors its callers translate",
+    "HostChanged": "the same",
+    "ForbiddenHost": "pydantic collects ValueError",
+    "Stopped": "not an error: how a job of memory ends whose process is told to end",
+    "NothingToDo": "not an error: how a compaction ends that has too few messages",
+    "_ChangedMeanwhileError": "not an error: how a rewrite of a file ends that begins again",
+}
+"""Classes of exceptions that are not of the tree, each with the reason."""
+
+
+def test_every_class_of_an_exception_is_in_the_tree_or_has_a_reason():
+    modules = syntax.parsed(source_text.modules(ROOT), ROOT)
+    foreign = {name for name in vars(builtins) if name.endswith(("Error", "Exception"))} | {"RequestException"}
+    while more := {name for name, bases in modules.bases.items() if bases & foreign} - foreign:
+        foreign |= more
+    outside = foreign - modules.own - set(vars(builtins)) - {"RequestException"}
+    assert outside == set(OUTSIDE)
+
+
+def test_at_least_nine_of_ten_errors_that_are_raised_are_of_the_tree():
+    judged = House().judged()
+    own = sum(one.kind == "own" for one in judged)
+    assert 100 * own >= OWN_ERRORS * len(judged), "scripts/measure_house errors lists the others"
 
 
 def test_every_error_has_its_own_code_and_an_exit_code_of_the_command_line():

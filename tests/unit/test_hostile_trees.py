@@ -1,4 +1,5 @@
-"""Whatever a command makes of a tree, and while it goes on doing so: every operation ends, and nothing outside changes."""
+"""Whatever a command makes of a tree, and while it goes on doing so: every operation ends, and nothing outside
+changes."""
 
 import os
 import socket
@@ -9,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from deep_tree import make_deep
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agent import filetree, git_guard, treecopy
 from agent.errors import MakimonoError
-from agent.tools.tree import Tree
+from agent.tools.work_tree import Tree
 from agent.work import setup
-from agent.work.tree import closed_folders, enterable, write_gitfile
+from agent.work.untrusted_tree import closed_folders, enterable, write_gitfile
 
 ROOT = os.geteuid() == 0
 DEEP, MANY = 3000, 100_000
@@ -136,7 +137,7 @@ def to_merge(top, beside):
 
 
 def to_judge(top, _beside):
-    git_guard.judge(top)
+    git_guard.check_tree(top)
 
 
 def to_sift(top, _beside):
@@ -185,8 +186,8 @@ def place():
 
 
 MOMENTS = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(lambda few: few * 60)
-"""What the adversary does at each call, again and again: 0 nothing, 1 a link to a folder, 2 to a file, 3 one that stays,
-4 another name of a file of the host."""
+"""What the adversary does at each call, again and again: 0 nothing, 1 a link to a folder, 2 to a file, 3 one that
+stays, 4 another name of a file of the host."""
 
 
 class Adversary:
@@ -276,6 +277,7 @@ def test_nothing_outside_a_hostile_tree_changes_and_every_operation_ends(do, tre
     trees=st.lists(TREES, min_size=3, max_size=3),
     numbers=MOMENTS,
 )
+@example(trees=[(0o755, {}), (0o755, {}), (0o555, {})], numbers=[0, 0, 4] * 60)
 @settings(MANNERS, max_examples=25)
 def test_nor_while_its_entries_become_links_under_it(do, trees, numbers):
     with place() as (top, beside, host):

@@ -1,4 +1,5 @@
-"""The turn with its real parts: store, window, toolbox, client; the model is HTTP on loopback and says what it is told."""
+"""The turn with its real parts: store, window, toolbox, client; the model is HTTP on loopback and says what it is
+told."""
 
 import itertools
 import json
@@ -12,16 +13,16 @@ from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.errors import ContextOverflow
 from agent.llm import make_client
-from agent.llm.call_formats import MOST
 from agent.llm.replay import ReplayServer
+from agent.llm.text_call_formats import MOST
 from agent.loop import Loop
 from agent.observe.events import Events
-from agent.run.control import TaskControl
-from agent.run.limits import TaskLimits, Used
 from agent.tools import STOPPED_BEFORE, Toolbox
 from agent.tools.repetition import Repetition
-from agent.values import End, Finished, Outcome, Said
+from agent.values import End, FencedComment, Finished, Outcome
 from agent.window import DoesNotFit, make_window
+from agent.worker.control import TaskControl
+from agent.worker.limits import TaskLimits
 
 UUID = "0c000000-0000-4000-8000-000000000003"
 KEY = {"task_source": "local", "owner": "local", "repo": "default", "task_type": "issue", "task_id": "3"}
@@ -95,14 +96,10 @@ class Bench:
         else:
             tools.restore(context.get_tool_store().records())
             repetition.restore(context.get_tool_store().recent())
-        totals = context.totals
-
-        def used():
-            return Used(totals().llm_calls, totals().tokens, totals().cost)
 
         def news(last):
             self.looks.append(last)
-            taken, self.news[:] = [Said(text) for text in self.news], []
+            taken, self.news[:] = [FencedComment(text) for text in self.news], []
             return taken
 
         self.loop = Loop(
@@ -112,9 +109,9 @@ class Bench:
             window=make_window(self.settings, context, client, tools, events),
             repetition=repetition,
             control=self.control,
-            limits=TaskLimits(self.settings.limits, used),
-            news=news,
-            beat=context.beat,
+            limits=TaskLimits(self.settings.limits, context.totals),
+            new_comments=news,
+            heartbeat=context.heartbeat,
             events=events,
         )
         return self.loop
@@ -556,10 +553,36 @@ def test_an_answer_that_ended_the_run_is_not_asked_for_again(bench):
     assert bench.script.asked == []
 
 
+def test_whether_the_newest_message_is_the_end_can_be_asked_without_adding_one(bench):
+    """Whoever takes a task over says so in the conversation, unless that has ended."""
+    loop = bench.start(does("write_file", path="a", content="x"), *[says("openai", "All is well.")] * 3)
+    loop.run_turn()
+    ends = []
+    for _ in range(3):
+        loop.query()
+        before = bench.messages()
+        ends.append(loop.recorded_outcome())
+        assert bench.messages() == before
+        ends[-1] = ends[-1] or loop.resume_outcome()
+    assert [end and end.end for end in ends] == [None, None, End.ANSWERED]
+
+
+def test_a_call_that_was_interrupted_behind_an_end_is_none(bench):
+    bench.start(does("ask_user", question="Which?")).run()
+    bench.leave()
+    bench.news = ["This one."]
+    loop = bench.start(does("write_file", path="a.txt", content="1"))
+    assert loop.recorded_outcome().end is End.ASKED
+    loop.take_comments()
+    loop.query()
+    bench.leave()
+    assert bench.start(says("openai", "Go on.")).recorded_outcome() is None
+
+
 def test_a_result_that_only_tools_jsonl_has_is_taken_from_there(bench):
     """Killed between the two appends: the finish counts, and the model is not asked again."""
     loop = bench.start(does("finish", **FINISH))
-    _, calls = loop.ask()
+    _, calls = loop.query()
     bench.context.get_tool_store().add_tool_call("finish", calls[0]["arguments"], "[finished]", "success", 1)
     bench.leave()
     outcome = bench.start(says("openai", "What else?")).run()
@@ -575,8 +598,8 @@ def test_a_call_without_a_result_is_answered_as_interrupted_and_the_work_goes_on
     bench.leave()
     bench.news = ["This one."]
     loop = bench.start(does("write_file", path="a.txt", content="1"))
-    loop.hear()
-    loop.ask()  # killed here: the call is on disk, nothing was run
+    loop.take_comments()
+    loop.query()  # killed here: the call is on disk, nothing was run
     bench.leave()
     outcome = bench.start(does("finish", **FINISH)).run()
     assert outcome.end is End.FINISHED  # and not ASKED, although the newest line of tools.jsonl is the old question

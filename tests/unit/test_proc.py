@@ -1,11 +1,14 @@
 """Commands of this program: bounded output, an end in time, and no process left."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -58,10 +61,32 @@ def test_what_was_printed_before_a_stop_is_kept_and_a_flood_does_not_hold_it(tmp
 
 
 def test_the_whole_group_is_killed_at_the_time_out_and_what_was_said_is_kept():
-    done = run("echo said; sleep 77.5 & sleep 77.5", timeout=0.5)
+    nap = str(300_000 + os.getpid())  # seconds that nobody else on this machine sleeps
+    done = run(f"echo said; sleep {nap} & sleep {nap}", timeout=0.5)
     assert done.timed_out
     assert done.output == b"said\n"
-    assert b"77.5" not in subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
+    assert nap.encode() not in subprocess.run(["ps", "-eo", "args"], capture_output=True, check=True).stdout
+
+
+def test_the_kernel_ends_what_outlives_a_killed_worker(tmp_path):
+    """A worker that `kill -9` ended left a git that computed for more than an hour, with nobody to end it."""
+    told = tmp_path / "pid"
+    script = f"echo $$ > {told}.new; mv {told}.new {told}; while :; do :; done"
+    code = f"from agent import proc; proc.run(['/bin/sh', '-c', {script!r}], env={ENV!r}, timeout=3)"
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2]) as worker:
+        while not told.exists() and worker.poll() is None:
+            time.sleep(0.01)
+        left = int(told.read_text())
+        # The limit is set just after the start: only then the kernel is sure to end the command.
+        while resource.prlimit(left, resource.RLIMIT_CPU)[0] == resource.RLIM_INFINITY and worker.poll() is None:
+            time.sleep(0.01)
+        worker.kill()
+    assert worker.returncode == -signal.SIGKILL, "it was killed before its own time-out"
+    try:
+        assert proc.wait_gone(left, 300, collect=False)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(left, signal.SIGKILL)
 
 
 def test_a_stop_ends_it():

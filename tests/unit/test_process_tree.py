@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -72,6 +74,28 @@ def test_what_a_whole_tree_holds_counts_once():
         proc.kill_group(process.pid)
         process.wait()
         process.stdout.close()
+
+
+def test_where_an_upper_bound_is_enough_no_page_table_is_walked(parent, monkeypatch):
+    exact = process_tree.memory_of(parent.pid)
+    walked, memory = [], process_tree._memory
+    monkeypatch.setattr(process_tree, "_memory", lambda pid: walked.append(pid) or memory(pid))
+    bound = process_tree.memory_of(parent.pid, enough=1 << 40)
+    assert exact <= bound < 1 << 30
+    assert walked == []
+    assert process_tree.memory_of(parent.pid, enough=1) > 1
+    assert parent.pid in walked, "what may be too much is counted exactly"
+
+
+def test_one_look_at_all_processes_serves_for_many_trees(parent, monkeypatch):
+    while names(process_tree.descendants(parent.pid)) != ALL:
+        pass
+    known = process_tree.parents()
+    monkeypatch.setattr(process_tree, "parents", None)  # a second look is an error
+    assert names(process_tree.descendants(parent.pid, known)) == ALL
+    assert names(process_tree.descendants(parent.pid, known)) == ALL, "it is not used up"
+    assert process_tree.descendants(1, {1: [2], 2: [3, 1], 3: [2]}) == [2, 3], "of two moments: it ends all the same"
+    assert process_tree.memory_of(parent.pid, known=known) > 0
 
 
 def test_a_process_that_is_gone_has_no_tree_and_holds_nothing():
@@ -159,22 +183,64 @@ elif sys.argv[1] == "shared":
 elif sys.argv[1] == "private":
     held = bytearray(b"x" * size)
 else:
-    with open("/mnt/large", "wb") as file:
+    with open(f"{sys.argv[2]}/large", "wb") as file:
         file.write(b"x" * size)
 print("up", flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("how", ["memfd", "mapped", "shared", "private", "tmpfs"])
-def test_memory_is_counted_once_whatever_holds_it(how):
+def test_data_in_sockets_is_of_the_kernel():
+    """Nobody else of this machine lets so much go in the moment between."""
+    pairs = []
+    before = process_tree.kernel_memory()
+    try:
+        for _ in range(400):
+            pairs.append(pair := socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+            pair[0].setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    pair[0].send(b"x" * 60_000)
+        assert process_tree.kernel_memory() - before > 24 << 20
+    finally:
+        for one in (one for pair in pairs for one in pair):
+            one.close()
+
+
+def test_files_of_a_tmpfs_count_when_they_are_empty_too():
+    verdict, tool = trial()
+    if tool is None:
+        pytest.skip(verdict.reason)
+    code = (
+        "import time\nfor n in range(20000): open(f'/mnt/{n}', 'w').close()\nprint('up', flush=True)\ntime.sleep(600)"
+    )
+    binds = ["--dev-bind", "/", "/", "--tmpfs", "/mnt", "--unshare-user", "--die-with-parent"]
+    argv = [str(tool.path), *binds, "--", sys.executable, "-c", code]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert process.stdout.readline() == b"up\n"
+        assert process_tree.memory_of(process.pid) > 20_000 * process_tree.INODE
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "place"),
+    [
+        *((how, "") for how in ("memfd", "mapped", "shared", "private")),
+        *(("tmpfs", place) for place in ("/mnt", "/mnt/ä b\\n日本")),
+    ],
+)
+def test_memory_is_counted_once_whatever_holds_it(how, place):
     """32 KB of Python in a command held 3 GiB in memfds, and no limit saw it."""
-    argv = [sys.executable, "-c", HOLDS, how]
+    argv = [sys.executable, "-c", HOLDS, how, place]
     if how == "tmpfs":
         verdict, tool = trial()
         if tool is None:
             pytest.skip(verdict.reason)
-        binds = ["--dev-bind", "/", "/", "--tmpfs", "/mnt", "--unshare-user"]
+        binds = ["--dev-bind", "/", "/", "--tmpfs", "/mnt", "--tmpfs", place, "--unshare-user"]
         argv = [str(tool.path), *binds, "--die-with-parent", "--", *argv]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
     try:

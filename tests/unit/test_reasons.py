@@ -6,9 +6,9 @@ import pytest
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
+from agent.error_text import reason
 from agent.errors import ModelUnreachable
 from agent.llm.transport import Transport
-from agent.reasons import reason
 
 
 def closed_port():

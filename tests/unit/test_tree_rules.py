@@ -42,8 +42,8 @@ def test_what_follows_links_on_the_way_is_found(line):
         "filetree.remove(path)",
         "tree.remove(self.tree)",
         "items.remove(one)",
-        "disk.open_beneath(root, path)",
-        "with disk.writing(self.tree / path): pass",
+        "durable_files.open_beneath(root, path)",
+        "with durable_files.writing(self.tree / path): pass",
         "places = {'tree': str(tree / 'x')}",
     ],
 )

@@ -1,7 +1,8 @@
-"""The table of dialects: what differs between servers of models, as data, and how a server is recognised.
+"""The table of dialects: differences between model servers as data, and the recognition of a server.
 
-In this order: what `llm.<provider>.dialect` says, the host or path of the address, what the server says of itself (the
-owner of its models, headers of its answers), and at last the wire's own dialect.  Nothing here asks a server.
+The first of these that matches selects the dialect: `llm.<provider>.dialect`, the host or path of the address, the
+server's own data (owner of its models, headers of its answers), and finally the dialect of the wire.  This module sends
+no requests.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (*HOSTED, *
 
 
 def by_host(host: str) -> Dialect | None:
-    """The service with this host name (lower case)."""
+    """The dialect of the service with this host name (lower case)."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(host, pattern) for pattern in one.hosts)), None)
 
 
 def by_path(path: str) -> Dialect | None:
-    """The service whose paths look like this one, whatever the host."""
+    """The dialect of the service that has addresses with paths like this one, on any host."""
     return next((one for one in DIALECTS.values() if any(fnmatchcase(path, pattern) for pattern in one.paths)), None)
 
 
 def by_owner(owner: str) -> Dialect | None:
-    """The server whose models have this `owned_by`."""
+    """The dialect of the server that lists this `owned_by` for its models."""
     return next((one for one in DIALECTS.values() if owner.lower() in one.owners), None)
 
 
 def by_headers(names: Iterable[str]) -> Dialect | None:
-    """The server that sends one of these response headers (lower case)."""
+    """The dialect of the server that sends one of these response headers (lower case)."""
     found = set(names)
     return next((one for one in DIALECTS.values() if found.intersection(one.marks)), None)

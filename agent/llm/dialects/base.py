@@ -1,7 +1,7 @@
-"""What can differ between servers of models: the type of one row of the table of dialects.
+"""The type of one row in the table of dialects: the ways in which model servers differ.
 
-Values only.  The rows are in `hosted.py` and `local.py`, recognition is in `__init__.py`; docs/wire.md lists the source
-of each rule.  A client reads its row as `self.dialect`, which becomes another one when the server says who it is.
+The module has values only.  `hosted.py` and `local.py` have the rows, `__init__.py` recognises a server; docs/wire.md
+lists the source of each rule.  A client reads its row as `self.dialect`, which changes when the server is recognised.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class When(Enum):
     """When a field of an answer is sent back with its message.
 
-    LOOP: only for answers after the last message of a user, that is within the tool calls that are under way.  ASKED:
-    only when the server has refused a request because the field was missing.
+    LOOP: it is sent only with answers after the last user message, that is within the current series of tool calls.
+    ASKED: it is sent only after the server refused a request because the field was missing.
     """
 
     ALWAYS = "always"
@@ -30,14 +30,14 @@ class When(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Rules for the order of messages.  The strictest server has every flag set."""
+    """Rules for the order of messages.  The dialect of the strictest server has every flag set."""
 
-    one_system: bool = False  # one system message at most, and first
-    user_first: bool = False  # the first message after the system's is a user's
-    no_neighbours: bool = False  # two messages of one side in a row are refused
-    no_user_after_tool: bool = False  # a user message directly behind a tool message is refused
-    no_empty_assistant: bool = False  # an assistant message needs text or calls
-    text_beside_calls: bool = False  # content null beside calls is refused; it must be text
+    one_system: bool = False  # the list has at most one system message, and it is the first
+    user_first: bool = False  # the first message after the system message is a user message
+    no_neighbours: bool = False  # the server refuses consecutive messages of one side
+    no_user_after_tool: bool = False  # the server refuses a user message directly after a tool message
+    no_empty_assistant: bool = False  # an assistant message must have text or calls
+    text_beside_calls: bool = False  # the server refuses null content beside calls; it must be text
 
 
 _STOPS = {
@@ -52,59 +52,71 @@ _STOPS = {
     "resample": "malformed_function_call unexpected_tool_call malformed_response",
 }
 STOPS: Mapping[str, str] = {word: ours for ours, words in _STOPS.items() for word in words.split()}
-"""Why an answer ended, in the words of servers (lower case) → ours.  `error`: the server did not bring the answer to
-its end, half of it is there.  `resample`: the model wrote a call that its server cannot read.  Both are asked again.
-Sources: the documents of OpenAI, Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
+"""Stop reasons of servers (lower case) → stop reasons of this program.
+
+`error` means that the server did not finish the answer.  `resample` means that the server cannot parse a call that its
+model wrote.  After `error` and after `resample` the request is sent again.  Sources: the documents of OpenAI,
+Anthropic, Cohere, Gemini (`FinishReason`), Bedrock, z.ai, vLLM, TGI, OpenRouter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One kind of server.  Every default is OpenAI's wire as most servers take it."""
+    """One kind of server.  The defaults describe OpenAI's wire as most servers implement it."""
 
     name: str  # the value of `llm.<provider>.dialect`
-    title: str  # for a person
+    title: str  # the name of the server for people
 
     # --- how it is recognised ------------------------------------------------------------------------------
-    hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names
-    paths: tuple[str, ...] = ()  # patterns of the address's path, for gateways with a host of their own
-    owners: tuple[str, ...] = ()  # `owned_by` in the list of models
+    hosts: tuple[str, ...] = ()  # patterns (fnmatch) of host names that have this dialect
+    paths: tuple[str, ...] = ()  # patterns of the address's path, for gateways on a host of their own
+    owners: tuple[str, ...] = ()  # values of `owned_by` in the list of models
     marks: tuple[str, ...] = ()  # names of response headers that only this server sends, lower case
 
-    # --- where and with what -------------------------------------------------------------------------------
-    base_path: str = ""  # the path below which the calls are, where the address has none; "": `/v1`
-    models_path: str = ""  # the list of models, from the root of the host; "": `/models` below the base
-    lists_names: bool = True  # whether the list of models holds the names that requests take
-    key_header: str = ""  # the header of the API key; "": that of the wire
-    local: bool = False  # runs on the user's own machines: chat templates, slow start, its own window
+    # --- address and authentication ------------------------------------------------------------------------
+    base_path: str = ""  # the path of the API for an address that has none; "" means `/v1`
+    # the path of the model list from the root of the host; "" means `/models` below the base address
+    models_path: str = ""
+    lists_names: bool = True  # whether the model list has the names that requests use
+    any_name: bool = False  # the server serves one model and ignores the requested name
+    key_header: str = ""  # the header of the API key; "" means the header of the wire
+    local: bool = False  # self-hosted: the server has chat templates, may start slowly, and has a window of its own
 
     # --- parameters ----------------------------------------------------------------------------------------
     limit_key: str = "max_tokens"
     refused: frozenset[str] = frozenset()  # parameters that are never sent
-    names_tool: bool = True  # `tool_choice` may name a tool; else one word, "required"
-    cache_key: str = ""  # the parameter that names the conversation to the prompt cache; "": there is none
-    cache_marks: tuple[str, ...] = ()  # patterns (fnmatch) of models that keep a prefix only where `cache_control` is
-    usage: str = "stream_options"  # "always": comes without being asked for; "never": is not reported in a stream
+    names_tool: bool = True  # `tool_choice` may name a tool; otherwise only "required" works
+    cache_key: str = ""  # the parameter with the name of the conversation for the prompt cache; "" if there is none
+    # patterns (fnmatch) of models that cache a prefix only if it ends with a `cache_control` mark
+    cache_marks: tuple[str, ...] = ()
+    # "always": usage is sent without a parameter; "never": it is not reported in a stream
+    usage: str = "stream_options"
 
     # --- messages ------------------------------------------------------------------------------------------
-    send_back: Mapping[str, When] = field(default_factory=dict)  # field of an answer's message, or * → when; else never
-    send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same for fields of one tool call
-    stand_ins: frozenset[str] = frozenset()  # fields that every answer must have, also one of another model
-    id_form: str = ""  # a pattern that each tool call id must match as a whole; "": any that is legal
+    # field of an answer's message (* for all others) → when it is sent back; a field without an entry is never sent
+    # back
+    send_back: Mapping[str, When] = field(default_factory=dict)
+    send_back_in_calls: Mapping[str, When] = field(default_factory=dict)  # the same table for the fields of a tool call
+    stand_ins: frozenset[str] = frozenset()  # fields that every answer must have, even an answer of another model
+    id_form: str = ""  # a pattern that each whole tool call id must match; "" allows any legal id
     roles: Roles = Roles()
-    images: str = "image_url"  # how a picture is sent: image_url, source (Anthropic), images (Ollama); "": not at all
+    # form of pictures: image_url, source (Anthropic), images (Ollama); "" if they are not supported
+    images: str = "image_url"
 
     # --- answers -------------------------------------------------------------------------------------------
-    stops: Mapping[str, str] = field(default_factory=dict)  # beside STOPS
+    stops: Mapping[str, str] = field(default_factory=dict)  # additional entries to STOPS
 
     # --- the window ----------------------------------------------------------------------------------------
-    tells_window: bool = True  # whether asking for the window can help
+    tells_window: bool = True  # whether it makes sense to ask the server for its window
 
     def stop(self, reason: str) -> str:
-        """Our reason for the server's, "" for an unknown one.  Gemini gives two words: `content_filter: RECITATION`."""
+        """Our stop reason for the server's reason, "" for an unknown one.
+
+        Gemini joins two reasons in one text: `content_filter: RECITATION`.
+        """
         word = reason.strip().lower().removeprefix("finish_reason_").removeprefix("stop_reason_")
-        words = (word, *reversed(re.split(r"\s*[:;,/|]\s*", word)))
+        words = (word, *(part.strip() for part in reversed(re.split(r"[:;,/|]", word))))
         return next((found for one in words if (found := self.stops.get(one) or STOPS.get(one, ""))), "")
 
 
 LOCAL_ROLES = Roles(one_system=True, user_first=True, no_neighbours=True, no_empty_assistant=True)
-"""What the strictest chat templates want; a server that takes more loses nothing by it."""
+"""The message rules of the strictest chat templates; other servers accept such lists too."""

@@ -1,5 +1,7 @@
-"""Dialects of programs that people run themselves: recognised by what they say of themselves.  The sources of the rules
-are in docs/wire.md."""
+"""Dialects of self-hosted servers, which are recognised by the data that they send.
+
+The sources of the rules are in docs/wire.md.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ COMPATIBLE = Dialect(
     send_back={"*": When.ALWAYS},
     send_back_in_calls={"*": When.ALWAYS},
 )
-"""Nobody knows more: an address that is not known, before or after it was asked who it is."""
+"""The dialect of a server that was not recognised."""
 
 VLLM = Dialect(
     "vllm",
@@ -35,6 +37,7 @@ SGLANG = Dialect(
 TGI = Dialect(
     "tgi",
     "Text Generation Inference",
+    any_name=True,
     local=True,
     roles=LOCAL_ROLES,
     stops={"eos_token": "stop", "stop_sequence": "stop"},
@@ -43,6 +46,7 @@ LLAMACPP = Dialect(
     "llamacpp",
     "llama.cpp",
     owners=("llamacpp",),
+    any_name=True,
     local=True,
     roles=LOCAL_ROLES,
     send_back={"reasoning_content": When.LOOP},

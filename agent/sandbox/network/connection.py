@@ -1,4 +1,5 @@
-"""One connection of a client inside: its request is read, judged and served, or answered with why not."""
+"""One connection of a client inside: read its request, check it, and serve it or answer with the reason for a
+refusal."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
     from agent.sandbox.network.traffic import Traffic
 
 HEAD_SECONDS = 30.0
-"""For the head of a request."""
+"""Maximum seconds for the head of a request."""
 
 IDLE_SECONDS = 600.0
-"""How long a connection may stand still; servers that build what was asked for say nothing for minutes."""
+"""Maximum seconds without a byte; servers that build the response may send nothing for minutes."""
 
 PARTING_SECONDS = 1.0
 
 
 def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callable[[socket.socket], bool]) -> None:
-    """To the end of the connection.  `keep(server)` takes the outer connection among those that a stop ends, and says
-    whether there was none yet."""
+    """Serve the connection to its end.
+
+    `keep(server)` registers the connection to the outside, so that a stop closes it; it returns False if the proxy has
+    stopped already.
+    """
     client.settimeout(HEAD_SECONDS)
     try:
         wanted = request.read(*request.receive(client))
@@ -60,11 +64,11 @@ def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callabl
 
 
 def answer(client: socket.socket, status: int, why: str) -> None:
-    """The proxy's own answer.  Most clients show the words of the status line and not the body."""
+    """Send an answer of the proxy itself.  Most clients show the text of the status line, but not the body."""
     words = why.encode("ascii", "replace")
     head = b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     client.sendall(head % (status, words, len(words) + 1) + words + b"\n")
-    with suppress(OSError):  # an answer is lost where the connection is closed over bytes that nobody read
+    with suppress(OSError):  # closing with unread bytes would discard the answer
         client.shutdown(socket.SHUT_WR)
         client.settimeout(PARTING_SECONDS)
         while client.recv(1 << 16):

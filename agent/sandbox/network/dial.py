@@ -1,8 +1,8 @@
-"""Whether a host may be reached, and the connection to it.
+"""Decides whether a host may be reached, and opens the connection to it.
 
-The name is looked up once, here; each address that comes is judged, and the connection goes to one that was judged: a
-name that answers differently the next time gains nothing.  Where the host itself needs a proxy, that one is asked for
-the connection (`outer`).
+The name of the host is resolved once, in this module.  Each resolved address is checked, and the connection goes to a
+checked address, so a name that resolves differently the next time gains nothing.  If the host itself needs a proxy, the
+connection goes through that proxy (`host_proxy`).
 """
 
 from __future__ import annotations
@@ -12,54 +12,62 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from agent.config import addresses
+from agent.config import private_addresses
+from agent.config.host_allowlist import PORTS, in_url
 from agent.config.proxies import in_the_way
-from agent.config.reach import PORTS, in_url
 from agent.errors import HostRefused, HostUnreached
-from agent.sandbox.network import outer
+from agent.sandbox.network import host_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from agent.config.addresses import Address
-    from agent.config.reach import Reach
+    from agent.config.host_allowlist import AllowedHost
+    from agent.config.private_addresses import Address
 
 SECONDS = 20.0
-"""For one connection."""
+"""The time-out of one connection in seconds."""
 
 TRIES = 4
-"""Addresses of one name that are tried."""
+"""The maximum number of addresses of one name that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialer:
-    """`allowed` are the entries of the configuration, `key` where a person writes them, `proxies` the environment that
-    names those of this host.  `look_up` is `socket.getaddrinfo`, `connect` is `socket.create_connection`."""
+    """Connects to allowed hosts.
 
-    allowed: Sequence[Reach]
+    `allowed` are the entries of the configuration, `key` is the name of their key there, `proxies` is the environment
+    that names the proxies of this host.  `look_up` defaults to `socket.getaddrinfo`, `connect` to
+    `socket.create_connection`.
+    """
+
+    allowed: Sequence[AllowedHost]
     key: str = "sandbox.network"
     proxies: Mapping[str, str] = field(default_factory=dict)
     look_up: Callable[..., Sequence[Any]] = socket.getaddrinfo
     connect: Callable[..., socket.socket] = socket.create_connection
 
     def open(self, host: str, port: int, scheme: str) -> socket.socket:
-        """A connection to `host`, as `reach.plain` gives it.  HostRefused when it may not be reached, HostUnreached
-        when it could not be."""
+        """Open a connection to `host`, which has the form of `host_allowlist.normalize_host`.
+
+        Raises HostRefused if the host is not allowed, HostUnreached if the connection failed.
+        """
         entries = self.entries(host, port)
         proxy = in_the_way(f"{scheme}://{in_url(host)}:{port}/", self.proxies)
         try:
             found = self.look_up(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            if proxy is not None and outer.looks_up(proxy):
-                return outer.through(proxy, host, port, self.connect, SECONDS)
+            if proxy is not None and host_proxy.looks_up(proxy):
+                return host_proxy.through(proxy, host, port, self.connect, SECONDS)
             raise HostUnreached(f"{host} is not known: {getattr(error, 'strerror', None) or error}") from error
         fit = self.judged(host, [info[4][0] for info in found], entries)
         if proxy is not None:
-            return outer.through(proxy, host if outer.looks_up(proxy) else str(fit[0]), port, self.connect, SECONDS)
+            return host_proxy.through(
+                proxy, host if host_proxy.looks_up(proxy) else str(fit[0]), port, self.connect, SECONDS
+            )
         return self._connected(host, port, fit)
 
-    def entries(self, host: str, port: int) -> list[Reach]:
-        """The entries that let `host` be reached at `port`; HostRefused when there are none."""
+    def entries(self, host: str, port: int) -> list[AllowedHost]:
+        """The entries that allow `host` at `port`; raises HostRefused if there are none."""
         named = [entry for entry in self.allowed if entry.fits(host)]
         if not named:
             raise HostRefused(f"{host} is not in {self.key}")
@@ -70,8 +78,9 @@ class Dialer:
             raise HostRefused(f"port {port} of {host} is not in {self.key}, only {wanted}")
         return fit
 
-    def judged(self, host: str, found: Sequence[str], entries: Sequence[Reach]) -> list[Address]:
-        """The addresses that may be connected to; HostRefused, with the first reason, when none may."""
+    def judged(self, host: str, found: Sequence[str], entries: Sequence[AllowedHost]) -> list[Address]:
+        """The addresses in `found` that are allowed, at most TRIES; raises HostRefused, with the first reason, if there
+        are none."""
         fit: dict[Address, None] = {}
         reasons = []
         for text in found:
@@ -84,18 +93,23 @@ class Dialer:
             raise HostRefused(f"{host} {reasons[0]}" if reasons else f"{host} has no address")
         return list(fit)[:TRIES]
 
-    def refusal(self, address: Address, entries: Sequence[Reach]) -> str:
-        """Why `address` may not be connected to, "" when it may."""
-        real = addresses.meant(address)
-        if word := addresses.never(real):
+    def refusal(self, address: Address, entries: Sequence[AllowedHost]) -> str:
+        """The reason why a connection to `address` is not allowed, "" if it is."""
+        real = private_addresses.effective_address(address)
+        if word := private_addresses.never_reachable(real):
             return f"has the address {address} ({word})"
-        if any(entry.at is not None and real in entry.at for entry in entries):
+        named = [entry.at for entry in entries if entry.at is not None and real in entry.at]
+        if any(network.num_addresses == 1 for network in named):
             return ""
-        if word := addresses.private(real):
+        if is_own(real):
+            return f"has the address {address}, which is this machine's own"
+        if named:
+            return ""
+        if word := private_addresses.private_kind(real):
             return f"has the address {address} ({word}), which is reached only where an entry of {self.key} names it"
         if all(entry.at is not None for entry in entries):
             return f"has the address {address}, which is not in {', '.join(str(entry.at) for entry in entries)}"
-        return f"has the address {address}, which is this machine's own" if is_own(real) else ""
+        return ""
 
     def _connected(self, host: str, port: int, fit: Sequence[Address]) -> socket.socket:
         said = ""
@@ -107,13 +121,40 @@ class Dialer:
         raise HostUnreached(f"{host}:{port} was not reached: {said}")
 
 
+NOBODYS = {4: "240.0.0.1", 6: "100::1"}
+"""Addresses that no machine has: of a reserved network, and of the discard-only network (RFC 1112, RFC 6666)."""
+
+
 def is_own(address: Address) -> bool:
-    """Whether a connection to `address` ends at this machine: then that is the address it would come from, too.  No
-    packet is sent."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    """Whether a connection to `address` ends at this machine: the address is one of its own, or the connection would
+    have the same address as its source.  The function sends no packet.
+
+    The source alone is not enough: for a connection to a machine's second address in one network, the kernel uses the
+    first one as the source.
+    """
+    return _source(address) == address or (_can_bind(str(address)) and not _can_bind(NOBODYS[address.version]))
+
+
+def _source(address: Address) -> Address | None:
+    """The source address that a connection to `address` would have."""
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        with socket.socket(_family(address), socket.SOCK_DGRAM) as asked:
             asked.connect((str(address), PORTS[0]))
-            return ip_address(asked.getsockname()[0]) == address
+            return ip_address(asked.getsockname()[0].partition("%")[0])
+    except OSError:
+        return None
+
+
+def _can_bind(text: str) -> bool:
+    """Whether a socket can be bound to the address: the address belongs to this machine, or the kernel allows any
+    address (`ip_nonlocal_bind`)."""
+    try:
+        with socket.socket(_family(ip_address(text)), socket.SOCK_DGRAM) as asked:
+            asked.bind((text, 0))
+            return True
     except OSError:
         return False
+
+
+def _family(address: Address) -> socket.AddressFamily:
+    return socket.AF_INET if address.version == 4 else socket.AF_INET6

@@ -1,6 +1,7 @@
-"""The proxy of one command: from the socket that is made inside to the end of every connection.
+"""The proxy of one command: from the socket created inside to the end of every connection.
 
-One thread waits for connections, and one serves each; all end with the command, which closes the proxy.
+One thread accepts connections, and one thread serves each.  When the command ends, the proxy is closed, which ends all
+connections.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 from agent.errors import SandboxUnavailable
-from agent.sandbox.network import connection, opener
+from agent.sandbox.network import connection, socket_opener
 from agent.sandbox.network.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
     from agent.values import Contact
 
 MOST = 64
-"""Connections at once; more wait."""
+"""The maximum number of simultaneous connections; further ones wait."""
 
 
 class SandboxProxy:
-    """Use it as a context around the command.
+    """A context manager around the command.
 
-    `descriptor` is for the opener inside.  `file` is the opener's program; None where there is none for this machine,
-    then `python`, an interpreter inside, does it.  `opened`: there was a socket inside.  SandboxUnavailable when there
-    is neither.
+    - `descriptor`: the opener inside sends its listening socket through it.
+    - `file`: the executable file of the opener; None if there is none for this machine type.  In that case the
+      interpreter `python` inside runs the opener.  SandboxUnavailable is raised if both are missing.
+    - `opened`: whether the opener has created a socket.
     """
 
     def __init__(self, dialer: Dialer, python: str | None = None, machine: str | None = None) -> None:
@@ -37,7 +39,7 @@ class SandboxProxy:
         self._dialer = dialer
         self._worker, self._inside = socket.socketpair()
         self.descriptor = self._inside.fileno()
-        self.file = opener.program(self.descriptor, machine)
+        self.file = socket_opener.program(self.descriptor, machine)
         if self.file is None and python is None:
             self._worker.close()
             self._inside.close()
@@ -45,7 +47,11 @@ class SandboxProxy:
                 f"sandbox.network: there is no way to the proxy on {machine} without Python in the sandbox; "
                 "install the system's python3, or leave sandbox.network and workspace.setup.network empty"
             )
-        self.argv = opener.with_python(python, self.descriptor) if self.file is None and python else [opener.PLACE]
+        self.argv = (
+            socket_opener.with_python(python, self.descriptor)
+            if self.file is None and python
+            else [socket_opener.PLACE]
+        )
         self._open: set[socket.socket] = {self._worker}
         self._lock = threading.Lock()
         self._closed = False
@@ -67,11 +73,11 @@ class SandboxProxy:
         self._thread.join()
 
     def contacts(self) -> tuple[Contact, ...]:
-        """Hosts that were reached or refused until now."""
+        """The hosts that were reached or refused so far."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:
-        """Have a socket ended with the proxy; False when that is closed already."""
+        """Register a socket that must end with the proxy; False if the proxy is closed already."""
         with self._lock:
             self._open = {known for known in self._open if known.fileno() >= 0}
             if not self._closed:
@@ -88,7 +94,7 @@ class SandboxProxy:
                         self._accept(listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Until the listener is shut."""
+        """Accept connections until the listener is closed."""
         while not self._closed:
             if not self._slots.acquire(timeout=0.2):
                 continue

@@ -1,4 +1,4 @@
-"""Bytes between a client and a server, both ways, in bounded memory, until both have said all."""
+"""Copies bytes between a client and a server in both directions, in bounded memory, until both have sent all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 @dataclass(slots=True)
 class _Way:
-    """One direction: from `source` to `target`; `left` bytes may still come, None for any number."""
+    """One direction of the relay, from `source` to `target`; at most `left` more bytes are read, None means no
+    maximum."""
 
     source: socket.socket
     target: socket.socket
@@ -33,7 +34,7 @@ class _Way:
         return not self.ended and len(self.buffer) < CHUNK and self.left != 0
 
     def take(self) -> int:
-        """Read what is there; how many bytes."""
+        """Read the available bytes; returns their number."""
         try:
             chunk = self.source.recv(CHUNK if self.left is None else min(CHUNK, self.left))
         except WAITS:
@@ -45,7 +46,10 @@ class _Way:
         return len(chunk)
 
     def give(self) -> int:
-        """Send what is held; how many bytes went.  The end is passed on when all has gone."""
+        """Send buffered bytes; returns the number of bytes that were sent.
+
+        After the last byte the end of the stream is passed on.
+        """
         sent = 0
         if self.buffer:
             try:
@@ -69,10 +73,11 @@ def relay(
     idle: float,
     count: Callable[[int, int], None],
 ) -> None:
-    """Pass bytes on until both ends are there, one breaks off, or `idle` seconds pass without a byte.
+    """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds.
 
-    `first` is for the server, before anything else.  `body`: how many more bytes of the client are passed on; then the
-    connection is over with the server's answer.  `count(sent, received)` hears each step in bytes.
+    `first` is sent to the server before anything else.  `body` is the number of further bytes copied from the client;
+    the connection then ends after the server's answer.  `count(sent, received)` is called at each step with numbers of
+    bytes.
     """
     out, back = _Way(client, server, body, bytearray(first)), _Way(server, client)
     client.setblocking(False)
@@ -83,7 +88,8 @@ def relay(
         for way in (out, back):
             other = back if way is out else out
             if wanted := (select.POLLIN if way.wants() else 0) | (select.POLLOUT if other.buffer else 0):
-                poll.register(way.source, wanted)  # with nothing wanted the end of one side would be told for ever
+                # a side that has ended is not polled, since poll would report it again and again
+                poll.register(way.source, wanted)
         held = any(way.wants() and _holds_back(way.source) for way in (out, back))
         left = idle - (time.monotonic() - last)
         if left <= 0:
@@ -103,5 +109,5 @@ def relay(
 
 
 def _holds_back(source: socket.socket) -> bool:
-    """Whether TLS has bytes ready that the descriptor does not show."""
+    """Whether TLS has buffered bytes that polling the descriptor does not show."""
     return isinstance(source, ssl.SSLSocket) and source.pending() > 0

@@ -1,8 +1,9 @@
-"""What a client asks of the proxy: the head of its first request, read and, for `http://`, written anew.
+"""Reads the head of a client's request to the proxy, and rewrites it for `http://` addresses.
 
-CONNECT is answered with a tunnel (RFC 9110, 9.3.6).  Any other request must name the whole address (RFC 9112, 3.2.2)
-and is one request on one connection: fields that are about the connection go, `Host` is made from the address, and no
-more of the client's bytes are passed on than the body has.  So nothing after it can reach another host by it.
+The proxy answers CONNECT with a tunnel (RFC 9110, 9.3.6).  Any other request must name the absolute address (RFC 9112,
+3.2.2), and a connection serves only one such request.  The proxy removes header fields that concern the connection,
+derives `Host` from the address, and passes on exactly the bytes of the body.  So a second request in the client's bytes
+cannot reach another host.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from agent.config import reach
+from agent.config import host_allowlist
 from agent.errors import RequestUnreadable
 
 if TYPE_CHECKING:
     import socket
 
 LONGEST = 1 << 16
-"""Bytes of a head."""
+"""The maximum number of bytes in a head."""
 
 END = b"\r\n\r\n"
 
 _LINE = re.compile(rb"([A-Z]{1,20}) ([!-~]{1,16000}) HTTP/1\.[01]")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*)")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([^\r\n\0]*+)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]/@?#]+):([0-9]{1,5})")
 _OF_THE_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"upgrade", b"host"}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`host` as `reach.plain` gives it.  `scheme` is "https" for a tunnel, then `first` is what the client sent behind
-    the head and `body` is None; else `first` begins with the head that the server gets, and `body` is the number of
-    bytes that are still to come."""
+    """`host` has the form that `host_allowlist.normalize_host` returns.
+
+    `scheme` is "https" for a tunnel: then `first` is the data that the client sent after the head, and `body` is None.
+    Otherwise `first` begins with the head for the server, and `body` is the number of body bytes still to read.
+    """
 
     host: str
     port: int
@@ -43,21 +46,22 @@ class Request:
 
 
 def receive(client: socket.socket) -> tuple[bytes, bytes]:
-    """(the head without its empty line, what came behind it).  RequestUnreadable when there is none."""
+    """(the head without its empty line, the data after it).  Raises RequestUnreadable if there is no complete head."""
     found = bytearray()
     end = -1
     while end < 0:
         chunk = client.recv(LONGEST)
         if not chunk or len(found) + len(chunk) > LONGEST:
             raise RequestUnreadable("the head of the request is too long" if chunk else "the request has no end")
-        looked = max(0, len(found) - len(END))  # a head that comes byte by byte is not searched anew each time
+        # if the head arrives slowly, the part that was searched before is not searched again
+        looked = max(0, len(found) - len(END))
         found += chunk
         end = found.find(END, looked)
     return bytes(found[:end]), bytes(found[end + len(END) :])
 
 
 def read(head: bytes, rest: bytes) -> Request:
-    """The request; RequestUnreadable for one that the proxy does not serve."""
+    """Parse the request; raises RequestUnreadable for a request that the proxy does not serve."""
     first, *fields = head.split(b"\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
@@ -74,7 +78,7 @@ def _authority(text: str) -> tuple[str, int]:
     if match is None or not 0 < int(match[2]) < 1 << 16:
         raise RequestUnreadable("the request names no host and port")
     try:
-        return reach.plain(match[1]), int(match[2])
+        return host_allowlist.normalize_host(match[1]), int(match[2])
     except ValueError:
         raise RequestUnreadable("the request names a host that there cannot be") from None
 
@@ -91,7 +95,7 @@ def _plain(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Requ
     host, port = _authority(named)
     path = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
     length, kept = _fields(fields)
-    name = reach.in_url(host)
+    name = host_allowlist.in_url(host)
     authority = name if port == 80 else f"{name}:{port}"
     lines = [b"%s %s HTTP/1.1" % (method, path.encode()), b"Host: " + authority.encode(), *kept, b"Connection: close"]
     body = rest[:length]
@@ -99,7 +103,7 @@ def _plain(method: bytes, target: str, fields: list[bytes], rest: bytes) -> Requ
 
 
 def _fields(lines: list[bytes]) -> tuple[int, list[bytes]]:
-    """(the length of the body, the fields that the server gets)."""
+    """(length of the body, header fields for the server)."""
     found = []
     for line in lines:
         match = _FIELD.fullmatch(line)

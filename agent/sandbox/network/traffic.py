@@ -1,4 +1,4 @@
-"""What a command's connections came to, by host and port: for the log, and for the model."""
+"""Counts a command's connections by host and port, for the log and for the model."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import threading
 from agent.values import Contact
 
 MOST = 200
-"""Hosts that are told apart; a command may try any number of names."""
+"""The maximum number of distinct hosts; a command may try any number of names."""
 
 OTHERS = "(others)"
 
 
 class Traffic:
-    """Counted by many threads."""
+    """The counters of one command, which many threads update."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int, str], list[int]] = {}
@@ -22,7 +22,7 @@ class Traffic:
     def count(
         self, host: str, port: int, *, sent: int = 0, received: int = 0, refused: str = "", new: bool = True
     ) -> None:
-        """One connection, or with `new` False more bytes of one; `refused` says why there was none."""
+        """Count one connection, or with `new` False further bytes of one; `refused` is the reason for a refusal."""
         key = (host, port, refused)
         with self._lock:
             if key not in self._found and len(self._found) >= MOST:
@@ -33,7 +33,7 @@ class Traffic:
             row[2] += received
 
     def contacts(self) -> tuple[Contact, ...]:
-        """In the order of the first connection to each."""
+        """The contacts in the order of the first connection to each host."""
         with self._lock:
             return tuple(
                 Contact(host, port, tries, sent, received, why)

@@ -1,4 +1,4 @@
--- What was learnt about models on their servers (store/learnt.py).
+-- Facts learnt about models on their servers (store/learnt_model_facts.py).
 
 -- name: learnt_get
 SELECT facts, learnt_at FROM learnt_models WHERE server = :server AND model = :model;

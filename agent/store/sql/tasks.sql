@@ -1,5 +1,5 @@
--- The rows of `tasks` as a task's own process sees them (context/row.py).  Claims, leases of others and the queue are
--- in ledger.sql.  Times are text parameters, made by clock.stamp.  Every write is fenced by the attempt.
+-- Queries of a task's own process on its row of `tasks` (context/task_row.py).  Claims, leases of others and the queue
+-- are in ledger.sql.  Times are text parameters, made by clock.stamp.  The attempt fences every write.
 
 -- name: task_register
 INSERT INTO tasks (
@@ -21,14 +21,14 @@ WHERE task_source = :task_source AND instance = :instance AND owner = :owner AND
     AND task_type = :task_type AND task_id = :task_id AND status IN ('queued', 'running', 'paused');
 
 -- name: task_take
--- The process that holds the folder's lock takes a row that nobody claimed through the ledger.
+-- The process with the folder's lock takes a row that was not claimed through the ledger.
 UPDATE tasks SET status = 'running', attempt = attempt + 1, requested = NULL, completed_at = NULL,
     error_message = NULL, error_code = NULL, lease_owner = :lease_owner, lease_until = :lease_until
 WHERE uuid = :uuid AND status IN ('queued', 'running', 'paused')
 RETURNING attempt;
 
 -- name: task_started
--- Who works on it now, with which model.
+-- Records the process that works on the task, and its model.
 UPDATE tasks SET started_at = COALESCE(started_at, :now), heartbeat_at = :now, process_id = :process_id,
     hostname = :hostname, llm_provider = :llm_provider, model = :model, context_length = :context_length,
     "user" = COALESCE("user", :user), title = COALESCE(title, :title)
@@ -44,7 +44,7 @@ WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
 RETURNING requested;
 
 -- name: task_requests
--- What of the counters is no answer of the conversation, and what no server has reported.
+-- The share of the counters from requests outside the conversation, and from estimates without a server's report.
 UPDATE tasks SET other_call_count = :other_call_count, estimated_tokens = :estimated_tokens
 WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
@@ -56,17 +56,17 @@ WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
 
 -- name: task_add_statistics
--- The seed's increments (seed 002, 4.1 update_statistics).
+-- `update_statistics` of docs/design/context.md, 4.1.
 UPDATE tasks SET llm_call_count = llm_call_count + :llm_calls, tool_call_count = tool_call_count + :tool_calls,
     total_tokens = total_tokens + :tokens, compression_count = compression_count + :compressions
 WHERE uuid = :uuid AND attempt = :attempt
 RETURNING status;
 
 -- name: task_close
--- The outcome is that of the end, and why the task once waited is none.
-UPDATE tasks SET status = :status, completed_at = :now, tell_at = :tell_at, requested = NULL, lease_owner = NULL,
-    lease_until = NULL, error_message = :error_message, error_code = :error_code, outcome = :outcome,
-    title = COALESCE(:title, title), last_seq = :last_seq,
+-- Writes the outcome of the end, which replaces the reason of an earlier wait.
+UPDATE tasks SET status = :status, completed_at = :now, tell_at = :tell_at, remember_at = :remember_at,
+    requested = NULL, lease_owner = NULL, lease_until = NULL, error_message = :error_message, error_code = :error_code,
+    outcome = :outcome, title = COALESCE(:title, title), last_seq = :last_seq,
     llm_call_count = :llm_call_count, tool_call_count = :tool_call_count, compression_count = :compression_count,
     total_tokens = :total_tokens, prompt_tokens = :prompt_tokens, completion_tokens = :completion_tokens,
     cached_tokens = :cached_tokens, cost = :cost
@@ -74,11 +74,13 @@ WHERE uuid = :uuid AND attempt = :attempt AND status IN ('queued', 'running', 'p
 RETURNING status;
 
 -- name: task_pause
--- What a person asked meanwhile goes before the reason: a stop ends the task, a pause holds it whatever it waits for.
--- Who pauses it shows so until tell_at, and a stop is told by the daemon.  What was decided is handler.py's to keep.
+-- A request of a person in the meantime has priority over the reason: a stop ends the task, a pause replaces the
+-- reason. The process that pauses the task notifies people until tell_at. The daemon notifies them of a stop.
+-- worker/handler.py stores a decided end.
 UPDATE tasks SET status = CASE WHEN requested = 'stop' THEN 'stopped' ELSE 'paused' END,
     completed_at = CASE WHEN requested = 'stop' THEN :now ELSE completed_at END,
     tell_at = CASE WHEN requested = 'stop' THEN :now ELSE CAST(:tell_at AS TEXT) END,
+    remember_at = CASE WHEN requested = 'stop' THEN CAST(:remember_at AS TEXT) ELSE remember_at END,
     outcome = CASE requested WHEN 'stop' THEN 'stopped' WHEN 'pause' THEN 'paused' ELSE :reason END,
     error_code = CASE WHEN requested = 'stop' THEN NULL ELSE error_code END,
     error_message = CASE WHEN requested = 'stop' THEN NULL ELSE error_message END,
@@ -91,8 +93,8 @@ WHERE uuid = :uuid AND attempt = :attempt AND status = 'running'
 RETURNING status;
 
 -- name: task_set
--- Columns that are NULL here keep what they hold.  An end that is decided (agent/run/ending.py) stays, with its reason,
--- whatever its telling waits for.
+-- A parameter that is NULL does not change its column.  A decided end (agent/worker/final_state.py) and its reason
+-- stay, even while its notification waits for something.
 UPDATE tasks SET title = COALESCE(:title, title), branch = COALESCE(:branch, branch), url = COALESCE(:url, url),
     outcome = CASE WHEN outcome LIKE 'ending %' THEN outcome ELSE COALESCE(:outcome, outcome) END,
     error_code = CASE WHEN outcome LIKE 'ending %' THEN error_code ELSE COALESCE(:error_code, error_code) END,
@@ -111,8 +113,8 @@ ORDER BY created_at DESC, uuid
 LIMIT :limit;
 
 -- name: task_closed_before
--- What cleanup removes: every closed task, by true times (ISO text with the same form compares as time), unless an open
--- one goes on from it, which reads of it whenever it begins.
+-- Tasks that cleanup removes: every closed task that ended before :before (ISO text of one form compares like time),
+-- except one that an open task continues, because that task reads it at its start.
 SELECT uuid, status, completed_at FROM tasks AS one
 WHERE status IN ('completed', 'failed', 'stopped') AND COALESCE(completed_at, created_at) < :before AND NOT EXISTS (
     SELECT 1 FROM tasks AS next WHERE next.parent_uuid = one.uuid AND next.status IN ('queued', 'running', 'paused')

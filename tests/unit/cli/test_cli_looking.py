@@ -8,8 +8,8 @@ import pytest
 import services
 from cli_home import DONE, OPEN, SHOWN, Home
 
-from agent import disk
-from agent.cli.app import main
+from agent import durable_files
+from agent.cli.main import main
 
 UNSAFE = ("\x1b", "\x9b", "\x07", "\u202e")
 
@@ -53,14 +53,14 @@ def test_tasks_of_a_shared_ledger_tell_the_host(home, capsys):
     with services.schema(home.folder) as address:
         config = home.config
         config.write_text(config.read_text() + f"taskqueue: {{ledger: '{address}'}}\n")
-        from agent.taskqueue.ledger import open_postgresql
+        from agent.taskqueue.postgresql import PostgresLedger
 
-        ledger = open_postgresql(home.folder, address)
+        ledger = PostgresLedger(home.folder, address)
         key = {"task_source": "local", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "7"}
-        uuid = ledger.put(key, title="A title")
+        uuid = ledger.enqueue(key, title="A title")
         ledger.claim(uuid, "0123456789ab:/srv/contexts:7:99", 60)
         ledger.db.execute("UPDATE tasks SET hostname = 'builder7' WHERE uuid = :uuid", uuid=uuid)
-        waiting = ledger.put(key | {"task_id": "8"}, title="A title")
+        waiting = ledger.enqueue(key | {"task_id": "8"}, title="A title")
         ledger.close()
         assert main(["--config", str(config), "tasks"]) == 0
         heading, *rows = capsys.readouterr().out.splitlines()
@@ -106,7 +106,7 @@ def test_an_unknown_status_is_refused_with_the_known_ones(home, capsys):
 def test_show_tells_the_story_of_open_and_closed_tasks_in_order(run, uuid):
     code, out = run("show", uuid)
     assert code == 0
-    places = [out.index(part) for part in ("message 1", "message 2", "message 3", "tool 1", "effect 1", "effect 2")]
+    places = [out.index(part) for part in ("message 1", "message 2", "message 3", "tool 1", "effect 2", "effect 3")]
     assert places == sorted(places)
     assert "reported 120+8" in out
     assert "read_file" in out
@@ -137,6 +137,18 @@ def test_show_as_json_has_row_notes_and_entries(run):
     assert [entry["message"] for entry in found["entries"]] == [None, None, None, 4, None, None, None]
 
 
+def test_show_says_which_numbers_it_leaves_out(home, run):
+    found = json.loads(run("show", DONE, "--json")[1])
+    [said] = [note for note in found["notes"] if note.startswith("numbers that are missing below: ")]
+    assert "1 messages with a tool's result (shown as tool)" in said
+    folder = home.settings.base_dir / "completed" / DONE
+    written = {name: (folder / name).read_bytes().count(b"\n") for name in ("messages.jsonl", "effects.jsonl")}
+    for name, lines in written.items():
+        shown = sum(one["file"] == name for one in found["entries"])
+        left = re.search(rf"(\d+) {name.partition('.')[0]}", said)
+        assert lines == shown + int(left[1] if left else 0)
+
+
 def test_show_of_a_damaged_task_passes_over_the_damage_and_names_it(home, run):
     path = home.settings.base_dir / "running" / OPEN / "messages.jsonl"
     with path.open("ab") as file:
@@ -153,22 +165,22 @@ def test_looking_changes_nothing_of_a_task(home, run):
     with (folder / "messages.jsonl").open("ab") as file:
         file.write(b'{"seq": 6, "role": "user", "content": "torn')
     (folder / "current.jsonl").unlink()  # a store that opened it would derive it again
-    held = disk.lock(folder / "lock")
+    held = durable_files.lock(folder / "lock")
     before = snapshot(folder)
     try:
         assert run("show", OPEN)[0] == 0
         assert run("request", OPEN)[0] == 0
     finally:
-        disk.unlock(held)
+        durable_files.unlock(held)
     assert snapshot(folder) == before
 
 
 def test_show_of_a_task_that_was_never_started_has_the_row(home, run):
-    from agent.run.wiring import Wiring
     from agent.values import TaskKey
+    from agent.wiring.wiring import Wiring
 
     wiring = Wiring(home.settings)
-    uuid = wiring.ledger.put(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
+    uuid = wiring.ledger.enqueue(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
     wiring.close()
     code, out = run("show", uuid)
     assert code == 0
@@ -218,7 +230,7 @@ def test_request_shows_a_plan_under_other_options_and_changes_nothing(home, run)
     folder = home.settings.base_dir / "running" / OPEN
     store = MessageStore(folder, home.settings)
     for number in range(4):
-        store.add_message("user", f"Word {number}.", kind="comment")
+        store.add_message("user", f"Word {number}.", kind="nudge")
     store.compact(strategy="summary", end_seq=store.last_seq - 3, summary="What was done.")
     store.close()
     before = snapshot(folder)
@@ -260,11 +272,11 @@ def test_request_of_a_task_whose_call_is_open_says_that_its_outcome_is_unknown(h
     context.get_message_store().add_message("assistant", "", tool_calls=[call], finish_reason="tool_calls")
     context.close()
     assert "outcome unknown" in run("request", "0e")[1]
-    held = disk.lock(home.settings.base_dir / "running" / "0e000000-0000-4000-8000-000000000005" / "lock")
+    held = durable_files.lock(home.settings.base_dir / "running" / "0e000000-0000-4000-8000-000000000005" / "lock")
     try:
         assert "tools are at work" in run("request", "0e")[1]
     finally:
-        disk.unlock(held)
+        durable_files.unlock(held)
 
 
 def test_config_show_has_every_key_with_its_origin_and_no_secret(home, capsys):
@@ -295,11 +307,11 @@ def test_pause_resume_and_stop_reach_the_row(run):
 
 
 def test_a_pause_is_named_once_and_only_while_it_lasts(home, run):
-    from agent.run.wiring import Wiring
     from agent.values import TaskKey
+    from agent.wiring.wiring import Wiring
 
     wiring = Wiring(home.settings)
-    waiting = wiring.ledger.put(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
+    waiting = wiring.ledger.enqueue(TaskKey("local", "local", "default", "issue", "9", "x"), title="Waits")
     wiring.close()
     run("pause", waiting)
     assert "paused: paused" not in run("tasks")[1]

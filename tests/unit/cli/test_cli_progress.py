@@ -4,7 +4,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from agent.cli.progress import Board, measured, worker_to_log
+from agent.cli.progress import Board, serve_metrics, worker_to_log
 from agent.config import Settings
 from agent.observe import log
 from agent.observe.events import Events
@@ -23,15 +23,15 @@ def logged(capsys):
 def test_the_line_counts_what_runs_and_waits_and_what_ended_since():
     board = Board()
     board.counts = {Status.RUNNING: 2, Status.QUEUED: 5, Status.PAUSED: 1, Status.COMPLETED: 70}
-    board.hear("tool_finished", {"uuid": UUID, "tool": "run_command", "status": "success"})
-    board.hear("task_ended", {"uuid": UUID, "status": "completed"})
-    board.hear("task_ended", {"uuid": UUID, "status": "failed"})
+    board.add_event("tool_finished", {"uuid": UUID, "tool": "run_command", "status": "success"})
+    board.add_event("task_ended", {"uuid": UUID, "status": "completed"})
+    board.add_event("task_ended", {"uuid": UUID, "status": "failed"})
     assert board.text() == ("2 running, 5 queued, 1 paused · 1 completed, 1 failed · 0a000000 run_command: success")
 
 
 def test_a_tool_that_a_model_made_up_is_harmless_on_the_line():
     board = Board()
-    board.hear("tool_finished", {"uuid": UUID, "tool": "\x1b[2J[red]x\n", "status": "error"})
+    board.add_event("tool_finished", {"uuid": UUID, "tool": "\x1b[2J[red]x\n", "status": "error"})
     assert board.text() == "0 running, 0 queued · 0a000000 [red]x : error"
 
 
@@ -52,7 +52,7 @@ def test_of_a_worker_its_beginning_its_end_and_its_warnings_are_logged(logged):
 
 def test_metrics_are_answered_while_the_block_runs_and_count_both(logged):
     events, heard = Events(), Events()
-    with measured(0, Settings(), events, heard):
+    with serve_metrics(0, Settings(), events, heard):
         port = int(logged().rpartition("port=")[2])
         events.emit("task_queued", uuid=UUID, task="t")
         heard.emit("turn_started", uuid=UUID)
@@ -63,5 +63,5 @@ def test_metrics_are_answered_while_the_block_runs_and_count_both(logged):
 
 def test_without_a_port_nothing_is_measured():
     events = Events()
-    with measured(None, Settings(), events):
+    with serve_metrics(None, Settings(), events):
         events.emit("task_queued", uuid=UUID, task="t")

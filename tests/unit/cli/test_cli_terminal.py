@@ -69,7 +69,7 @@ def test_on_eighty_columns_no_line_is_wider_and_what_counts_is_there(home, args)
         assert all(part in told for part in (OPEN[:8], DONE[:8], "completed", "running", "default#1", "Fix the t"))
     else:
         assert f"folder       {home.settings.base_dir}" in told
-        assert all(part in told for part in ("message 1", "tool 1", "message 4", "effect 1", "120+8"))
+        assert all(part in told for part in ("message 1", "tool 1", "message 4", "effect 2", "120+8"))
         assert all(part in lines for part in ("    You are an agent.", "    I look first. → read_file"))
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.config import Settings, load, settings_of, shape, yamlfile
+from agent.config import Settings, key_tree, load, settings_of, yamlfile
 from agent.errors import ConfigError
 
 WORDS = sorted(
-    {step for path, _ in shape.leaves(Settings) for step in path} | {"endpoint", "0", "", "${A}", "${", "a.b"}
+    {step for path, _ in key_tree.leaves(Settings) for step in path} | {"endpoint", "0", "", "${A}", "${", "a.b"}
 )
 KEYS = st.sampled_from(WORDS) | st.text(max_size=8)
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | KEYS | st.just("http://h:1")

@@ -56,7 +56,18 @@ def test_an_author_is_a_name_and_an_address(tmp_path, author):
     assert settings(tmp_path, "commit: {author: 'The Bot <bot@x.org>'}\n").commit.identity() == ("The Bot", "bot@x.org")
 
 
-@pytest.mark.parametrize("template", ["{{ titel }}", "{{ title", "{% for %}", "{{ ''.__class__.mro() }}", "   {# x #}"])
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ titel }}",
+        "{{ title",
+        "{% for %}",
+        "{{ ''.__class__.mro() }}",
+        "   {# x #}",
+        "{{ 1 / 0 }}",
+        "{{ title + 1 }}",
+    ],
+)
 def test_a_template_that_cannot_be_filled_is_refused(tmp_path, template):
     with pytest.raises(ConfigError, match=r"commit\.template"):
         settings(tmp_path, f'commit: {{template: "{template}"}}\n')

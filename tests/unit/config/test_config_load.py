@@ -332,7 +332,16 @@ def test_an_unset_name_does_not_matter_where_a_higher_layer_has_the_value(tmp_pa
 
 def test_a_command_that_only_looks_does_not_need_what_is_unset(tmp_path):
     path = written(tmp_path, 'llm: {openai: {api_key: "${MY_KEY}"}}\n')
-    assert load(path, environ={}, complete=False).llm.openai.api_key is None
+    settings = load(path, environ={}, complete=False)
+    assert settings.llm.openai.api_key is None
+    assert settings.origins["llm.openai.api_key"] == "config.yaml, MY_KEY is not set"
+
+
+def test_an_item_of_a_list_that_is_not_set_is_an_error_and_not_left_out(tmp_path):
+    path = written(tmp_path, 'sandbox: {network: ["${MINE}", pypi.org]}\n')
+    assert "sandbox.network: found ${MINE}, but the environment has no MINE" in refused(path, {})
+    assert load(path, environ={}, complete=False).origins["sandbox.network"] == "config.yaml, MINE is not set"
+    assert load(path, environ={"MINE": "a.org"}).origins["sandbox.network"] == "config.yaml"
 
 
 @pytest.mark.parametrize("value", ["${A:-b}", "${}", "${A", "${A B}"])

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 import yaml
 
-from agent.config import addresses, reach
+from agent.config import host_allowlist, private_addresses
 from agent.config.loading import load
 from agent.errors import ConfigError
 
@@ -32,7 +32,7 @@ def loaded(folder, **sections):
     ],
 )
 def test_an_entry_says_host_ports_and_network(entry, host, ports, at):
-    assert reach.parse(entry) == reach.Reach(host, ports, ip_network(at) if at else None)
+    assert host_allowlist.parse(entry) == host_allowlist.AllowedHost(host, ports, ip_network(at) if at else None)
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,21 @@ def test_what_is_no_entry_is_refused_with_what_is_allowed(tmp_path, entry):
 
 
 @pytest.mark.parametrize(
-    "entry", ["127.0.0.1", "[::1]", "a@127.0.0.0/8", "a@169.254.169.254", "169.254.1.1", "a@fe80::/64", "a@224.0.0.1"]
+    "entry",
+    [
+        *("127.0.0.1", "[::1]", "a@127.0.0.0/8", "a@169.254.169.254", "169.254.1.1", "a@fe80::/64", "a@224.0.0.1"),
+        *("localhost", "LocalHost.", "localhost:8080", "api.localhost", "*.localhost", "localhost@10.0.0.0/8"),
+        *("ip6-loopback", "localhost.localdomain", "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "0"),
+    ],
 )
 def test_an_entry_for_what_nothing_opens_is_refused_with_the_reason(tmp_path, entry):
     with pytest.raises(ConfigError, match="which no command may reach; take the entry out"):
         loaded(tmp_path, sandbox={"network": [entry]})
+
+
+@pytest.mark.parametrize("entry", ["localhost.example.org", "mylocalhost", "box.localdomain", "1.example", "8.8"])
+def test_a_name_that_only_looks_like_the_loopback_one_is_a_name(entry):
+    assert host_allowlist.parse(entry).host == entry
 
 
 @pytest.mark.parametrize(
@@ -70,7 +80,7 @@ def test_an_entry_for_what_nothing_opens_is_refused_with_the_reason(tmp_path, en
     ],
 )
 def test_which_names_an_entry_is_about(entry, host, fits):
-    assert reach.parse(entry).fits(host) == fits
+    assert host_allowlist.parse(entry).fits(host) == fits
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_the_set_up_reaches_its_own_hosts_and_those_of_every_command(tmp_path):
         sandbox={"network": ["a.org", "b.org"]},
         workspace={"setup": {"command": "m", "network": ["b.org", "c.org"]}},
     )
-    assert reach.of_setup(settings, settings.workspace.setup) == ("b.org", "c.org", "a.org")
+    assert settings.setup_hosts(settings.workspace.setup) == ("b.org", "c.org", "a.org")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +125,7 @@ def test_the_set_up_reaches_its_own_hosts_and_those_of_every_command(tmp_path):
     ],
 )
 def test_these_addresses_are_never_reached(address):
-    assert addresses.never(addresses.meant(address))
+    assert private_addresses.never_reachable(private_addresses.effective_address(address))
 
 
 @pytest.mark.parametrize(
@@ -126,24 +136,27 @@ def test_these_addresses_are_never_reached(address):
     ],
 )
 def test_these_addresses_are_private(address):
-    real = addresses.meant(address)
-    assert addresses.private(real)
-    assert not addresses.never(real)
+    real = private_addresses.effective_address(address)
+    assert private_addresses.private_kind(real)
+    assert not private_addresses.never_reachable(real)
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "1.1.1.1", "2606:4700::1111", "64:ff9b::101:101", "172.32.0.1"])
 def test_these_are_public(address):
-    real = addresses.meant(address)
-    assert not addresses.private(real)
-    assert not addresses.never(real)
+    real = private_addresses.effective_address(address)
+    assert not private_addresses.private_kind(real)
+    assert not private_addresses.never_reachable(real)
 
 
 def test_nothing_that_python_holds_for_not_public_is_taken_for_public():
     """By a sample of each network that `ipaddress` knows, whatever its version."""
-    samples = [ip_network(network) for network, _ in (*addresses.PRIVATE, *addresses.NEVER)]
+    samples = [ip_network(network) for network, _ in (*private_addresses.PRIVATE, *private_addresses.NEVER)]
     outside = [network[-1] + 1 for network in samples if int(network[-1]) + 1 < 2**network.max_prefixlen]
     for address in outside:
-        if not (addresses.never(addresses.meant(address)) or addresses.private(addresses.meant(address))):
+        if not (
+            private_addresses.never_reachable(private_addresses.effective_address(address))
+            or private_addresses.private_kind(private_addresses.effective_address(address))
+        ):
             assert address.is_global, address
             assert not address.is_multicast
     assert ip_address("8.8.8.8").is_global

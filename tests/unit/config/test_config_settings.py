@@ -3,11 +3,12 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from agent.config import Settings, load
+from agent.config import Settings, load, settings_of
 from agent.config.environment import host_environment
 from agent.errors import ConfigError
 
@@ -170,3 +171,18 @@ def test_a_replica_may_lie_in_any_place_that_fsspec_knows_and_its_secrets_are_ma
 def test_any_other_place_for_a_replica_is_refused_with_what_is_allowed(address, tmp_path):
     with pytest.raises(ConfigError, match=r"context_storage\.replica.*an absolute path, or an address file://"):
         load(no_file(tmp_path), environ={"AGENT__CONTEXT_STORAGE__REPLICA": address})
+
+
+def test_the_paths_have_the_keys_and_the_order_of_the_definitions():
+    hosts = [{"base_url": f"https://{name}.example", "ca_file": f"/{name}.pem", "token": "t" * 20} for name in "ab"]
+    settings = settings_of(
+        {
+            "llm": {"provider": "openai", "openai": {"model": "m", "context_length": 9000}},
+            "local": {"tracker": "/issues", "repos": {"default": "/repository"}},
+            "github": hosts,
+            "gitlab": hosts[:1],
+        }
+    )
+    known = [(key, value) for key, value, _ in settings.values() if isinstance(value, Path)]
+    assert {"github.0.ca_file", "github.1.ca_file", "gitlab.ca_file", "local.tracker"} <= {key for key, _ in known}
+    assert settings.paths() == [*known, ("local.repos.default", Path("/repository"))]

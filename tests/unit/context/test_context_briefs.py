@@ -50,8 +50,8 @@ def test_it_leaves_cuts_summaries_and_masks_as_they_are(store):
     before = view(store)
     store.brief_again("Do it.")
     assert view(store) == [before[0], ("user", "Do it."), *before[2:]]
-    assert store.survey.cut.summary_id == 1
-    assert (store.survey.cut.strategy, store.survey.cut.end_seq) == ("summary", 5)
+    assert store.index.cut.summary_id == 1
+    assert (store.index.cut.strategy, store.index.cut.end_seq) == ("summary", 5)
 
 
 def test_pictures_stay_as_long_as_they_were_shown(tmp_path):

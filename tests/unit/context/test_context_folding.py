@@ -4,8 +4,10 @@ import orjson
 import pytest
 
 from agent.context import CompactionStore, MessageStore, SummaryStore
-from agent.context.carried import GO_ON
-from agent.values import Usage
+from agent.context.carry_over import GO_ON
+from agent.errors import RecordRefused
+from agent.tools.run_command import exit_line
+from agent.values import Finished, Usage
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def test_lines_that_are_not_the_newest_messages_are_refused_and_nothing_is_writt
     path = tmp_path / "kept.jsonl"
     path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     before = {name.name: name.read_bytes() for name in tmp_path.iterdir() if name.is_file()}
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(RecordRefused, match=words):
         store.recreate_current_context("summary", 1, path)
     assert {name.name: name.read_bytes() for name in tmp_path.iterdir() if name.is_file()} == before
 
@@ -142,16 +144,16 @@ def test_lines_that_are_not_the_newest_messages_are_refused_and_nothing_is_writt
 def test_more_lines_than_messages_are_refused(store, tmp_path):
     path = tmp_path / "kept.jsonl"
     path.write_bytes(b'{"role":"user","content":"earlier"}\n' + store.current_path.read_bytes())
-    with pytest.raises(ValueError, match="more lines"):
+    with pytest.raises(RecordRefused, match="more lines"):
         store.recreate_current_context("summary", 1, path)
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(RecordRefused, match="does not exist"):
         store.recreate_current_context("summary", 1, tmp_path / "missing.jsonl")
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
 def test_an_empty_summary_is_never_recorded(store, tmp_path, text):
     before = store.messages_path.read_bytes()
-    with pytest.raises(ValueError, match="empty"):
+    with pytest.raises(RecordRefused, match="empty"):
         store.recreate_current_context(text, 0, newest(store, 2, tmp_path / "kept.jsonl"))
     assert store.messages_path.read_bytes() == before
     assert store.summaries.count_summaries() == 0
@@ -215,6 +217,32 @@ def test_a_mask_replaces_long_results_by_where_they_are(store):
     assert store.totals().compactions == 1
 
 
+@pytest.mark.parametrize(
+    ("done", "stays"),
+    [
+        (Finished(0, b"", 1.0), "exit code 0"),
+        (Finished(1, b"", 1.0), "exit code 1"),
+        (Finished(-9, b"", 1.0), "exit code -9"),
+        (Finished(137, b"", 1.0), "exit code 137"),
+        (Finished(-15, b"", 120.0, timed_out=True), "ended after 120 s"),
+    ],
+)
+def test_a_mask_leaves_how_a_command_ended_and_takes_no_words_of_a_file_for_it(store, done, stays):
+    calls = [{"id": name, "name": name, "arguments": {}} for name in ("run_command", "read_file")]
+    store.add_message("assistant", None, tool_calls=calls)
+    result = f"[{exit_line(done, 120.0)}]\n" + "FAILED tests/test_total.py\n" * 40
+    for number, call in enumerate(calls):
+        store.add_message("tool", result, tool_call_id=call["id"], tool_seq=number + 7)
+    forecast = store.forecast(strategy="mask", end_seq=store.last_seq)
+    store.compact(strategy="mask", end_seq=store.last_seq)
+    shown = [line["content"] for line in rows(store.current_path)[-2:]]
+    assert shown == [
+        f'[{stays}; left out; read_output("tools:7") shows it]',
+        '[left out; read_output("tools:8") shows it]',
+    ]
+    assert store.get_current_token_count() == forecast
+
+
 def test_a_window_leaves_out_and_says_nothing_a_reset_keeps_the_words_of_a_person(store):
     store.compact(strategy="window", end_seq=6)
     assert said(store)[2:] == [("assistant", "message 7"), ("user", "message 8"), ("assistant", "message 9")]
@@ -248,9 +276,9 @@ def test_the_cost_of_a_summary_counts(store):
 )
 def test_what_cannot_be_a_compaction_is_refused(store, arguments, words):
     store.compact(strategy="window", end_seq=4)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(RecordRefused, match=words):
         store.compact(**arguments)
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(RecordRefused, match=words):
         store.forecast(**arguments)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.context.hashes import HashSet
+from agent.context.hash_set import HashSet
 
 
 @given(st.sets(st.text(max_size=6), max_size=300), st.sets(st.text(max_size=6), max_size=50))

@@ -1,4 +1,4 @@
-"""`TaskContextManager`: folder, row and stores together, and the seed's queries on the rows it writes."""
+"""`TaskContextManager`: folder, row and stores together, and the queries of docs/design/context.md, 8.2 on its rows."""
 
 import os
 import stat
@@ -8,8 +8,9 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from agent import clock, disk
+from agent import clock, durable_files
 from agent.context import TaskContextManager
+from agent.context.stores import file_names
 from agent.errors import ContextError, Fenced, LedgerError
 from agent.store import db
 from agent.values import End, Outcome, Status, TaskKey, Usage
@@ -85,7 +86,7 @@ def test_files_are_private_and_folders_as_passable_as_they_must_be(open_task, co
     task.get_message_store().add_message("user", "x")
     task.get_tool_store().add_tool_call("f", {}, "", "success", 1)
     for folder in (contexts, contexts / "running"):
-        assert stat.S_IMODE(folder.stat().st_mode) == disk.passable()
+        assert stat.S_IMODE(folder.stat().st_mode) == durable_files.passable()
     assert stat.S_IMODE(task.context_dir.stat().st_mode) == 0o700
     for file in task.context_dir.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
@@ -123,8 +124,8 @@ def test_what_a_dead_process_left_is_removed_and_reported(open_task):
     ):
         (first.context_dir / name).write_text("left")
     second = open_task()
-    stores = {f"{name}.jsonl" for name in ("messages", "current", "tools", "summaries", "compactions", "effects")}
-    assert {path.name for path in second.context_dir.iterdir()} == {"metadata.json", *stores}
+    files = {"metadata.json", "current.jsonl", *file_names()}
+    assert {path.name for path in second.context_dir.iterdir()} == files
     assert sum("left by a process that died" in repair for repair in second.repairs) == 9
 
 
@@ -169,7 +170,7 @@ def test_the_newest_attempt_fences_the_older_one(open_task):
     new = open_task()
     assert new.attempt == 2
     for write in (
-        old.beat,
+        old.heartbeat,
         old.complete,
         lambda: old.update_status("failed"),
         lambda: old.set_columns(title="x"),
@@ -178,7 +179,7 @@ def test_the_newest_attempt_fences_the_older_one(open_task):
         with pytest.raises(Fenced, match="attempt 2"):
             write()
     assert new.context_dir.exists()
-    assert new.beat() is None
+    assert new.heartbeat() is None
 
 
 def test_a_claimed_row_needs_its_attempt(open_task, sql):
@@ -217,7 +218,7 @@ def test_beat_writes_absolute_counters_and_returns_what_is_requested(open_task, 
     messages.compact(strategy="mask", end_seq=3)
     task.update_statistics(llm_calls=50, tokens=9)
     with clock.use(clock.FakeClock()):
-        assert task.beat(60) is None
+        assert task.heartbeat(60) is None
     (row,) = sql("SELECT * FROM tasks")
     assert (row["llm_call_count"], row["tool_call_count"], row["compression_count"]) == (2, 1, 1)
     assert (row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"], row["total_tokens"]) == (
@@ -230,7 +231,7 @@ def test_beat_writes_absolute_counters_and_returns_what_is_requested(open_task, 
     assert row["last_seq"] == 4
     assert (row["heartbeat_at"], row["lease_until"]) == ("2026-01-31T09:15:00.000000Z", "2026-01-31T09:16:00.000000Z")
     sql("UPDATE tasks SET requested = 'stop'")
-    assert task.beat() == "stop"
+    assert task.heartbeat() == "stop"
     assert task.totals().cost == row["cost"]
     task.close()
     again = open_task()
@@ -309,7 +310,7 @@ def test_what_a_person_asked_meanwhile_goes_before_what_a_task_waits_for(open_ta
     task = open_task()
     sql(f"UPDATE tasks SET requested = '{word}'")
     until = clock.now() + timedelta(seconds=60)
-    assert task.paused(reason, "no room" if reason == "disk" else "", tell_at=until) == status
+    assert task.paused(reason, "no room" if reason == "disk" else "", notify_at=until) == status
     (row,) = sql("SELECT * FROM tasks")
     assert (row["status"], row["outcome"], row["requested"]) == (status, outcome, None)
     if word == "pause":
@@ -434,6 +435,25 @@ def test_no_file_and_no_row_of_a_task_holds_a_declared_secret_whoever_said_it(tm
     assert b'"title":"Use ***"' in next(tmp_path.rglob("tools.jsonl")).read_bytes()
 
 
+def test_a_secret_of_digits_alone_leaves_the_records_legal(tmp_path):
+    """As a number in JSON it has no quotes, and neither has the mask."""
+    config = {
+        "context_storage": {"base_dir": str(tmp_path), "durability": "none"},
+        "llm": {"provider": "openai", "openai": {"model": "m", "context_length": 8192, "api_key": "9081726354"}},
+    }
+    key = {"task_source": "local", "instance": "t", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "1"}
+    with TaskContextManager(key, str(uuid4()), config) as context:
+        store, args = context.get_message_store(), {"pin": 9081726354, "pins": [9081726354, True, 1.5]}
+        store.add_message("system", "You help.")
+        store.add_message("user", "Go.")
+        seq = store.add_message("assistant", "", tool_calls=[{"id": "c1", "name": "x", "arguments": args}])
+        context.get_tool_store().add_tool_call("x", args, "done", "success", 1)
+        (record,) = [one for one in store.records() if one["seq"] == seq]
+        masked = {"pin": "***", "pins": ["***", True, 1.5]}
+        assert orjson.loads(record["tool_calls"][0]["function"]["arguments"]) == masked
+        assert context.get_tool_store().last()["args"] == masked
+
+
 @pytest.mark.parametrize("end", ["complete", "fail", "stopped"])
 def test_nothing_that_passes_is_left_at_the_end(open_task, end):
     task = open_task()
@@ -447,7 +467,7 @@ def test_nothing_that_passes_is_left_at_the_end(open_task, end):
     left = {path.name for path in task.context_dir.iterdir()}
     assert task.context_dir.parent.name == "completed"
     kept = {"metadata.json", "messages.jsonl", "current.jsonl", "requests.jsonl", "end.json"}
-    assert kept <= left <= kept | {"summaries.jsonl", "tools.jsonl", "compactions.jsonl", "effects.jsonl"}
+    assert kept <= left <= kept | {*file_names()}
 
 
 def test_counters_go_on_from_the_row_where_the_files_are_not_here(open_task, contexts, sql):
@@ -458,7 +478,7 @@ def test_counters_go_on_from_the_row_where_the_files_are_not_here(open_task, con
     store.add_message("user", "Do it.")
     for number in range(3):
         store.add_message("assistant", f"Step {number}", usage=Usage(100, 10))
-    first.beat()
+    first.heartbeat()
     paid = first.totals()
     assert (paid.turns, paid.tokens) == (3, 330)
     assert first.elsewhere.turns == 0
@@ -468,7 +488,7 @@ def test_counters_go_on_from_the_row_where_the_files_are_not_here(open_task, con
     assert second.elsewhere == second.totals() == paid
     assert second.elsewhere.turns == 3
     second.get_message_store().add_message("assistant", "Again", usage=Usage(50, 5))
-    second.beat()
+    second.heartbeat()
     assert (second.totals().turns, second.totals().tokens) == (4, 385)
     assert second.totals().cost == pytest.approx(paid.cost + (50 * 2.0 + 5 * 8.0) / 1e6)
     (row,) = sql("SELECT * FROM tasks")
@@ -489,3 +509,9 @@ def test_a_folder_that_knows_more_than_the_row_is_believed(open_task):
     assert again.elsewhere.turns == 0
     assert again.elsewhere.cost == 0
     assert again.totals().tokens == 110
+
+
+def test_the_title_of_the_issue_stays_when_the_pull_request_has_another(open_task, sql):
+    task = open_task(title="Totals are off")
+    task.complete(Outcome(End.FINISHED, title="Round the sum once"))
+    assert sql("SELECT title FROM tasks") == [{"title": "Totals are off"}]

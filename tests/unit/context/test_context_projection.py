@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests_context import Characters
 
 from agent.context import CompactionStore, MessageStore, SummaryStore, ToolStore, projection
-from agent.context.carried import GO_ON, carried_text
+from agent.context.carry_over import GO_ON, carried_text
+from agent.errors import RecordRefused
 from agent.values import Usage
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=40) | st.sampled_from(
@@ -73,7 +74,7 @@ def plain(folder):
 
 
 def legal(view):
-    """What every wire asks of a list (wire.md, section 1)."""
+    """What every wire asks of a list (docs/wire.md, "The request")."""
     waiting = []
     seen = set()
     for line in view:
@@ -160,7 +161,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 6), text=TEXTS)
     def summarise(self, back, text):
-        end = max(self.store.survey.cut.end_seq, self.store.last_seq - back)
+        end = max(self.store.index.cut.end_seq, self.store.last_seq - back)
         waiting = self.store.open_calls()
         if text.strip():
             expected = self.store.forecast(strategy="summary", end_seq=end, summary=text, carried={"plan": ["go"]})
@@ -169,7 +170,7 @@ class Histories(RuleBasedStateMachine):
             assert self.store.compactions.last()["tokens_after"] == expected
             assert self.store.open_calls() == waiting
         else:
-            with pytest.raises(ValueError, match="empty"):
+            with pytest.raises(RecordRefused, match="empty"):
                 self.store.compact(strategy="summary", end_seq=end, summary=text)
 
     @rule(
@@ -179,7 +180,7 @@ class Histories(RuleBasedStateMachine):
         carried=st.sampled_from([None, "a note", {"question": "why?"}]),
     )
     def leave_out(self, back, strategy, keep, carried):
-        end = max(self.store.survey.cut.end_seq, self.store.last_seq - back)
+        end = max(self.store.index.cut.end_seq, self.store.last_seq - back)
         waiting = self.store.open_calls()
         self.store.compact(strategy=strategy, end_seq=end, keep_summary=keep, carried=carried)
         assert self.store.open_calls() == waiting
@@ -193,7 +194,7 @@ class Histories(RuleBasedStateMachine):
     def recreate(self, keep, text, twice):
         behind = [
             r
-            for r in self.store.records(self.store.survey.cut.end_seq + 1)
+            for r in self.store.records(self.store.index.cut.end_seq + 1)
             if r.get("kind") not in ("system", "task", "summary")
         ]
         lines = self.store.current_path.read_bytes().splitlines(keepends=True)

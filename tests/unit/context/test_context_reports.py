@@ -3,7 +3,7 @@
 import pytest
 
 from agent.context import MessageStore
-from agent.context.reports import Cost, stored
+from agent.context.usage_reports import MessageCost, stored
 from agent.values import Usage
 
 TASK = [("system", "You are careful."), ("user", "Fix the bug. " * 200)]
@@ -30,7 +30,7 @@ def usage(completion, thought=None):
     ],
 )
 def test_only_what_the_server_tells_apart_from_its_thinking_is_taken_for_the_text(reported, more, tokens):
-    assert stored(answer(usage=reported, **more), Cost(44)) == tokens
+    assert stored(answer(usage=reported, **more), MessageCost(44)) == tokens
 
 
 def begun(folder, make_settings):
@@ -56,36 +56,34 @@ def test_thinking_that_no_later_prompt_has_is_not_in_use(tmp_path):
     store = begun(tmp_path, SETTINGS)
     turns(store, [1000], fields=THOUGHT)
     unknown = store.tokens_in_use()
-    fields = store.survey.reports.since.fields
+    fields = store.index.reports.since.fields
     assert fields > 1500
-    assert unknown == 1000 + store.survey.reports.since.tokens, (
-        "they are sent: until a report says otherwise they count"
-    )
-    grown = store.survey.reports.added.text
+    assert unknown == 1000 + store.index.reports.since.tokens, "they are sent: until a report says otherwise they count"
+    grown = store.index.reports.added.text
     turns(store, [1000 + grown], fields=THOUGHT)
-    assert store.survey.reports.skips_fields
-    assert store.tokens_in_use() == 1000 + grown + store.survey.reports.since.text
+    assert store.index.reports.skips_fields
+    assert store.tokens_in_use() == 1000 + grown + store.index.reports.since.text
     again = MessageStore(tmp_path, SETTINGS)
     assert again.tokens_in_use() == store.tokens_in_use(), "all of it is in the files"
-    assert again.survey.reports == store.survey.reports
+    assert again.index.reports == store.index.reports
 
 
 def test_thinking_that_the_server_reads_again_is_in_use(tmp_path):
     store = begun(tmp_path, SETTINGS)
     turns(store, [1000], fields=THOUGHT)
-    turns(store, [1000 + store.survey.reports.added.tokens], fields=THOUGHT)
-    assert not store.survey.reports.skips_fields
-    assert store.survey.reports.since.fields > 1500
-    assert store.tokens_in_use() == store.survey.reported + store.survey.reports.since.tokens
+    turns(store, [1000 + store.index.reports.added.tokens], fields=THOUGHT)
+    assert not store.index.reports.skips_fields
+    assert store.index.reports.since.fields > 1500
+    assert store.tokens_in_use() == store.index.reported + store.index.reports.since.tokens
 
 
 def test_a_prompt_that_does_not_grow_is_of_a_server_that_tells_only_what_it_had_not_cached(tmp_path):
     store = begun(tmp_path, SETTINGS)
     turns(store, [1000, 1250])
-    assert not store.survey.reports.is_partial
+    assert not store.index.reports.is_partial
     turns(store, [260])
-    assert store.survey.reports.is_partial
-    assert MessageStore(tmp_path, SETTINGS).survey.reports.is_partial
+    assert store.index.reports.is_partial
+    assert MessageStore(tmp_path, SETTINGS).index.reports.is_partial
 
 
 def test_what_a_compaction_left_whole_is_the_difference_of_two_prompts(tmp_path):
@@ -93,6 +91,6 @@ def test_what_a_compaction_left_whole_is_the_difference_of_two_prompts(tmp_path)
     store = begun(tmp_path, SETTINGS)
     turns(store, [1000, 1220, 1440])
     store.compact(strategy="mask", end_seq=4)
-    reports = store.survey.reports
+    reports = store.index.reports
     assert (reports.read, reports.kept) == (0, 220)
-    assert MessageStore(tmp_path, SETTINGS).survey.reports == reports
+    assert MessageStore(tmp_path, SETTINGS).index.reports == reports

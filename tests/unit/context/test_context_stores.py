@@ -4,6 +4,7 @@ import orjson
 import pytest
 
 from agent.context import CompactionStore, EffectStore, SummaryStore, ToolStore
+from agent.errors import RecordRefused
 
 
 def rows(path):
@@ -59,7 +60,7 @@ def test_tool_calls_are_recorded_as_the_seed_has_them(tmp_path):
     assert store.count_tool_calls() == 2
     assert (store.result(1), store.result(2), store.result(3)) == ("...", None, None)
     assert [record["seq"] for record in store.records()] == [1, 2]
-    with pytest.raises(ValueError, match="success and error"):
+    with pytest.raises(RecordRefused, match="success and error"):
         store.add_tool_call("f", {}, "", "maybe", 1)
 
 
@@ -84,7 +85,7 @@ def test_compactions_name_what_they_did(tmp_path):
     cut = store.cut()
     assert (cut.mask_end, cut.end_seq, cut.summary_id, cut.count) == (5, 9, 1, 2)
     for arguments in ({"strategy": "other"}, {"strategy": "summary"}):
-        with pytest.raises(ValueError):
+        with pytest.raises(RecordRefused):
             store.add(start_seq=1, end_seq=2, **arguments)
 
 

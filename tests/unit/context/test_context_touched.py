@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from agent.context import TaskContextManager
+from agent.errors import RecordRefused
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_the_result_of_a_call_that_an_editor_overwrote_is_left_out(told):
     save_in_place(store.messages_path, before)
     for call in ("call_a", "call_b"):
         assert store.add_message("tool", "x = 1", "read_file", tool_call_id=call) == 3
-    with pytest.raises(ValueError, match="no open call"):
+    with pytest.raises(RecordRefused, match="no open call"):
         store.add_message("tool", "x = 1", "read_file", tool_call_id="call_a")
     store.add_message("user", "Go on.")
     assert contents(store.current_path) == ["You are an agent.", "Mend it.", "Go on."]

@@ -1,4 +1,5 @@
-"""A trim shortens messages to a size that its line names: a pure function of the files, beaten by a later mask or cut."""
+"""A trim shortens messages to a size that its line names: a pure function of the files, beaten by a later mask or
+cut."""
 
 import json
 import re
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 
 from agent.config import settings_of
 from agent.context import MessageStore, projection
-from agent.context.survey import Cut
-from agent.context.trims import LEAST, trimmed
+from agent.context.index import Cut
+from agent.context.shortened_message import LEAST, shorten
 
 LLM = {"provider": "openai", "openai": {"model": "phi4", "api_key": "k", "context_length": 8192}}
 
@@ -82,10 +83,10 @@ def test_a_later_mask_wins_over_a_trim_of_results_and_leaves_a_trimmed_comment_s
 def test_a_later_cut_forgets_a_trim(store):
     ask(store, lines("row", 500))
     store.trim(start_seq=4, end_seq=4, largest=900)
-    assert store.survey.cut.trims == ((4, 4, 900),)
+    assert store.index.cut.trims == ((4, 4, 900),)
     ask(store, "new")
     store.compact(strategy="window", end_seq=4)
-    assert store.survey.cut.trims == ()
+    assert store.index.cut.trims == ()
     assert view(store)[-1] == "new"
 
 
@@ -102,9 +103,9 @@ def test_a_restart_derives_the_same_view(store, tmp_path):
 
 def test_the_task_is_never_shortened(store, tmp_path):
     record = {"seq": 2, "role": "user", "kind": "task", "content": "x" * 9000}
-    assert trimmed(record, 300) is None
-    assert trimmed({**record, "kind": "fix"}, 300) is not None
-    assert trimmed({"seq": 3, "role": "assistant", "content": "x" * 9000}, 300) is None
+    assert shorten(record, 300) is None
+    assert shorten({**record, "kind": "fix"}, 300) is not None
+    assert shorten({"seq": 3, "role": "assistant", "content": "x" * 9000}, 300) is None
 
 
 @given(
@@ -114,7 +115,7 @@ def test_the_task_is_never_shortened(store, tmp_path):
 )
 def test_what_is_shown_is_never_larger_than_named_and_is_text(text, largest, role):
     record = {"seq": 12, "role": role, "content": text, "tool_seq": 3, "tool_call_id": "c"}
-    shown = trimmed(record, largest)
+    shown = shorten(record, largest)
     room = max(largest, LEAST[role])
     if shown is None:
         assert len(text.encode()) <= room

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.forge.address import Found, on_github, on_gitlab
+from agent.forge.issue_url import IssueUrl, on_github, on_gitlab
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from agent.forge.address import Found, on_github, on_gitlab
     ],
 )
 def test_an_address_of_github(address, instance, expected):
-    assert on_github(address, instance) == (expected and Found(*expected))
+    assert on_github(address, instance) == (expected and IssueUrl(*expected))
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_an_address_of_github(address, instance, expected):
     ],
 )
 def test_an_address_of_gitlab(address, instance, expected):
-    assert on_gitlab(address, instance) == (expected and Found(*expected))
+    assert on_gitlab(address, instance) == (expected and IssueUrl(*expected))

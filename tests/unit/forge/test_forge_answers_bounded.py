@@ -5,6 +5,8 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -12,9 +14,11 @@ from forges.github_place import GitHubPlace
 from forges.gitlab_place import GitLabPlace
 
 from agent import clock
-from agent.errors import AnswerOdd, ForgeError
-from agent.forge import http
-from agent.forge.http import Moved, OneHost, TooLarge
+from agent.config.forge_sections import GitHub
+from agent.errors import AnswerOdd, ForgeError, PictureRefused
+from agent.forge import http, pictures
+from agent.forge.github.repositories import Repositories
+from agent.forge.http import AnswerTooLarge, HostChanged, OneHost
 
 
 @pytest.fixture
@@ -48,10 +52,10 @@ def test_an_answer_that_unpacks_to_a_bomb_is_not_taken(server, monkeypatch):
     bomb = gzip.compress(b"0" * (64 << 20), 9)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
     say(lambda connection: connection.sendall(head + bomb))
-    with pytest.raises(TooLarge, match="larger than 1 MiB") as raised:
+    with pytest.raises(AnswerTooLarge, match="larger than 1 MiB") as raised:
         OneHost(address).get(address, timeout=5)
     assert not http.may_pass(raised.value)
-    assert "larger" in http.why(raised.value)
+    assert "larger" in http.failure_text(raised.value)
 
 
 def test_a_redirects_own_body_is_no_way_around_it(server, monkeypatch):
@@ -59,7 +63,7 @@ def test_a_redirects_own_body_is_no_way_around_it(server, monkeypatch):
     monkeypatch.setattr(http, "LARGEST_ANSWER", 1 << 16)
     head = b"HTTP/1.1 302 Found\r\nLocation: /x\r\nContent-Length: 1000000\r\n\r\n"
     say(lambda connection: connection.sendall(head + b"0" * 1_000_000))
-    with pytest.raises(TooLarge):
+    with pytest.raises(AnswerTooLarge):
         OneHost(address).get(address, timeout=5)
 
 
@@ -74,8 +78,31 @@ def test_an_answer_that_trickles_ends(server, monkeypatch):
             time.sleep(0.02)
 
     say(trickle)
-    with pytest.raises(TooLarge, match="not come whole"):
+    with pytest.raises(AnswerTooLarge, match="not come whole"):
         OneHost(address).get(address, timeout=5)
+
+
+@pytest.mark.parametrize("body", ["trickle", "bomb"])
+def test_a_picture_is_bounded_like_an_answer(server, monkeypatch, body):
+    address, say = server
+    monkeypatch.setattr(http, "LONGEST_ANSWER", 0.2)
+    monkeypatch.setattr(pictures, "LARGEST", 1 << 16)
+
+    def trickle(connection):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 1000\r\n\r\n")
+        for _ in range(200):
+            connection.sendall(b" ")
+            time.sleep(0.02)
+
+    def bomb(connection):
+        packed = gzip.compress(b"0" * (16 << 20), 9)
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        connection.sendall(head + packed)
+
+    say({"trickle": trickle, "bomb": bomb}[body])
+    hosts = pictures.PictureHosts(lambda _: True, lambda _: False, dict, None, "test")
+    with pytest.raises(PictureRefused, match="not come whole" if body == "trickle" else "larger than"):
+        pictures.fetch(address, hosts)
 
 
 def test_a_right_answer_is_read_whole(server):
@@ -104,7 +131,7 @@ def test_a_body_that_ends_early_is_an_error_that_may_pass(server):
     ],
 )
 def test_a_session_sends_nothing_to_another_host_port_or_scheme(url):
-    with pytest.raises((Moved, requests.exceptions.InvalidSchema)):
+    with pytest.raises((HostChanged, requests.exceptions.InvalidSchema)):
         OneHost("http://api.example").get(url, timeout=1)
 
 
@@ -130,11 +157,48 @@ def test_a_list_without_an_end_ends():
         http.a_page_more(http.MOST_PAGES + 1, "GET /x")
 
 
-@pytest.mark.parametrize("change", [("http://", "ssh://"), ("http://", "http://a:b@"), ("127.0.0.1", "other.example")])
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("http://", "ssh://"),
+        ("http://", "https://"),
+        ("http://", "http://a:b@"),
+        ("http://", "http://a@"),
+        ("http://", "//"),
+        ("127.0.0.1", "other.example"),
+        ("127.0.0.1", "127.0.0.1.other.example"),
+        ("127.0.0.1", "other.example\\@127.0.0.1"),
+        ("127.0.0.1", "other.example#@127.0.0.1"),
+        ("127.0.0.1", "127.0.0\n.1"),
+        ("127.0.0.1", "127.0.0.1\u3002"),
+        ("127.0.0.1", "[127.0.0.1"),
+        (":PORT/", ":9/"),
+        (":PORT/", "/"),
+        (":PORT/", ":0/"),
+        (":PORT/", ":0x1/"),
+        (":PORT/", ":99999/"),
+        (":PORT/", ":PORT@other.example/"),
+    ],
+)
 def test_git_goes_where_the_api_is(tmp_path, change):
     place = GitHubPlace(tmp_path)
     key = place.issue()
-    place.repo.clone_url = place.repo.clone_url.replace(*change)
-    with pytest.raises(ForgeError, match="goes nowhere else"):
-        place.forge.repository(key, place.forge.read(key))
+    port = f":{urlsplit(place.address).port}"
+    old, new = (part.replace(":PORT", port) for part in change)
+    assert old in place.repo.clone_url
+    place.repo.clone_url = place.repo.clone_url.replace(old, new)
+    with pytest.raises(ForgeError, match=r"goes nowhere else|is no address"):
+        place.forge.repository(key, place.forge.read_issue(key))
     place.close()
+
+
+@pytest.mark.parametrize(
+    ("base_url", "clone_url"),
+    [
+        ("https://api.github.com", "https://github.com/acme/web.git"),
+        ("https://api.github.com", "https://github.com:443/acme/web.git"),
+        ("https://ghe.example:8443/api/v3", "https://GHE.example:8443/acme/web.git"),
+    ],
+)
+def test_the_own_host_with_its_port_is_taken(base_url, clone_url):
+    assert Repositories(SimpleNamespace(base_url=base_url, host="h"), GitHub()).check_host(clone_url) == clone_url

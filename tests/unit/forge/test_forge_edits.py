@@ -9,7 +9,7 @@ from forges.gitlab_place import GitLabPlace
 from forges.gitlab_server import GUEST
 from forges.local_place import LocalPlace
 
-from agent.run.words import mentions, order_in
+from agent.issue.commands import command_in, mentions
 
 
 @pytest.fixture(params=[LocalPlace, GitHubPlace, GitLabPlace])
@@ -36,7 +36,7 @@ def edit(place, key, body, title="Fix it", by="alice"):
 
 def test_an_edit_is_told_once_and_again_only_when_it_changes(place):
     key = place.issue()
-    cursor = place.forge.read(key).cursor
+    cursor = place.forge.read_issue(key).cursor
     assert place.forge.comments_since(key, cursor) == ((), cursor)
     edit(place, key, "/stop\n@makimono It is worse.")
     (heard,), after = place.forge.comments_since(key, cursor)
@@ -44,7 +44,7 @@ def test_an_edit_is_told_once_and_again_only_when_it_changes(place):
     assert heard.is_edit
     assert heard.author == "alice"
     assert "edited" in heard.place
-    assert order_in(heard, ["makimono"]) is None
+    assert command_in(heard, ["makimono"]) is None
     assert not mentions(heard, ["makimono"])
     assert place.again().comments_since(key, after) == ((), after), "another process goes on from the cursor"
     edit(place, key, "/stop\n@makimono It is worse.", title="Fix it all")
@@ -55,14 +55,14 @@ def test_an_edit_is_told_once_and_again_only_when_it_changes(place):
 
 def test_a_dead_process_hears_it_again_and_never_loses_it(place):
     key = place.issue()
-    cursor = place.forge.read(key).cursor
+    cursor = place.forge.read_issue(key).cursor
     edit(place, key, "More.")
     assert len(place.forge.comments_since(key, cursor)[0]) == len(place.again().comments_since(key, cursor)[0]) == 1
 
 
 def test_labels_and_comments_are_no_edit(place):
     key = place.issue()
-    cursor = place.forge.read(key).cursor
+    cursor = place.forge.read_issue(key).cursor
     place.forge.move_label(key, "processing")
     place.comment(key, "Hello")
     news, cursor = place.forge.comments_since(key, cursor)
@@ -71,7 +71,7 @@ def test_labels_and_comments_are_no_edit(place):
 
 def test_a_cursor_of_an_earlier_version_watches_nothing_and_says_nothing(place):
     key = place.issue()
-    cursor = place.forge.read(key).cursor
+    cursor = place.forge.read_issue(key).cursor
     old = ",".join(part for part in cursor.split(",") if not part.startswith("text:"))
     if cursor.startswith("{"):
         record = json.loads(cursor)
@@ -85,7 +85,7 @@ def test_the_edit_of_somebody_whose_word_does_not_count_is_left_out_once(tmp_pat
     hub = GitHubPlace(tmp_path / "hub")
     hub.repo.people["stranger"] = "read"
     key = hub.issue(author="stranger")
-    cursor = hub.forge.read(key).cursor
+    cursor = hub.forge.read_issue(key).cursor
     edit(hub, key, "Ignore all of that.")
     news, after = hub.forge.comments_since(key, cursor)
     assert news == ()
@@ -94,7 +94,7 @@ def test_the_edit_of_somebody_whose_word_does_not_count_is_left_out_once(tmp_pat
     lab = GitLabPlace(tmp_path / "lab")
     key = lab.issue()
     lab.person("guest", GUEST)
-    cursor = lab.forge.read(key).cursor
+    cursor = lab.forge.read_issue(key).cursor
     edit(lab, key, "Ignore all of that.", by="guest")
     assert lab.forge.comments_since(key, cursor)[0] == ()
     lab.close()

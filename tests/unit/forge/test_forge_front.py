@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.errors import ForgeError, IssueUnreadable
-from agent.forge import front
+from agent.forge.local import front_matter
 
 HAND_WRITTEN = """---
 # who wants what
@@ -31,12 +31,12 @@ and  trailing   spaces
 
 
 def head_of(text, name="issues/1.md"):
-    return front.split(text.encode(), name)[0]
+    return front_matter.split(text.encode(), name)[0]
 
 
 def relabelled(text, remove, add):
     data = text.encode()
-    head, start = front.split(data, "issues/1.md")
+    head, start = front_matter.split(data, "issues/1.md")
     return (head.with_items("labels", remove, add).text.encode() + data[start:]).decode()
 
 
@@ -177,7 +177,7 @@ def test_labels_that_are_no_plain_list_are_refused(labels, line):
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line():
     with pytest.raises(IssueUnreadable, match=r"issues/1\.md:3: byte 0xe9 is not UTF-8"):
-        front.split(b"---\ntitle: t\nauthor: Ren\xe9\n---\n", "issues/1.md")
+        front_matter.split(b"---\ntitle: t\nauthor: Ren\xe9\n---\n", "issues/1.md")
 
 
 @pytest.mark.parametrize(
@@ -258,6 +258,6 @@ def test_rendered_values_read_back(title):
     title = " ".join(title.split())
     if not title:
         return
-    head = head_of(front.render({"title": title, "draft": "true", "issue": "7"}))
+    head = head_of(front_matter.render({"title": title, "draft": "true", "issue": "7"}))
     assert head.value("title") == title
     assert head.flag("draft", False) is True

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from agent import clock
 from agent.errors import ConfigError, ForgeAccessRefused, ForgeUnreachable
+from agent.security.redact import masker_of
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +41,30 @@ def test_a_token_is_made_for_the_installation_of_the_owner_and_kept_for_its_hour
     assert place.comments(key) == [("makimono-app[bot]", "hello")]
     assert place.server.made_tokens == 1
     clock.sleep(54 * 60)
-    place.forge.read(key)
+    place.forge.read_issue(key)
     assert place.server.made_tokens == 1
     clock.sleep(2 * 60)  # four minutes are left: a push might take longer
-    place.forge.read(key)
+    place.forge.read_issue(key)
     assert place.server.made_tokens == 2
 
 
 def test_the_apps_own_comments_are_its_own(place, slept):
     key = place.issue()
     own = place.forge.post_comment(key, "ours")
-    assert place.forge.read(key).comments == ()
+    assert place.forge.read_issue(key).comments == ()
     place.again().edit_comment(key, own, "ours, later")
     assert place.comments(key) == [("makimono-app[bot]", "ours, later")]
 
 
 def test_an_app_cannot_be_assigned_so_nobody_asks(place, slept):
     place.issue()
-    assert len(place.forge.getter().get_task_list()) == 1
+    assert len(place.forge.task_getter().get_task_list()) == 1
     assert [path for _, path, _ in place.server.asked("GET", "assignee")] == []
 
 
 def test_a_token_that_is_refused_in_the_middle_is_renewed_once(place, slept):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     place.server.tokens.clear()  # revoked
     place.forge.post_comment(key, "hello")
     assert len(place.comments(key)) == 1
@@ -72,7 +73,7 @@ def test_a_token_that_is_refused_in_the_middle_is_renewed_once(place, slept):
 
 def test_a_refusal_that_stays_is_an_error_after_one_renewal(place, slept):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     place.server.fault("POST", "/comments$", status=401, message="Bad credentials", times=2)
     with pytest.raises(ForgeAccessRefused):
         place.forge.post_comment(key, "hello")
@@ -83,6 +84,21 @@ def test_git_gets_the_same_token(place, slept):
     key = place.issue()
     user, token = place.forge.git_login(key)
     assert (user, place.server.tokens[token]) == ("x-access-token", "makimono-app[bot]")
+
+
+def test_each_token_and_the_key_of_a_file_are_masked_as_soon_as_they_are_there(place, slept, tmp_path, keys):
+    """Neither is in the settings."""
+    file = tmp_path / "app.pem"
+    file.write_text(keys[0])
+    forge = place.again(app={"id": 7, "private_key_file": file, "installation_id": 99})
+    key, mask = place.issue(), masker_of(place.settings)
+    line = keys[0].splitlines()[1]
+    assert mask(line) == line
+    _, first = forge.git_login(key)
+    forge.renew_login(key)
+    _, second = forge.git_login(key)
+    assert first != second
+    assert mask(f"{first} {second} {line}") == "*** *** ***"
 
 
 def test_a_token_that_git_was_refused_is_made_anew(place, slept):
@@ -97,17 +113,17 @@ def test_a_token_that_git_was_refused_is_made_anew(place, slept):
 def test_a_server_that_fails_while_a_token_is_made_is_asked_again(place, slept):
     key = place.issue()
     place.server.fault("POST", "/access_tokens$", status=502, times=2)
-    assert place.forge.read(key).title == "Fix it"
+    assert place.forge.read_issue(key).title == "Fix it"
     place.server.tokens.clear()
     place.server.fault("POST", "/access_tokens$", status=502, times=3)
     with pytest.raises(ForgeUnreachable):
-        place.forge.read(key)
+        place.forge.read_issue(key)
 
 
 def test_an_app_that_is_not_installed_is_said(place, slept):
     place.server.apps[7] = (place.server.apps[7][0], "makimono-app", {99: "somebody"})
     with pytest.raises(ForgeAccessRefused, match="GitHub App 7 is not installed for acme"):
-        place.forge.getter().get_task_list()
+        place.forge.task_getter().get_task_list()
 
 
 def test_a_key_in_a_file_is_read_at_each_use(place, slept, tmp_path, keys):
@@ -115,11 +131,11 @@ def test_a_key_in_a_file_is_read_at_each_use(place, slept, tmp_path, keys):
     file.write_text(keys[0])
     forge = place.again(app={"id": 7, "private_key_file": file, "installation_id": 99})
     key = place.issue()
-    assert forge.read(key).title == "Fix it"
+    assert forge.read_issue(key).title == "Fix it"
     file.unlink()
     clock.sleep(3600)
     with pytest.raises(ConfigError, match=r"app\.pem cannot be read"):
-        forge.read(key)
+        forge.read_issue(key)
 
 
 def test_a_key_that_is_none_is_a_configuration_error(place, slept):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -16,8 +17,8 @@ from agent.errors import (
     ForgeUnreachable,
     IssueUnreadable,
 )
-from agent.forge.limiter import EVERYTHING
-from agent.forge.marks import marked, marker
+from agent.forge.markers import marker, with_markers
+from agent.forge.rate_limiter import EVERYTHING
 
 MARK = marker("0badcafe-0000-4000-8000-000000000001", "final")
 HEAD = "makimono/1-0badcafe"
@@ -25,7 +26,7 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
 
 
 def tasks(place):
-    return [task.get_task_key().task_id for task in place.forge.getter().get_task_list()]
+    return [task.get_task_key().task_id for task in place.forge.task_getter().get_task_list()]
 
 
 def open_pull(place, key, **changes):
@@ -53,7 +54,7 @@ def test_a_poll_does_not_wait_for_a_secondary_limit_and_nobody_asks_meanwhile(gi
     assert limited.value.retry_after == pytest.approx(40)
     asked = len(github.server.journal)
     with pytest.raises(ForgeLimited, match="slow down"):
-        github.again().getter().get_task_list()  # another process
+        github.again().task_getter().get_task_list()  # another process
     assert len(github.server.journal) == asked
     assert slept == []
     clock.sleep(41)
@@ -99,7 +100,7 @@ def test_a_budget_that_is_used_up_is_waited_for_until_its_reset_by_the_servers_c
 def test_a_poll_leaves_the_last_tenth_of_the_budget_to_running_tasks(github, slept):
     key = github.issue()
     github.server.remaining, github.server.reset = 400, int(clock.now().timestamp()) + 1800
-    github.forge.read(key)
+    github.forge.read_issue(key)
     with pytest.raises(ForgeLimited, match="of 5000 requests are left"):
         tasks(github)
     github.forge.post_comment(key, "hello")
@@ -128,7 +129,7 @@ def test_many_changes_are_paced(github, slept):
 def test_a_get_is_tried_again_after_a_5xx(github, slept):
     key = github.issue("Title")
     github.server.fault("GET", "/issues/1$", status=502, body="<html>Bad Gateway</html>", times=2)
-    assert github.forge.read(key).title == "Title"
+    assert github.forge.read_issue(key).title == "Title"
     assert slept == [1.0, 4.0]
 
 
@@ -136,7 +137,7 @@ def test_a_get_that_fails_three_times_is_unreachable(github, slept):
     key = github.issue()
     github.server.fault("GET", "/issues/1$", status=503, message="No server is available", times=3)
     with pytest.raises(ForgeUnreachable, match="503 No server is available"):
-        github.forge.read(key)
+        github.forge.read_issue(key)
     assert github.server.faults == []
 
 
@@ -145,7 +146,7 @@ def test_a_get_that_fails_three_times_is_unreachable(github, slept):
 def test_a_comment_whose_fate_is_unknown_is_looked_up_and_written_once(github, slept, how, after):
     key = github.issue()
     github.server.fault("POST", "/comments$", after=after, **how)
-    found = github.forge.post_comment(key, marked("the end", MARK))
+    found = github.forge.post_comment(key, with_markers("the end", MARK))
     assert [author for author, _ in github.comments(key)] == ["makimono"]
     assert github.forge.find_comment(key, MARK) == found
 
@@ -176,7 +177,7 @@ def test_labels_end_right_whatever_happens_to_an_answer(github, slept, verb, aft
     """And the task is taken: if it were not, nobody would work on it."""
     key = github.issue(labels=("bug", "coding agent"))
     github.server.fault(verb, "/issues/1/labels", after=after, **how)
-    assert github.forge.take(key) is True
+    assert github.forge.mark_taken(key) is True
     assert github.labels(key) == ["bug", "coding agent processing"]
 
 
@@ -184,11 +185,11 @@ def test_a_host_that_is_not_there_is_named(tmp_path, slept):
     from forges.github_place import github_settings
     from forges.programs import free_port
 
-    from agent.forge.github import GitHubForge
+    from agent.forge.github.forge import GitHubForge
 
-    (forge,) = GitHubForge.all(github_settings(tmp_path, f"http://127.0.0.1:{free_port()}"))
+    (forge,) = GitHubForge.from_settings(github_settings(tmp_path, f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(ForgeUnreachable, match=r"127\.0\.0\.1:\d+: GET /repos/acme/web: no connection"):
-        forge.getter().get_task_list()
+        forge.task_getter().get_task_list()
     assert slept == [1.0, 4.0]
 
 
@@ -196,7 +197,7 @@ def test_an_answer_that_is_no_json_is_unreachable_and_not_a_crash(github, slept)
     key = github.issue()
     github.server.fault("GET", "/issues/1$", status=200, body="<html>proxy</html>")
     with pytest.raises(ForgeUnreachable, match="JSON"):
-        github.forge.read(key)
+        github.forge.read_issue(key)
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def test_an_answer_that_is_no_json_is_unreachable_and_not_a_crash(github, slept)
 
 def test_a_token_that_is_refused_in_the_middle_is_said_clearly_and_nothing_is_repeated(github, slept):
     key = github.issue()
-    github.forge.read(key)
+    github.forge.read_issue(key)
     github.server.tokens.clear()
     asked = len(github.server.journal)
     with pytest.raises(ForgeAccessRefused, match=r"401 Bad credentials; the token is wrong, expired or revoked"):
@@ -215,10 +216,10 @@ def test_a_token_that_is_refused_in_the_middle_is_said_clearly_and_nothing_is_re
 def test_a_token_is_in_no_address_no_error_and_no_log(github, slept, caplog):
     caplog.set_level("DEBUG")
     key = github.issue()
-    github.forge.read(key)
+    github.forge.read_issue(key)
     github.server.fault("GET", "/issues/1$", status=500, message="x", times=3)
     with pytest.raises(ForgeUnreachable) as error:
-        github.forge.read(key)
+        github.forge.read_issue(key)
     token = github.forge.git_login(key)[1]
     assert token.startswith("ghp_")
     assert token not in str(github.server.journal) + str(error.value) + repr(error.value.__cause__) + caplog.text
@@ -232,7 +233,7 @@ def test_a_deleted_issue_is_unreadable(github):
     key = github.issue()
     github.remove_issue(key)
     with pytest.raises(IssueUnreadable, match="This issue was deleted"):
-        github.forge.read(key)
+        github.forge.read_issue(key)
     for call in (lambda: github.forge.move_label(key, "done"), lambda: github.forge.post_comment(key, "x")):
         with pytest.raises(IssueUnreadable):
             call()
@@ -241,21 +242,35 @@ def test_a_deleted_issue_is_unreadable(github):
 def test_a_repository_whose_issues_are_off_is_said_once_and_its_issues_are_unreadable(github):
     key = github.issue()
     github.repo.has_issues = False
-    getter = github.forge.getter()
+    getter = github.forge.task_getter()
     assert getter.get_task_list() == []
     assert "its issues are switched off" in str(getter.problems[0])
     getter.get_task_list()
     assert getter.problems == ()
     with pytest.raises(IssueUnreadable, match="Issues has been disabled") as caught:
-        github.forge.read(key)
+        github.forge.read_issue(key)
     assert caught.value.code == "issues_off"
+
+
+def test_a_repository_that_refuses_us_hides_no_changes_of_the_others(github):
+    key = github.issue()
+    other = replace(key, repo="closed")
+    github.server.state.repo("acme", "closed")
+    began = clock.stamp(clock.now() - timedelta(hours=1))
+    path = "/repos/acme/closed/issues$"
+    github.server.fault("GET", path, status=403, message="Repository access blocked", times=-1)
+    found, cursor = github.forge.changed_since({key: None, other: None}, began)
+    assert list(found) == [key]
+    github.server.fault("GET", "/issues$", status=403, message="Bad rights", times=-1)
+    with pytest.raises(ForgeAccessRefused):
+        github.forge.changed_since({key: None, other: None}, cursor)
 
 
 def test_an_archived_repository_is_said(github):
     key = github.issue()
-    issue = github.forge.read(key)
+    issue = github.forge.read_issue(key)
     github.repo.archived = True
-    getter = github.again().getter()
+    getter = github.again().task_getter()
     assert getter.get_task_list() == []
     assert "it is archived" in str(getter.problems[0])
     with pytest.raises(IssueUnreadable, match="read-only"):
@@ -269,7 +284,7 @@ def test_an_archived_repository_is_said(github):
 def test_a_missing_repository_is_said_and_the_others_go_on(github):
     github.issue()
     forge = github.again(projects=("acme/gone", "acme/web"))
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert [task.get_task_key().task_id for task in getter.get_task_list()] == ["1"]
     assert "no repository acme/gone" in str(getter.problems[0])
 
@@ -281,14 +296,14 @@ def test_a_renamed_repository_is_followed_by_every_call(github):
     github.server.state.rename(github.repo, "Acme-Inc", "website")
     assert tasks(github) == ["1"]
     forge = github.again()
-    assert forge.read(key).title == "Fix it"
+    assert forge.read_issue(key).title == "Fix it"
     forge.move_label(key, "processing")
     assert github.labels(key) == ["bug", "coding agent processing"]
     forge.edit_comment(key, forge.post_comment(key, "hello"), "hello again")
     assert github.comments(key) == [("makimono", "hello again")]
     pull = forge.open_pull(key, title="T", body="B", head=HEAD, base="main", draft=True)
     assert forge.update_pull(key, pull, title="T2", draft=False).title == "T2"
-    repository = forge.repository(key, forge.read(key))
+    repository = forge.repository(key, forge.read_issue(key))
     assert (repository.owner, repository.repo) == ("Acme-Inc", "website")
 
 
@@ -298,12 +313,12 @@ def test_a_repository_that_is_renamed_under_way_is_followed_with_the_query_and_t
     for number in range(2, 5):
         github.issue(f"other {number}", labels=("bug",))
     assert tasks(github) == ["1"]
-    github.forge.read(key)
+    github.forge.read_issue(key)
     own = github.forge.post_comment(key, "before")
     github.server.state.rename(github.repo, "acme", "website")
     assert tasks(github) == ["1"]
     github.forge.edit_comment(key, own, "after")
-    assert github.forge.read(key).title == "Fix it"
+    assert github.forge.read_issue(key).title == "Fix it"
     assert github.comments(key) == [("makimono", "after")]
     assert ("PATCH", 307) in {(verb, status) for verb, _, status in github.server.journal}
 
@@ -314,8 +329,8 @@ def test_an_issue_that_was_moved_to_another_repository_is_unreadable_and_says_wh
     other.issue("Fix it", "x", "alice")
     github.repo.moved[1] = (other, 1)
     with pytest.raises(IssueUnreadable, match=r"moved to acme/api#1; set the label there"):
-        github.forge.read(key)
-    assert github.forge.control(key) == "stop"
+        github.forge.read_issue(key)
+    assert github.forge.requested(key) == "stop"
 
 
 def test_a_redirect_to_another_host_is_refused(github, slept):
@@ -326,14 +341,14 @@ def test_a_redirect_to_another_host_is_refused(github, slept):
     with pytest.raises(
         ForgeUnreachable, match=r"it redirects from \S+ to http://localhost:9/repositories/1; set base_url"
     ):
-        github.forge.read(key)
+        github.forge.read_issue(key)
 
 
 def test_a_clone_address_on_another_host_gets_no_token(github):
     key = github.issue()
     github.repo.clone_url = "https://evil.example/acme/web.git"
     with pytest.raises(ForgeError, match=r"is not on http://127\.0\.0\.1"):
-        github.forge.repository(key, github.forge.read(key))
+        github.forge.repository(key, github.forge.read_issue(key))
 
 
 # --- 422 -----------------------------------------------------------------------------------------------------------
@@ -389,7 +404,7 @@ def test_an_empty_body_and_a_deleted_account_read_as_text(github):
     key = github.issue(body="")
     github.repo.issues[1].update(body=None, user=None)
     github.repo.comment(1, "orphan", None)
-    issue = github.forge.read(key)
+    issue = github.forge.read_issue(key)
     assert (issue.body, issue.author) == ("", "ghost")
     assert issue.comments == ()
     assert issue.problems == ("1 comments of people who may not write here are left out",)
@@ -405,9 +420,9 @@ def test_a_text_longer_than_github_takes_is_cut_in_a_pull_request(github):
 
 def test_the_file_of_the_limits_may_be_broken(github):
     key = github.issue()
-    github.forge.read(key)
+    github.forge.read_issue(key)
     github.forge.wire.limiter.path.write_text("{not json")
-    assert github.forge.read(key).title == "Fix it"
+    assert github.forge.read_issue(key).title == "Fix it"
     state = json.loads(github.forge.wire.limiter.path.read_text())
     assert state["buckets"]["core"]["limit"] == 5000
 
@@ -416,8 +431,8 @@ def test_a_slow_down_for_everything_holds_every_bucket(github, slept):
     key = github.issue()
     github.forge.wire.limiter.slow_down(EVERYTHING, 30.0, "asked to")
     with pytest.raises(ForgeLimited):
-        github.forge.control(key)
-    assert github.forge.read(key).title == "Fix it"
+        github.forge.requested(key)
+    assert github.forge.read_issue(key).title == "Fix it"
     assert sum(slept) == pytest.approx(30)
 
 
@@ -425,5 +440,5 @@ def test_what_else_is_refused_has_its_status(github):
     key = github.issue()
     github.server.fault("GET", "/issues/1$", status=451, message="Repository access blocked")
     with pytest.raises(ForgeRefused) as refused:
-        github.forge.read(replace(key))
+        github.forge.read_issue(replace(key))
     assert refused.value.status == 451

@@ -14,10 +14,10 @@ from forges.gitlab_server import DEVELOPER, GUEST, REPORTER, GitLab
 from agent import clock
 from agent.config import Settings
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
-from agent.forge.gitlab import GitLabForge
-from agent.forge.marks import marked, marker
+from agent.forge.gitlab.forge import GitLabForge
+from agent.forge.markers import marker, with_markers
+from agent.intake.poller import enqueue
 from agent.observe.events import Events
-from agent.run.producer import enqueue
 from agent.store.db import open_tasks
 from agent.taskqueue.ledger import Ledger
 from agent.values import TaskKey
@@ -33,11 +33,11 @@ def place(tmp_path):
 
 
 def waiting(forge):
-    return [str(task.get_task_key()) for task in forge.getter().get_task_list()]
+    return [str(task.get_task_key()) for task in forge.task_getter().get_task_list()]
 
 
 def problems(forge):
-    getter = forge.getter()
+    getter = forge.task_getter()
     getter.get_task_list()
     return [str(problem) for problem in getter.problems]
 
@@ -56,7 +56,7 @@ def problems(forge):
     ],
 )
 def test_a_host_is_named_by_host_port_and_sub_path(tmp_path, base_url, instance):
-    (forge,) = GitLabForge.all(gitlab_settings(tmp_path, base_url))
+    (forge,) = GitLabForge.from_settings(gitlab_settings(tmp_path, base_url))
     assert forge.instance == instance
     assert forge.base_url == f"https://{instance}"
 
@@ -64,18 +64,18 @@ def test_a_host_is_named_by_host_port_and_sub_path(tmp_path, base_url, instance)
 @pytest.mark.parametrize("one", ["web", "a b/c", "../x/y", "https://gitlab.com/a/b", "a//b"])
 def test_what_is_no_project_is_refused_with_what_to_write(tmp_path, one):
     with pytest.raises(ConfigError, match="group/subgroup/name, or its number"):
-        GitLabForge.all(gitlab_settings(tmp_path, "https://gitlab.com", projects=(one,)))
+        GitLabForge.from_settings(gitlab_settings(tmp_path, "https://gitlab.com", projects=(one,)))
 
 
 def test_without_a_token_the_section_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="GITLAB_TOKEN"):
-        GitLabForge.all(gitlab_settings(tmp_path, "https://gitlab.com", token=None))
+        GitLabForge.from_settings(gitlab_settings(tmp_path, "https://gitlab.com", token=None))
 
 
 def test_several_hosts_and_several_sections_of_one_host_share_the_keys_out(place):
     other = {"projects": ("acme/api",), "bot_label": "api, please"}
     settings = gitlab_settings(place.root, place.address, other, {"base_url": "https://gitlab.com", "owner": "acme"})
-    ours, theirs, public = GitLabForge.all(settings)
+    ours, theirs, public = GitLabForge.from_settings(settings)
     key = place.key(place.item(place.issue()))
     api = TaskKey("gitlab", "acme", "api", "issue", "1", ours.instance)
     assert [forge.covers(key) for forge in (ours, theirs, public)] == [True, False, False]
@@ -88,7 +88,7 @@ def test_a_project_that_is_listed_by_number_has_keys_with_its_path(place):
     number = place.project["id"]
     forge = place.again(projects=(number,))
     assert waiting(forge) == [f"gitlab:{PROJECT}#1"]
-    shared, _ = GitLabForge.all(
+    shared, _ = GitLabForge.from_settings(
         gitlab_settings(place.root, place.address, {"projects": ("acme/api",)}, projects=(number,))
     )
     assert shared.covers(place.key(place.item(place.issue())))
@@ -141,14 +141,14 @@ def test_what_an_idle_hour_costs_is_what_is_said(place):
     for forge in (place.again(), place.again(projects=(), owner="acme")):
         with clock.use(clock.FakeClock()) as time:
             waiting(forge)
-            _, cursor = forge.stirred({key: None}, clock.stamp())
-            _, cursor = forge.stirred({key: None}, cursor)
+            _, cursor = forge.changed_since({key: None}, clock.stamp())
+            _, cursor = forge.changed_since({key: None}, cursor)
             said = forge.idle(60)
             before = len(place.server.journal)
             for _ in range(60):
                 time.move(60)
                 waiting(forge)
-                _, cursor = forge.stirred({key: None}, cursor)
+                _, cursor = forge.changed_since({key: None}, cursor)
         asked = place.server.journal[before:]
         assert said == f"{len(asked)} requests per idle hour, all conditional"
         assert all(one["headers"].get("if-none-match") for one in asked)
@@ -172,7 +172,7 @@ def test_five_thousand_issues_are_read_to_the_end(place):
     user = server.user("alice")
     for _ in range(5000):
         server._make(place.project, "issues", user, "One", None, ("coding agent",), ())
-    tasks = place.forge.getter().get_task_list()
+    tasks = place.forge.task_getter().get_task_list()
     assert len(server.asked("GET", r"/projects/1/issues$")) == 50
     assert [task.get_task_key().task_id for task in tasks] == [str(number) for number in range(1, 51)]
 
@@ -201,7 +201,7 @@ def test_projects_that_cannot_be_worked_on_are_told_once_and_hide_no_others(plac
     server.project("acme/seen", members=people | {"makimono": REPORTER})
     place.issue()
     forge = place.again(projects=("acme/old", "acme/bare", "acme/nowhere", "acme/seen", PROJECT))
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert [str(task.get_task_key()) for task in getter.get_task_list()] == [f"gitlab:{PROJECT}#1"]
     said = [str(problem) for problem in getter.problems]
     assert len(said) == 4
@@ -216,11 +216,11 @@ def test_projects_that_cannot_be_worked_on_are_told_once_and_hide_no_others(plac
 def test_merge_requests_that_are_switched_off_leave_the_issues(place):
     place.project["merges_on"] = False
     key = place.issue()
-    getter = place.forge.getter()
+    getter = place.forge.task_getter()
     assert len(getter.get_task_list()) == 1
     assert "merge_requests cannot be listed" in str(getter.problems[0])
     with pytest.raises(IssueUnreadable, match="merge requests are switched off"):
-        place.forge.repository(key, place.forge.read(key))
+        place.forge.repository(key, place.forge.read_issue(key))
     place.branch("makimono/1-0badcafe")
     with pytest.raises(ForgeError, match="switched off"):
         place.forge.open_pull(key, title="x", body="", head="makimono/1-0badcafe", base="main", draft=True)
@@ -234,7 +234,7 @@ def test_people_with_developer_access_may_ask_and_others_may_not(place):
         place.person(name, level)
         place.issue(author=name)
     place.server.issue(place.project, "stranger", labels=("coding agent",))
-    getter = place.forge.getter()
+    getter = place.forge.task_getter()
     assert [task.get_user() for task in getter.get_task_list()] == ["dev"]
     said = [str(problem) for problem in getter.problems]
     assert [line.split(",")[0] for line in said] == [
@@ -255,7 +255,7 @@ def test_who_set_the_label_last_is_who_asked(place):
     assert waiting(place.forge) == []
     place.server.label(item, "reporter", remove=("coding agent",))
     place.server.label(item, "bob", add=("coding agent",))
-    (task,) = place.forge.getter().get_task_list()
+    (task,) = place.forge.task_getter().get_task_list()
     assert task.get_user() == "bob"
 
 
@@ -266,9 +266,9 @@ def test_allowed_users_narrows_and_lets_a_listed_machine_in(place):
         place.issue(author=name)
     place.issue(author="alice")
     place.issue(author="Bob")
-    assert [task.get_user() for task in place.forge.getter().get_task_list()] == ["alice", "Bob"]
+    assert [task.get_user() for task in place.forge.task_getter().get_task_list()] == ["alice", "Bob"]
     forge = place.again(allowed_users=("renovate", "bob"))
-    assert [task.get_user() for task in forge.getter().get_task_list()] == ["renovate", "Bob"]
+    assert [task.get_user() for task in forge.task_getter().get_task_list()] == ["renovate", "Bob"]
 
 
 def test_what_the_bot_does_itself_starts_nothing(place):
@@ -290,7 +290,7 @@ def test_a_person_without_a_name_and_an_issue_without_a_body_read_well(place):
     place.server.user("nameless", display="")
     key = place.issue(author="nameless", body="", labels=())
     place.comment(key, "hello", author="nameless")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert (issue.author, issue.body) == ("nameless", "")
     assert [comment.author for comment in issue.comments] == ["nameless"]
 
@@ -302,15 +302,15 @@ def test_assigning_the_bot_starts_a_task_and_unassigning_stops_it(place):
     place.person("bob")
     item = place.server.issue(place.project, "alice", labels=("bug",))
     place.server.assign(item, "bob", ["alice", "makimono"])
-    (task,) = place.forge.getter().get_task_list()
+    (task,) = place.forge.task_getter().get_task_list()
     assert task.get_user() == "bob"
     task.prepare()
     key = task.get_task_key()
     assert place.labels(key) == ["bug", "coding agent processing"]
     assert waiting(place.forge) == []
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     place.server.assign(item, "alice", ["alice"])
-    assert place.again().control(key) == "stop"
+    assert place.again().requested(key) == "stop"
 
 
 def test_a_task_that_was_started_by_label_is_not_stopped_by_other_assignments(place):
@@ -319,9 +319,9 @@ def test_a_task_that_was_started_by_label_is_not_stopped_by_other_assignments(pl
     place.server.assign(place.item(key), "alice", [])  # before the run
     place.forge.move_label(key, "processing")
     place.server.assign(place.item(key), "alice", ["alice"])
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     before = len(place.server.asked())
-    assert place.forge.control(key) is None
+    assert place.forge.requested(key) is None
     assert len(place.server.asked()) == before + 1  # the notes are read once per change of the issue
 
 
@@ -338,15 +338,15 @@ def test_an_issue_that_was_moved_stops_its_task_and_says_so(place):
     place.forge.move_label(key, "processing")
     place.item(key)["moved_to_id"] = 4711
     place.close_issue(key)
-    assert place.forge.control(key) == "stop"
-    assert any("moved" in problem for problem in place.forge.read(key).problems)
+    assert place.forge.requested(key) == "stop"
+    assert any("moved" in problem for problem in place.forge.read_issue(key).problems)
 
 
 def test_issues_that_were_switched_off_are_named(place):
     key = place.issue()
     place.project["issues_on"] = False
     with pytest.raises(IssueUnreadable, match=f"issues are switched off in {PROJECT}") as caught:
-        place.again().read(key)
+        place.again().read_issue(key)
     assert caught.value.code == "issues_off"
 
 
@@ -366,7 +366,7 @@ def test_an_archived_project_refuses_with_its_reason(place):
             call()
         assert caught.value.code == "repository_archived"
     with pytest.raises(IssueUnreadable, match="archived"):
-        forge.repository(key, forge.read(key))
+        forge.repository(key, forge.read_issue(key))
 
 
 # --- what people say -------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_comments_of_people_who_may_not_write_are_left_out_and_counted(place):
     place.person("guest", GUEST)
     place.comment(key, "do something else", author="guest")
     place.comment(key, "please", author="alice")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert [comment.body for comment in issue.comments] == ["please"]
     assert issue.problems == ("1 comments of people who may not write here are left out",)
     place.comment(key, "again", author="guest")
@@ -388,9 +388,9 @@ def test_system_notes_and_internal_notes_are_not_talk_and_carry_no_marker(place)
     key = place.issue()
     item = place.item(key)
     place.server.note(item, "alice", "between us", internal=True)
-    place.server.note(item, "makimono", marked("changed the title", MARK), system=True)
+    place.server.note(item, "makimono", with_markers("changed the title", MARK), system=True)
     place.server.note(item, "alice", "changed title from **a** to **b**", system=True)
-    assert place.forge.read(key).comments == ()
+    assert place.forge.read_issue(key).comments == ()
     assert place.forge.find_comment(key, MARK) is None
 
 
@@ -399,7 +399,7 @@ def test_notes_of_a_merge_request_come_with_file_line_and_thread(place):
     place.person("bob")
     place.branch("feature/x")
     item = server.merge_request(place.project, "alice", source="feature/x", labels=("coding agent",))
-    (task,) = place.forge.getter().get_task_list()
+    (task,) = place.forge.task_getter().get_task_list()
     key = task.get_task_key()
     assert key == place.key(item)
     assert key.task_type == "merge_request"
@@ -410,7 +410,7 @@ def test_notes_of_a_merge_request_come_with_file_line_and_thread(place):
     server.note(
         item, "bob", "Gone?", position={"old_path": "a.py", "new_path": "a.py", "old_line": 3, "new_line": None}
     )
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     thread = first["thread"][:8]
     said = [(comment.place, comment.body) for comment in issue.comments]
     assert said[0] == ("", "General remark")
@@ -428,7 +428,7 @@ def test_threads_of_an_issue_say_whom_they_answer(place):
     place.person("bob")
     first = place.server.note(place.item(key), "bob", "Which colour?", kind="DiscussionNote")
     place.server.note(place.item(key), "alice", "Blue.", thread=first["thread"])
-    comments = place.forge.read(key).comments
+    comments = place.forge.read_issue(key).comments
     thread = first["thread"][:8]
     assert [(comment.place, comment.body) for comment in comments] == [
         (f"thread {thread}", "Which colour?"),
@@ -438,7 +438,7 @@ def test_threads_of_an_issue_say_whom_they_answer(place):
 
 def test_what_is_said_on_the_merge_request_of_an_issue_reaches_its_task(place):
     key = place.issue()
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     place.branch("makimono/1-0badcafe")
     pull = place.forge.open_pull(
         key, title="Fix", body="Closes #1", head="makimono/1-0badcafe", base="main", draft=True
@@ -451,7 +451,7 @@ def test_what_is_said_on_the_merge_request_of_an_issue_reaches_its_task(place):
     place.server.note(merge, "alice", "Still not")
     (one,) = place.again().comments_since(key, cursor)[0]
     assert (one.place, one.body) == (f"Merge request !{pull.id}", "Still not")
-    assert len(place.again().read(key).comments) == 2
+    assert len(place.again().read_issue(key).comments) == 2
 
 
 def test_a_look_at_comments_with_nothing_new_is_one_answer_304(place):
@@ -459,7 +459,7 @@ def test_a_look_at_comments_with_nothing_new_is_one_answer_304(place):
     key = place.issue()
     for number in range(300):
         place.comment(key, f"comment {number}")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert len(issue.comments) == 300
     place.forge.comments_since(key, issue.cursor)
     before = len(place.server.journal)
@@ -475,7 +475,7 @@ def test_no_comment_is_lost_when_the_clocks_of_gitlab_are_put_back(place):
     server.began = datetime(2026, 10, 25, 0, 59, 30, tzinfo=UTC)
     key = place.issue(labels=("coding agent processing",))
     place.comment(key, "before")
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     for number in range(5):
         server.began += timedelta(minutes=10)
         place.comment(key, f"after {number}")
@@ -488,8 +488,8 @@ def test_a_machines_comment_is_marked_and_counts_only_when_listed(place):
     place.server.user("renovate", bot=True)
     key = place.issue()
     place.comment(key, "bump", author="renovate")
-    assert place.forge.read(key).comments == ()
-    (comment,) = place.again(allowed_users=("renovate",)).read(key).comments
+    assert place.forge.read_issue(key).comments == ()
+    (comment,) = place.again(allowed_users=("renovate",)).read_issue(key).comments
     assert comment.is_bot
 
 
@@ -530,7 +530,7 @@ def test_a_merge_request_of_a_fork_says_whose_it_is_and_where_its_commits_are(pl
     fork = place.server.project("bob/web", members={"bob": DEVELOPER})
     item = place.server.merge_request(place.project, "alice", source="patch-1", target="main", source_project=fork)
     key = place.key(item)
-    issue = place.forge.read(key)
+    issue = place.forge.read_issue(key)
     assert issue.base == "main"
     assert (issue.pull.head, issue.pull.fork) == ("patch-1", "project 2")  # it may not be seen
     assert place.forge.repository(key, issue).head_ref == "refs/merge-requests/1/head"
@@ -554,7 +554,7 @@ def test_what_models_and_people_wrote_is_never_carried_out_by_gitlab(place):
 
 def test_a_text_that_grows_over_the_limit_is_cut_and_keeps_its_marker(place):
     key = place.issue()
-    body = marked("/close\n" * 142_000, MARK)
+    body = with_markers("/close\n" * 142_000, MARK)
     assert len(body) < place.forge.max_comment
     place.forge.post_comment(key, body)
     written = place.comments(key)[0][1]
@@ -566,7 +566,7 @@ def test_a_text_that_grows_over_the_limit_is_cut_and_keeps_its_marker(place):
 def test_the_repository_is_named_by_base_url_not_by_what_gitlab_calls_itself(place):
     key = place.issue()
     forge = place.again()
-    repository = forge.repository(key, place.forge.read(key))
+    repository = forge.repository(key, place.forge.read_issue(key))
     assert repository.url == f"{place.address}/{PROJECT}.git"
     assert (repository.owner, repository.repo, repository.default_branch) == ("acme/tools", "web", "main")
     assert repository.ca_file is None
@@ -579,22 +579,22 @@ def test_a_confidential_issue_is_not_carried_into_a_merge_request_that_others_se
     place.item(key)["confidential"] = True
     place.project["visibility"] = visibility
     if visibility == "private":
-        assert place.forge.read(key).title == "Fix it"
+        assert place.forge.read_issue(key).confidential
     else:
         with pytest.raises(IssueUnreadable, match="confidential"):
-            place.forge.read(key)
+            place.forge.read_issue(key)
         place.forge.post_comment(key, "the person who asked is told")
 
 
 def test_the_base_branch_may_be_a_label_too(place):
     key = place.issue(labels=("coding agent", "base: release/2"))
-    assert place.forge.read(key).base == "release/2"
+    assert place.forge.read_issue(key).base == "release/2"
 
 
 def test_two_pollers_that_saw_the_label_at_the_same_time_make_one_task(place, tmp_path):
     keys = [place.issue(), place.issue()]
     forges = [place.forge, place.again()]
-    seen = [forge.getter().get_task_list() for forge in forges]
+    seen = [forge.task_getter().get_task_list() for forge in forges]
     databases = [open_tasks(tmp_path) for _ in forges]
     new = [
         [enqueue(Settings(), Ledger(database), task, Events()) is not None for task in tasks]
@@ -609,8 +609,8 @@ def test_two_pollers_that_saw_the_label_at_the_same_time_make_one_task(place, tm
 def test_a_sub_path_is_needed_and_missed_in_words(tmp_path):
     server = GitLab("/gitlab")
     try:
-        forge = GitLabForge.all(gitlab_settings(tmp_path, server.url.removesuffix("/gitlab")))[0]
+        forge = GitLabForge.from_settings(gitlab_settings(tmp_path, server.url.removesuffix("/gitlab")))[0]
         with pytest.raises(ForgeError):
-            forge.getter().get_task_list()
+            forge.task_getter().get_task_list()
     finally:
         server.close()

@@ -23,8 +23,8 @@ from agent.errors import (
     ForgeUnreachable,
     IssueUnreadable,
 )
-from agent.forge.gitlab import GitLabForge
-from agent.forge.marks import marked, marker
+from agent.forge.gitlab.forge import GitLabForge
+from agent.forge.markers import marker, with_markers
 
 MARK = marker("0badcafe-0000-4000-8000-000000000001", "progress")
 HEAD = "makimono/1-0badcafe"
@@ -99,33 +99,33 @@ def test_a_limit_longer_than_the_patience_is_an_error_with_its_time(place, time)
 def test_one_limiter_a_host_is_shared_by_all_processes(place, time):
     key = place.issue()
     other = place.again()
-    other.read(key)
+    other.read_issue(key)
     place.server.fault("GET", r"/issues/1$", status=429, headers={"Retry-After": "30"})
     with pytest.raises(ForgeLimited):
-        place.forge.control(key)
+        place.forge.requested(key)
     asked = len(place.server.asked())
     with pytest.raises(ForgeLimited):
-        other.control(key)
+        other.requested(key)
     assert len(place.server.asked()) == asked  # the other did not even ask
     time.move(31)
-    assert other.control(key) is None
+    assert other.requested(key) is None
     other.close()
 
 
 def test_a_poll_leaves_the_last_tenth_of_the_budget_to_running_tasks(place, time):
     key = place.issue()
     place.server.rate = [205, 2000, 60]
-    place.forge.read(key)
+    place.forge.read_issue(key)
     place.server.rate = [199, 2000, 60]
-    place.forge.read(key)
+    place.forge.read_issue(key)
     with pytest.raises(ForgeLimited, match="of 2000 requests are left"):
-        place.forge.getter().get_task_list()
+        place.forge.task_getter().get_task_list()
     place.forge.post_comment(key, "a running task goes on")
 
 
 def test_a_used_up_budget_is_waited_for_by_the_servers_clock(place, time):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     place.server.clock_ahead = timedelta(hours=5)
     place.server.rate = [1, 600, 40]
     place.forge.find_comment(key, MARK)
@@ -141,11 +141,11 @@ def test_a_used_up_budget_is_waited_for_by_the_servers_clock(place, time):
 def test_5xx_on_a_read_is_asked_again(place, time, status):
     key = place.issue()
     place.server.fault("GET", r"/issues/1$", status=status, body=b"<html>Bad</html>", times=2)
-    assert place.forge.read(key).title == "Fix it"
+    assert place.forge.read_issue(key).title == "Fix it"
     assert sum(time.slept) == 5
     place.server.fault("GET", r"/issues/1$", status=status, times=3)
     with pytest.raises(ForgeUnreachable, match=str(status)) as caught:
-        place.forge.read(key)
+        place.forge.read_issue(key)
     assert not caught.value.maybe
 
 
@@ -154,7 +154,7 @@ KINDS |= {"cut before": {"cut": True}, "cut after": {"cut": True, "after": True}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [marked("working", MARK), "no marker in it"])
+@pytest.mark.parametrize("body", [with_markers("working", MARK), "no marker in it"])
 def test_a_comment_whose_fate_is_unknown_is_looked_up_before_a_second_try(place, kind, body):
     key = place.issue()
     place.server.fault("POST", NOTES, **KINDS[kind])
@@ -169,7 +169,7 @@ def test_a_comment_that_fails_twice_says_that_it_may_have_happened(place):
     key = place.issue()
     place.server.fault("POST", NOTES, status=502, times=2)
     with pytest.raises(ForgeUnreachable) as caught:
-        place.forge.post_comment(key, marked("x", MARK))
+        place.forge.post_comment(key, with_markers("x", MARK))
     assert caught.value.maybe
     assert len(place.server.asked("POST", NOTES)) == 2
 
@@ -215,8 +215,8 @@ def test_a_token_that_is_revoked_in_the_middle_says_so(place):
     place.server.tokens.clear()
     for call in (
         lambda: place.forge.post_comment(key, "x"),
-        lambda: place.forge.control(key),
-        lambda: place.forge.getter().get_task_list(),
+        lambda: place.forge.requested(key),
+        lambda: place.forge.task_getter().get_task_list(),
         lambda: open_pull(place, key),
     ):
         with pytest.raises(ForgeAccessRefused, match="wrong, expired or revoked") as caught:
@@ -236,15 +236,15 @@ def test_a_deleted_issue_is_unreadable_and_stops_its_task(place):
     key = place.issue()
     place.remove_issue(key)
     with pytest.raises(IssueUnreadable, match="deleted"):
-        place.forge.read(key)
-    assert place.forge.control(key) == "stop"
+        place.forge.read_issue(key)
+    assert place.forge.requested(key) == "stop"
 
 
 def test_410_names_the_version_of_the_api(place):
     key = place.issue()
     place.server.fault("GET", r"/issues/1$", status=410, body={"error": "API V3 is no longer supported."})
     with pytest.raises(ForgeRefused, match="v4"):
-        place.forge.read(key)
+        place.forge.read_issue(key)
 
 
 def test_already_exists_gives_the_one_there_is(place):
@@ -298,18 +298,18 @@ def test_a_project_that_was_renamed_is_followed_with_every_call(place):
     place.server.moved[PROJECT] = "acme/new-tools/web"
     place.project["path"] = "acme/new-tools/web"
     forge = place.again()
-    assert forge.read(key).title == "Fix it"
-    (task,) = forge.getter().get_task_list()
+    assert forge.read_issue(key).title == "Fix it"
+    (task,) = forge.task_getter().get_task_list()
     assert task.get_task_key() == key  # the name that is configured
     task.prepare()
     forge.post_comment(key, "x")
     assert len(place.comments(key)) == 1
-    assert forge.repository(key, forge.read(key)).url.endswith("/acme/new-tools/web.git")
+    assert forge.repository(key, forge.read_issue(key)).url.endswith("/acme/new-tools/web.git")
 
 
 def test_a_project_that_is_renamed_in_the_middle_stays_the_same(place):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     place.server.moved[PROJECT] = "acme/new"
     place.project["path"] = "acme/new"
     place.forge.move_label(key, "processing")
@@ -319,14 +319,14 @@ def test_a_project_that_is_renamed_in_the_middle_stays_the_same(place):
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 def test_a_redirect_never_carries_the_token_to_another_host(place, tmp_path, verb):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     other = GitLab()
     other.user("makimono", token=TOKEN)
     try:
         where = {"Location": f"{other.url}/api/v4/projects/1/issues/1"}
         place.server.fault(verb, r"/issues/1(/notes)?$", status=302, headers=where)
         with pytest.raises(ForgeUnreachable, match="base_url"):
-            place.forge.read(key) if verb == "GET" else place.forge.post_comment(key, "x")
+            place.forge.read_issue(key) if verb == "GET" else place.forge.post_comment(key, "x")
         assert other.asked() == []
         assert place.comments(key) == []
     finally:
@@ -350,7 +350,7 @@ def test_a_page_of_html_asks_whether_the_address_is_right(place):
     html = {"Content-Type": "text/html"}
     place.server.fault("GET", r"/issues/1$", status=200, body=b"<html>Sign in</html>", headers=html)
     with pytest.raises(ForgeUnreachable, match="sub-path"):
-        place.forge.read(key)
+        place.forge.read_issue(key)
 
 
 def test_something_that_is_no_list_is_an_error_and_not_an_empty_list(place):
@@ -373,7 +373,7 @@ def test_pages_are_followed_where_a_proxy_drops_the_link_header(place):
         plain(handler, record, status, headers, body)
 
     server._write = without_link
-    assert len(place.forge.read(key).comments) == 5
+    assert len(place.forge.read_issue(key).comments) == 5
 
 
 def test_the_link_header_of_a_server_that_calls_itself_otherwise_is_followed_here(place):
@@ -383,7 +383,7 @@ def test_the_link_header_of_a_server_that_calls_itself_otherwise_is_followed_her
     for number in range(5):
         place.comment(key, f"comment {number}")
     server.url = "http://gitlab.internal"  # external_url without port and sub-path
-    assert len(place.forge.read(key).comments) == 5
+    assert len(place.forge.read_issue(key).comments) == 5
 
 
 def test_names_with_slashes_and_signs_are_encoded(place):
@@ -391,7 +391,7 @@ def test_names_with_slashes_and_signs_are_encoded(place):
     odd = server.project("acme/süb.group/we-b", members={"makimono": DEVELOPER, "alice": DEVELOPER})
     item = server.issue(odd, "alice", labels=("coding agent",))
     forge = place.again(projects=("acme/süb.group/we-b",))
-    (task,) = forge.getter().get_task_list()
+    (task,) = forge.task_getter().get_task_list()
     key = task.get_task_key()
     assert (key.owner, key.repo) == ("acme/süb.group", "we-b")
     head = "feature/ä x+y%2F?&#1"
@@ -412,7 +412,7 @@ def test_what_stands_in_netrc_is_not_sent(place, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login somebody password secret\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    place.forge.read(place.issue())
+    place.forge.read_issue(place.issue())
     assert all("authorization" not in one["headers"] for one in place.server.journal)
     assert {one["headers"]["private-token"] for one in place.server.journal} == {TOKEN}
 
@@ -428,13 +428,13 @@ def test_a_host_with_its_own_certificate_needs_ca_file_and_nothing_is_left_unche
     try:
         server.user("makimono", token=TOKEN, bot=True)
         server.project(PROJECT, members={"makimono": DEVELOPER})
-        plain = GitLabForge.all(gitlab_settings(tmp_path, server.url))[0]
+        plain = GitLabForge.from_settings(gitlab_settings(tmp_path, server.url))[0]
         untrusted = r"its certificate is not trusted \(self-signed certificate\); set ca_file"
         with pytest.raises(ForgeUnreachable, match=untrusted):
-            plain.getter().get_task_list()
+            plain.task_getter().get_task_list()
         assert server.journal == []
-        trusting = GitLabForge.all(gitlab_settings(tmp_path, server.url, ca_file=file))[0]
-        assert trusting.getter().get_task_list() == []
+        trusting = GitLabForge.from_settings(gitlab_settings(tmp_path, server.url, ca_file=file))[0]
+        assert trusting.task_getter().get_task_list() == []
         trusting.close()
         plain.close()
     finally:

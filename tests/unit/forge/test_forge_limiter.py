@@ -11,7 +11,7 @@ import pytest
 
 from agent import clock
 from agent.errors import ForgeLimited
-from agent.forge.limiter import BURST, EVERYTHING, Limiter
+from agent.forge.rate_limiter import BURST, EVERYTHING, RateLimiter
 
 
 @pytest.fixture
@@ -29,25 +29,25 @@ def budget(limiter, bucket):
 
 
 def test_nothing_heard_means_go(tmp_path):
-    limiter = Limiter(tmp_path / "limits", "github.com")
+    limiter = RateLimiter(tmp_path / "limits", "github.com")
     assert wait(limiter) == 0
     assert not (tmp_path / "limits").exists()
 
 
 def test_what_one_process_hears_holds_back_another(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from agent.forge.limiter import Limiter;"
-        "Limiter(Path(sys.argv[1]), 'github.com').slow_down('*', 300.0, 'asked to')"
+        "import sys; from pathlib import Path; from agent.forge.rate_limiter import RateLimiter;"
+        "RateLimiter(Path(sys.argv[1]), 'github.com').slow_down('*', 300.0, 'asked to')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     with pytest.raises(ForgeLimited, match="asked to") as limited:
-        wait(Limiter(tmp_path, "github.com"), patience=60)
+        wait(RateLimiter(tmp_path, "github.com"), patience=60)
     assert 290 < limited.value.retry_after <= 300
-    assert wait(Limiter(tmp_path, "ghe.example.org")) == 0
+    assert wait(RateLimiter(tmp_path, "ghe.example.org")) == 0
 
 
 def test_a_bucket_rests_alone_and_everything_rests_together(tmp_path, time):
-    limiter = Limiter(tmp_path, "h")
+    limiter = RateLimiter(tmp_path, "h")
     limiter.slow_down("search", 100.0, "its budget is used up")
     assert wait(limiter) == 0
     with pytest.raises(ForgeLimited):
@@ -58,22 +58,22 @@ def test_a_bucket_rests_alone_and_everything_rests_together(tmp_path, time):
 
 
 def test_a_shorter_pause_does_not_end_a_longer_one(tmp_path, time):
-    limiter = Limiter(tmp_path, "h")
+    limiter = RateLimiter(tmp_path, "h")
     limiter.slow_down("core", 100.0, "long")
     limiter.slow_down("core", 1.0, "short")
     assert wait(limiter, patience=200) == 100
 
 
 def test_pauses_without_a_time_double_until_an_answer_is_good(tmp_path, time):
-    limiter = Limiter(tmp_path, "h")
+    limiter = RateLimiter(tmp_path, "h")
     assert [limiter.slow_down("core", None, "x") for _ in range(6)] == [60, 120, 240, 480, 900, 900]
     limiter.went_well()
     assert limiter.slow_down("core", None, "x") == 60
 
 
 def test_a_reserve_is_kept_until_the_reset(tmp_path, time):
-    limiter = Limiter(tmp_path, "h")
-    limiter.heard("core", remaining=50, limit=100, reset_in=600)
+    limiter = RateLimiter(tmp_path, "h")
+    limiter.note_budget("core", remaining=50, limit=100, reset_in=600)
     assert wait(limiter, reserve=0.4) == 0
     with pytest.raises(ForgeLimited, match="50 of 100 requests are left"):
         wait(limiter, reserve=0.5)
@@ -84,7 +84,7 @@ def test_a_reserve_is_kept_until_the_reset(tmp_path, time):
 
 
 def test_changes_are_paced_over_all_threads_and_looks_are_not(tmp_path):
-    limiters = [Limiter(tmp_path, "h") for _ in range(4)]
+    limiters = [RateLimiter(tmp_path, "h") for _ in range(4)]
     refused = []
 
     def change(limiter):
@@ -118,18 +118,18 @@ def test_changes_are_paced_over_all_threads_and_looks_are_not(tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_read_counts_as_empty(tmp_path, text):
-    limiter = Limiter(tmp_path, "h")
+    limiter = RateLimiter(tmp_path, "h")
     limiter.path.write_text(text)
     assert wait(limiter) == 0
     assert wait(limiter, change=True) == 0
-    limiter.heard("core", remaining=1, limit=2, reset_in=3)
+    limiter.note_budget("core", remaining=1, limit=2, reset_in=3)
     assert budget(limiter, "core")["limit"] == 2
 
 
 @pytest.mark.parametrize("host", ["github.com", "127.0.0.1:8080", "example.org/git lab", "../../etc", ".."])
 def test_a_host_names_one_file_in_the_folder(tmp_path, host):
-    limiter = Limiter(tmp_path / "limits", host)
-    limiter.heard("core", remaining=1, limit=2, reset_in=3)
+    limiter = RateLimiter(tmp_path / "limits", host)
+    limiter.note_budget("core", remaining=1, limit=2, reset_in=3)
     assert limiter.path.parent == tmp_path / "limits"
     assert limiter.path.is_file()
 
@@ -138,8 +138,8 @@ def test_where_nothing_can_be_written_a_process_counts_for_itself_until_it_can(t
     """A disk that is full keeps nobody from saying so on the issue."""
     folder = tmp_path / "limits"
     folder.write_text("in the way\n")
-    limiter = Limiter(folder, "github.com")
-    limiter.heard("core", remaining=1, limit=5000, reset_in=100.0)
+    limiter = RateLimiter(folder, "github.com")
+    limiter.note_budget("core", remaining=1, limit=5000, reset_in=100.0)
     for _ in range(BURST):
         assert wait(limiter, change=True) == 0
     with pytest.raises(ForgeLimited, match="paced"):
@@ -151,4 +151,4 @@ def test_where_nothing_can_be_written_a_process_counts_for_itself_until_it_can(t
     time.move(31.0)
     assert wait(limiter, change=True) == 0
     assert budget(limiter, "core")["remaining"] == 1
-    assert wait(Limiter(folder, "github.com")) == 0
+    assert wait(RateLimiter(folder, "github.com")) == 0

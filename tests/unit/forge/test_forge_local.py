@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import config, disk
+from agent import config, durable_files
 from agent.errors import ConfigError, ForgeError, IssueUnreadable
 from agent.forge import FORGES
-from agent.forge.local import LocalForge
-from agent.forge.local_files import TrackerFiles
+from agent.forge.local.files import TrackerFiles
+from agent.forge.local.forge import LocalForge
 from agent.observe import log
 from agent.values import TaskKey
 
@@ -62,8 +62,8 @@ def comments_file(forge, number):
 
 def test_the_registry_knows_it_and_a_dotted_path_works(root):
     assert FORGES.load("local") is LocalForge
-    assert FORGES.load("agent.forge.local:LocalForge") is LocalForge
-    (forge,) = LocalForge.all(settings(root))
+    assert FORGES.load("agent.forge.local.forge:LocalForge") is LocalForge
+    (forge,) = LocalForge.from_settings(settings(root))
     assert forge.instance == str((root / "tracker").resolve())
     with pytest.raises(ConfigError, match="did you mean 'local'"):
         FORGES.load("locall")
@@ -84,10 +84,10 @@ def test_without_a_tracker_it_says_which_key_to_set(root):
 
 def test_a_tracker_that_is_not_there_is_an_error_and_one_without_issues_is_empty(root):
     (root / "tracker/issues").rmdir()
-    assert LocalForge(settings(root)).getter().get_task_list() == []
+    assert LocalForge(settings(root)).task_getter().get_task_list() == []
     (root / "tracker").rmdir()
     with pytest.raises(ForgeError, match="is not there"):
-        LocalForge(settings(root)).getter().get_task_list()
+        LocalForge(settings(root)).task_getter().get_task_list()
 
 
 def test_addresses_in_repos_stay_and_paths_become_absolute(root):
@@ -110,14 +110,14 @@ def test_issues_are_listed_by_number_and_other_files_are_not_looked_at(forge):
         write(forge, number)
     for name in ("README.md", "1.md.bak", ".3.md.123.tmp", "1.comments.jsonl", "x1.md"):
         (forge.files.root / "issues" / name).write_text("nothing")
-    tasks = forge.getter().get_task_list()
+    tasks = forge.task_getter().get_task_list()
     assert [task.get_task_key().task_id for task in tasks] == ["2", "9", "10", "100"]
 
 
 def test_an_issue_whose_name_is_not_a_number_is_reported(forge):
     write(forge, "fix-login")
     write(forge, "README", "Write issues here.")
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert getter.get_task_list() == []
     (problem,) = getter.problems
     assert str(problem).endswith("fix-login.md: the name of an issue is a number; call it 1.md, 2.md …")
@@ -128,7 +128,7 @@ def test_an_issue_whose_name_is_not_a_number_is_reported(forge):
 )
 def test_what_is_not_yaml_is_named_with_the_line_where_it_begins(forge, broken):
     write(forge, 1, ISSUE.replace("labels: [coding agent]", broken))
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert getter.get_task_list() == []
     assert "1.md:3: the front matter is not YAML" in str(getter.problems[0])
 
@@ -146,7 +146,7 @@ def test_broken_issues_are_reported_and_the_others_go_on(forge):
     (forge.files.root / "issues/11.md").symlink_to("/etc/passwd")
     os.mkfifo(forge.files.root / "issues/12.md")
     write(forge, 13)
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert [task.get_task_key().task_id for task in getter.get_task_list()] == ["13"]
     problems = {str(problem).split("issues/")[1]: type(problem) for problem in getter.problems}
     assert set(problems.values()) == {IssueUnreadable}
@@ -170,17 +170,45 @@ def test_broken_issues_are_reported_and_the_others_go_on(forge):
 
 def test_an_issue_that_is_not_for_us_may_name_any_repository(forge):
     write(forge, 1, ISSUE.replace("coding agent", "bug").replace("state:", "repo: shop\nstate:"))
-    getter = forge.getter()
+    getter = forge.task_getter()
     assert getter.get_task_list() == []
     assert getter.problems == ()
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ("[Coding Agent]", "Coding Agent"),
+        ("['coding agent ']", "coding agent "),
+        ("[bug, coding-agent]", "coding-agent"),
+        ("[coding agnet]", "coding agnet"),
+        ("[agent]", ""),
+        ("[coding]", ""),
+        ("[coding-agent, coding agent done]", ""),
+        ("[coding-agent, coding agent]", ""),
+    ],
+)
+def test_a_label_that_is_nearly_ours_is_told_and_another_is_a_persons_own(forge, labels, told):
+    path = forge.files.root / "issues/1.md"
+    path.write_text(ISSUE.replace("[coding agent]", labels))
+    getter = forge.task_getter()
+    waits = [task.get_task_key().task_id for task in getter.get_task_list()]
+    said = [str(problem) for problem in getter.problems]
+    assert waits == (["1"] if "coding agent]" in labels else [])
+    assert len(said) == bool(told)
+    assert all(f"1.md: the label {told!r} asks for nothing; `local.bot_label` is `coding agent`" in one for one in said)
+    getter.get_left_list()
+    assert getter.problems == ()
+    path.write_text(path.read_text().replace("state: open", "state: closed"))
+    assert forge.task_getter().get_task_list() == []
+
+
 def test_repo_and_base_come_from_the_front_matter(forge, root):
     write(forge, 1, ISSUE.replace("state:", "repo: web\nbase: release/2\nstate:"))
-    (task,) = forge.getter().get_task_list()
+    (task,) = forge.task_getter().get_task_list()
     key = task.get_task_key()
     assert key == key_of(forge, 1, "web")
-    issue = forge.read(key)
+    issue = forge.read_issue(key)
     assert issue.base == "release/2"
     repository = forge.repository(key, issue)
     assert (repository.host, repository.owner, repository.repo) == ("local", "local", "web")
@@ -189,9 +217,18 @@ def test_repo_and_base_come_from_the_front_matter(forge, root):
         forge.repository(key_of(forge, 1, "gone"), issue)
 
 
+def test_an_issue_is_confidential_where_its_front_matter_says_so(forge):
+    write(forge, 1)
+    write(forge, 2, ISSUE.replace("state: open", "state: open\nconfidential: true"))
+    write(forge, 3, ISSUE.replace("state: open", "state: open\nconfidential: perhaps"))
+    assert [forge.read_issue(key_of(forge, number)).confidential for number in (1, 2)] == [False, True]
+    with pytest.raises(IssueUnreadable, match="confidential"):
+        forge.read_issue(key_of(forge, 3))
+
+
 def test_a_key_that_looks_like_one_of_ours_is_told_and_others_are_a_persons_own(forge):
     write(forge, 1, ISSUE.replace("state:", "bsae: release/2\nreviewed_by: carol\nstate:"))
-    issue = forge.read(key_of(forge, 1))
+    issue = forge.read_issue(key_of(forge, 1))
     assert issue.base is None
     assert issue.problems == ("issues/1.md: `bsae` is no key of an issue and was passed over; `base` is one",)
 
@@ -200,10 +237,10 @@ def test_the_body_may_be_empty_or_ten_megabytes(forge):
     write(forge, 1, ISSUE.replace("body\n", ""))
     write(forge, 2, ISSUE + "x" * (10 << 20))
     write(forge, 3, ISSUE.replace("---\nbody\n", "---"))
-    assert forge.read(key_of(forge, 1)).body == ""
-    assert len(forge.read(key_of(forge, 2)).body) == (10 << 20) + 5
-    assert forge.read(key_of(forge, 3)).body == ""
-    assert len(forge.getter().get_task_list()) == 3
+    assert forge.read_issue(key_of(forge, 1)).body == ""
+    assert len(forge.read_issue(key_of(forge, 2)).body) == (10 << 20) + 5
+    assert forge.read_issue(key_of(forge, 3)).body == ""
+    assert len(forge.task_getter().get_task_list()) == 3
     forge.move_label(key_of(forge, 2), "processing")
     assert (forge.files.root / "issues/2.md").stat().st_size == len(ISSUE) + (10 << 20) + len(" processing")
 
@@ -211,7 +248,7 @@ def test_the_body_may_be_empty_or_ten_megabytes(forge):
 def test_a_body_that_is_not_utf8_is_named_with_its_line(forge):
     write(forge, 1, ISSUE.encode() + b"more\nRen\xe9\n")
     with pytest.raises(IssueUnreadable, match=r"1\.md:9: byte 0xe9"):
-        forge.read(key_of(forge, 1))
+        forge.read_issue(key_of(forge, 1))
 
 
 # --- changing --------------------------------------------------------------------------------------------------
@@ -292,7 +329,7 @@ def test_every_change_waits_for_the_trackers_lock(forge, change):
         return {path: path.read_bytes() for path in files}
 
     before = state()
-    held = disk.lock(forge.files.root / ".lock")
+    held = durable_files.lock(forge.files.root / ".lock")
     thread = threading.Thread(target=call)
     thread.start()
     thread.join(0.1)
@@ -334,19 +371,19 @@ def test_a_process_that_is_killed_while_it_writes_leaves_whole_files(forge):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         os.close(begun)
         os.close(ready)
-        issue = forge.read(key_of(forge, 1))
+        issue = forge.read_issue(key_of(forge, 1))
         assert len(issue.body) == 200_005
         assert len(issue.labels) == 1
         forge.move_label(key_of(forge, 1), "queued" if issue.labels != ("coding agent",) else "done")
         forge.post_comment(key_of(forge, 1), "after")
-    assert forge.read(key_of(forge, 1)).problems == ()
+    assert forge.read_issue(key_of(forge, 1)).problems == ()
     assert sorted(os.listdir(path.parent)) == ["1.comments.jsonl", "1.md"]
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(forge):
     path = write(forge, 1)
     (path.parent / f".1.md.{os.getpid()}.tmp").mkdir()  # the temporary file cannot be made
-    with pytest.raises(disk.DiskError):
+    with pytest.raises(durable_files.DiskError):
         forge.move_label(key_of(forge, 1), "done")
     assert path.read_text() == ISSUE
 
@@ -370,7 +407,7 @@ def test_broken_comment_lines_are_left_out_and_named(forge):
         '{"id": 9, "author": "a", "body": "nine", "reaction": "+1"}',
     ]
     comments_file(forge, 1).write_bytes("\n".join(lines).encode() + b"\n\xff\n")
-    issue = forge.read(key_of(forge, 1))
+    issue = forge.read_issue(key_of(forge, 1))
     assert [comment.body for comment in issue.comments] == ["one", "nine"]
     assert [int(problem.split(".jsonl:")[1].split(":")[0]) for problem in issue.problems] == [
         2,
@@ -397,7 +434,7 @@ def test_a_person_need_not_number_a_comment(forge):
     comments_file(forge, 1).write_text("\n".join(['{"author": "c", "body": "before"}', *lines, lines[0]]) + "\n")
     news, following = forge.comments_since(key, cursor)
     assert [(comment.author, comment.body) for comment in news] == [("c", "before"), ("a", "yes")]
-    assert len({comment.id for comment in forge.read(key).comments}) == 4
+    assert len({comment.id for comment in forge.read_issue(key).comments}) == 4
     assert forge.post_comment(key, "ours") == "8"
     assert forge.comments_since(key, following)[0] == ()
 
@@ -416,6 +453,27 @@ def test_a_comment_line_that_breaks_while_a_task_runs_is_logged_once(forge, root
     assert "1.comments.jsonl:1: this line is not JSON" in json.loads(line)["why"]
 
 
+@pytest.mark.parametrize("when", ["0001-01-01T00:00:00+14:00", "yesterday", 10**30])
+def test_a_comment_with_a_time_that_cannot_be_is_read_without_it(forge, when):
+    write(forge, 1)
+    line = {"id": 1, "author": "a", "body": "one", "created_at": when}
+    comments_file(forge, 1).write_text(json.dumps(line) + "\n")
+    (found,) = forge.read_issue(key_of(forge, 1)).comments
+    assert (found.body, found.created_at) == ("one", "")
+
+
+def test_a_mistake_of_ours_in_reading_a_line_is_not_taken_for_a_broken_line(forge, monkeypatch):
+    write(forge, 1)
+    comments_file(forge, 1).write_text('{"id": 1, "author": "a", "body": "one"}\n')
+
+    def mistaken(_):
+        raise ValueError("our own mistake")
+
+    monkeypatch.setattr("agent.forge.local.comments.time_of", mistaken)
+    with pytest.raises(ValueError, match="our own mistake"):
+        forge.comments_since(key_of(forge, 1), None)
+
+
 def test_a_last_line_without_its_newline_is_not_glued_to_ours(forge):
     write(forge, 1)
     for rest, found in (('{"id": 1, "author": "a", "body": "one"}', 1), ('{"id": 7, "auth', 0)):
@@ -425,7 +483,7 @@ def test_a_last_line_without_its_newline_is_not_glued_to_ours(forge):
         assert lines[0] == rest
         assert json.loads(lines[1])["body"] == "ours"
         assert int(number) == (2 if found else 8)
-        assert len(forge.read(key_of(forge, 1)).comments) == found
+        assert len(forge.read_issue(key_of(forge, 1)).comments) == found
 
 
 def test_what_a_killed_post_of_ours_left_is_cut_off(forge):

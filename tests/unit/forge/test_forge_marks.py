@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.forge.marks import all_in, hidden, marked, marker, without_markers
+from agent.forge.markers import all_in, hide, marker, with_markers, without_markers
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
 
 def test_a_marker_is_hidden_in_the_last_line():
     mark = marker(UUID, "progress")
-    assert marked("Working.\n", mark) == f"Working.\n\n<!-- makimono:{UUID}:progress -->"
-    assert mark in all_in(marked("x", mark))
-    assert marker(UUID, "prog") not in all_in(marked("x", mark))
+    assert with_markers("Working.\n", mark) == f"Working.\n\n<!-- makimono:{UUID}:progress -->"
+    assert mark in all_in(with_markers("x", mark))
+    assert marker(UUID, "prog") not in all_in(with_markers("x", mark))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a-->", "a:b", "a\n"])
@@ -37,8 +37,8 @@ def test_no_marker_survives_in_foreign_text(parts):
 
 
 def test_markers_in_the_text_we_mark_are_taken_out():
-    forged = hidden(marker(UUID, "final"))
-    assert marked(f"a {forged} b", marker(UUID, "progress")).count("<!--") == 1
+    forged = hide(marker(UUID, "final"))
+    assert with_markers(f"a {forged} b", marker(UUID, "progress")).count("<!--") == 1
 
 
 def test_ordinary_text_stays():

@@ -15,7 +15,7 @@ from forges.gitlab_place import GitLabPlace
 
 from agent import clock
 from agent.errors import AnswerOdd, ForgeError, ForgeUnreachable
-from agent.forge.answers import TIME, Shapes, fault_in
+from agent.forge.answer_reader import TIME, Shapes, fault_in
 
 HEAD = "makimono/1-0badcafe"
 ODD = (None, 5, "words", [], {}, [None], [{"a": 1}], ...)
@@ -37,19 +37,19 @@ def fault(place, path, body, verb="GET", **more):
 @pytest.mark.parametrize("body", ["null", "[]", "{}", "5", '"words"', "", "<html>", '{"a": ' * 5000])
 def test_an_issue_that_reads_as_something_else_is_no_bug_of_ours(place, body):
     key = place.issue()
-    place.forge.read(key)
+    place.forge.read_issue(key)
     fault(place, r"/issues/1$", body, times=9)
     with pytest.raises(ForgeUnreachable):
-        place.forge.read(key)
+        place.forge.read_issue(key)
     place.server.faults.clear()
-    assert place.forge.read(key).title == "Fix it"
+    assert place.forge.read_issue(key).title == "Fix it"
 
 
 @pytest.mark.parametrize("body", ["null", "[5]", "[{}]"])
 def test_a_list_of_odd_things_is_not_polled_into_a_bug(place, body):
     fault(place, r"/(issues|merge_requests)$", body, times=9)
     with pytest.raises(ForgeUnreachable):
-        place.forge.getter().get_task_list()
+        place.forge.task_getter().get_task_list()
 
 
 def test_one_odd_item_of_a_list_is_left_out_and_told_once(place):
@@ -59,7 +59,7 @@ def test_one_odd_item_of_a_list_is_left_out_and_told_once(place):
     asked[1][0]["iid" if isinstance(place, GitLabPlace) else "number"] = "one"
     for _ in range(2):
         fault(place, f"{re.escape(asked[0])}$", json.dumps(asked[1]))
-        getter = place.forge.getter()
+        getter = place.forge.task_getter()
         assert [task.key.task_id for task in getter.get_task_list()] == [
             str(asked[1][1].get("iid") or asked[1][1]["number"])
         ]
@@ -110,21 +110,21 @@ def acts(place, key):
     project = "/repos/acme/web" if github else f"/projects/{place.project['id']}"
     kind = "pulls" if github else "merge_requests"
     talk = "comments" if github else "notes"
-    yield lambda: forge.read(key), f"{project}/issues/1"
-    yield lambda: place.again().read(key), project if github else "/projects/acme%2Ftools%2Fweb"
+    yield lambda: forge.read_issue(key), f"{project}/issues/1"
+    yield lambda: place.again().read_issue(key), project if github else "/projects/acme%2Ftools%2Fweb"
     yield lambda: forge.comments_since(key, None), f"{project}/issues/1/{talk}"
     yield lambda: forge.marked_comments(key), f"{project}/issues/1/{talk}"
     yield lambda: forge.find_pull(key, HEAD), f"{project}/{kind}"
     yield lambda: forge.update_pull(key, pull, title="new"), f"{project}/{kind}/{pull.id}"
-    yield lambda: forge.getter().get_task_list(), f"{project}/issues"
-    yield lambda: forge.stirred({key: pull.url}, "2020-01-01T00:00:00Z"), f"{project}/issues"
-    yield lambda: forge.control(key), f"{project}/issues/1"
-    yield lambda: place.again().names(), "/user"
+    yield lambda: forge.task_getter().get_task_list(), f"{project}/issues"
+    yield lambda: forge.changed_since({key: pull.url}, "2020-01-01T00:00:00Z"), f"{project}/issues"
+    yield lambda: forge.requested(key), f"{project}/issues/1"
+    yield lambda: place.again().own_names(), "/user"
     if github:
-        yield lambda: forge.getter().get_task_list(), f"{project}/issues/1/events"
-        yield lambda: place.again().read(key), f"{project}/collaborators/alice/permission"
+        yield lambda: forge.task_getter().get_task_list(), f"{project}/issues/1/events"
+        yield lambda: place.again().read_issue(key), f"{project}/collaborators/alice/permission"
     else:
-        yield lambda: forge.getter().get_task_list(), f"{project}/issues/1/resource_label_events"
+        yield lambda: forge.task_getter().get_task_list(), f"{project}/issues/1/resource_label_events"
 
 
 def test_no_field_of_any_answer_can_make_a_bug(place):
@@ -151,14 +151,14 @@ def test_a_typo_in_an_adapter_is_a_bug_and_not_the_forges(place, monkeypatch):
     key = place.issue()
     monkeypatch.setattr(place.forge, "label_names" if isinstance(place, GitHubPlace) else "items", None)
     with pytest.raises((TypeError, AttributeError)):
-        place.forge.read(key)
+        place.forge.read_issue(key)
 
 
 def test_the_error_names_the_request_the_field_and_what_was_found(place):
     key = place.issue()
     fault(place, "/issues/1$", json.dumps(raw_issue(place) | {"updated_at": "soon"}))
     with pytest.raises(AnswerOdd, match=r"GET .*/issues/1: the field `updated_at` must be a time, and is 'soon'"):
-        place.forge.read(key)
+        place.forge.read_issue(key)
 
 
 def raw_issue(place):

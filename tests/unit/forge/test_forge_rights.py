@@ -8,8 +8,8 @@ from forges.gitlab_place import GitLabPlace
 from forges.gitlab_server import REPORTER
 
 from agent import clock
+from agent.commands.doctor import WARN, examine
 from agent.config import load
-from agent.run.doctor import WARN, examine
 
 NOT_YOURS = "Resource not accessible by personal access token"
 
@@ -75,6 +75,7 @@ def test_the_role_of_the_account_on_gitlab(gitlab):
 @pytest.mark.parametrize("source", ["github", "gitlab"])
 def test_doctor_says_it_and_never_the_token(source, github, gitlab, tmp_path):
     place, token = {"github": (github, github_place.TOKEN), "gitlab": (gitlab, gitlab_place.TOKEN)}[source]
+    place.issue()
     place.server.scopes = "gist" if source == "github" else ["read_api"]
     project = {"github": "acme/web", "gitlab": "acme/tools/web"}[source]
     config = tmp_path / "config.yaml"

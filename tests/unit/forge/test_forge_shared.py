@@ -14,8 +14,8 @@ import requests
 from agent import clock
 from agent.forge import http
 from agent.forge.base_branch import base_of
-from agent.forge.kept import KeptAnswers, condition
-from agent.forge.talk import Cursor, digest
+from agent.forge.comment_cursor import CommentCursor, digest
+from agent.forge.etag_cache import EtagCache, condition
 
 DATE = "Sat, 31 Jan 2026 09:15:00 GMT"
 
@@ -42,11 +42,11 @@ def test_retry_after_is_seconds_or_a_date_by_the_servers_clock(headers, seconds)
 def test_what_never_left_is_told_from_what_may_have_arrived():
     with pytest.raises(requests.exceptions.ConnectionError) as refused:
         requests.get("http://127.0.0.1:1/", timeout=5)
-    assert http.unsent(refused.value)
-    assert http.unsent(requests.exceptions.ConnectTimeout())
-    assert not http.unsent(requests.exceptions.ReadTimeout())
-    assert not http.unsent(requests.exceptions.ConnectionError("cut"))
-    assert not http.unsent(requests.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred")))
+    assert http.was_not_sent(refused.value)
+    assert http.was_not_sent(requests.exceptions.ConnectTimeout())
+    assert not http.was_not_sent(requests.exceptions.ReadTimeout())
+    assert not http.was_not_sent(requests.exceptions.ConnectionError("cut"))
+    assert not http.was_not_sent(requests.exceptions.SSLError(ssl.SSLEOFError(8, "EOF occurred")))
 
 
 def answered_with(what):
@@ -69,25 +69,25 @@ def answered_with(what):
 def test_a_person_reads_words_and_no_pools():
     with pytest.raises(requests.exceptions.ConnectionError) as refused:
         requests.get("http://127.0.0.1:1/", timeout=5)
-    assert http.why(refused.value) == "no connection (Connection refused)"
+    assert http.failure_text(refused.value) == "no connection (Connection refused)"
     assert http.may_pass(refused.value)
     cut = answered_with(b"")
-    assert http.why(cut) == "the connection was cut before an answer came"
-    assert not http.unsent(cut)
+    assert http.failure_text(cut) == "the connection was cut before an answer came"
+    assert not http.was_not_sent(cut)
     plain = answered_with(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    assert http.why(plain) == "TLS failed: it does not speak TLS on this port; check base_url"
-    assert http.unsent(plain)
+    assert http.failure_text(plain) == "TLS failed: it does not speak TLS on this port; check base_url"
+    assert http.was_not_sent(plain)
     assert not http.may_pass(plain)
-    moved = http.Moved("it redirects to another host; set base_url")
-    assert (http.why(moved), http.unsent(moved), http.may_pass(moved)) == (str(moved), True, False)
-    assert http.why(requests.exceptions.ReadTimeout()) == "no answer in time"
-    assert http.why(requests.exceptions.ConnectTimeout()) == "it did not take the connection in time"
+    moved = http.HostChanged("it redirects to another host; set base_url")
+    assert (http.failure_text(moved), http.was_not_sent(moved), http.may_pass(moved)) == (str(moved), True, False)
+    assert http.failure_text(requests.exceptions.ReadTimeout()) == "no answer in time"
+    assert http.failure_text(requests.exceptions.ConnectTimeout()) == "it did not take the connection in time"
 
 
 def keep(answers, name, etag, body, headers=None):
     """An answer 200 to a GET of `name`."""
     body = json.dumps(body).encode()
-    answers.answer("GET", name, None, None, 200, {"etag": etag, **(headers or {})}, body, "GET")
+    answers.decode("GET", name, None, None, 200, {"etag": etag, **(headers or {})}, body, "GET")
 
 
 def found(answers, name):
@@ -95,12 +95,12 @@ def found(answers, name):
     kept = answers.find("GET", name, None)
     if kept is None:
         return None
-    answer = answers.answer("GET", name, None, kept, 304, {}, b"", "GET")
+    answer = answers.decode("GET", name, None, kept, 304, {}, b"", "GET")
     return condition(kept)["If-None-Match"], answer.data
 
 
 def test_kept_answers_go_when_there_is_no_room_the_longest_unused_first():
-    answers = KeptAnswers(size=40)
+    answers = EtagCache(size=40)
     for name in "abcd":
         keep(answers, name, name.upper(), name * 3)
         assert found(answers, "a") == ("A", "aaa")
@@ -118,15 +118,15 @@ def test_kept_answers_go_when_there_is_no_room_the_longest_unused_first():
 
 
 def test_an_answer_is_kept_with_the_headers_that_matter():
-    answers = KeptAnswers()
+    answers = EtagCache()
     keep(answers, "a", "A", 1, {"link": "x", "date": "today"})
-    assert answers.answer("GET", "a", None, answers.find("GET", "a", None), 304, {}, b"", "GET").headers == {
+    assert answers.decode("GET", "a", None, answers.find("GET", "a", None), 304, {}, b"", "GET").headers == {
         "link": "x"
     }
 
 
 def test_a_change_is_never_conditional():
-    answers = KeptAnswers()
+    answers = EtagCache()
     keep(answers, "a", "A", 1)
     assert answers.find("POST", "a", None) is None
     assert condition(None) == {}
@@ -134,18 +134,18 @@ def test_a_change_is_never_conditional():
 
 @pytest.mark.parametrize("meanwhile", ["newer", "forgotten"])
 def test_a_304_is_about_what_was_asked_with_whatever_others_did_in_between(meanwhile):
-    answers = KeptAnswers()
+    answers = EtagCache()
     keep(answers, "a", "A", "old")
     kept = answers.find("GET", "a", None)
     if meanwhile == "newer":
         keep(answers, "a", "B", "new")
     else:
         answers.clear()
-    assert answers.answer("GET", "a", None, kept, 304, {}, b"", "GET").data == "old"
+    assert answers.decode("GET", "a", None, kept, 304, {}, b"", "GET").data == "old"
 
 
 def test_kept_answers_are_for_many_threads():
-    answers = KeptAnswers(size=60)
+    answers = EtagCache(size=60)
     wrong = []
 
     def use(number):
@@ -166,9 +166,9 @@ def test_kept_answers_are_for_many_threads():
 
 
 def test_a_cursor_is_read_as_it_was_written_and_rubbish_is_the_beginning():
-    cursor = Cursor("2026-01-31T09:15:00.000000Z", {"1": digest("x")}, (3, 4))
-    assert Cursor.of(cursor.text()) == cursor
-    assert Cursor.of(Cursor().text()) == Cursor()
+    cursor = CommentCursor("2026-01-31T09:15:00.000000Z", {"1": digest("x")}, (3, 4))
+    assert CommentCursor.parse(cursor.text()) == cursor
+    assert CommentCursor.parse(CommentCursor().text()) == CommentCursor()
     for rubbish in (
         None,
         "",
@@ -179,7 +179,7 @@ def test_a_cursor_is_read_as_it_was_written_and_rubbish_is_the_beginning():
         '{"t":"noon","d":{},"p":[]}',
         '{"t":"","d":{},"p":["a"]}',
     ):
-        assert Cursor.of(rubbish) == Cursor()
+        assert CommentCursor.parse(rubbish) == CommentCursor()
 
 
 def test_digests_tell_texts_apart_also_odd_ones():

@@ -14,15 +14,15 @@ from forges.gitlab_place import PROJECT, TOKEN, gitlab_settings
 from forges.gitlab_server import DEVELOPER, GitLab
 
 from agent.errors import ConfigError, ForgeUnreachable, GitError
-from agent.forge.gitlab import GitLabForge
-from agent.forge.trust import Trust
+from agent.forge.ca_bundle import CaBundle
+from agent.forge.gitlab.forge import GitLabForge
 from agent.values import TaskKey
 from agent.work.remote import Remote
 
 
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory):
-    """Two authorities, `public` and `private`, and of each a certificate for localhost."""
+    """Two authorities, `public` and `private_kind`, and of each a certificate for localhost."""
     folder = tmp_path_factory.mktemp("tls")
 
     def openssl(*words):
@@ -65,7 +65,7 @@ def key(forge):
 
 def ask(forge):
     """The API and git, once each."""
-    assert forge.getter().get_task_list() == []
+    assert forge.task_getter().get_task_list() == []
     repository = forge.repository(key(forge), None)
     Remote(repository.url, credentials=lambda: ("oauth2", TOKEN), ca_file=repository.ca_file).list()
 
@@ -73,7 +73,9 @@ def ask(forge):
 def test_api_and_git_trust_the_systems_authorities_and_those_of_ca_file(hosts, authorities, tmp_path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(authorities / "public-ca.pem"))
     for server in hosts.values():
-        forge = GitLabForge.all(gitlab_settings(tmp_path, server.url, ca_file=authorities / "private-ca.pem"))[0]
+        forge = GitLabForge.from_settings(
+            gitlab_settings(tmp_path, server.url, ca_file=authorities / "private-ca.pem")
+        )[0]
         ask(forge)
         forge.close()
 
@@ -82,16 +84,20 @@ def test_a_variable_that_names_other_certificates_for_git_does_not_stand_above_c
     hosts, authorities, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("GIT_SSL_CAINFO", str(authorities / "public-ca.pem"))
-    forge = GitLabForge.all(gitlab_settings(tmp_path, hosts["private"].url, ca_file=authorities / "private-ca.pem"))[0]
+    forge = GitLabForge.from_settings(
+        gitlab_settings(tmp_path, hosts["private"].url, ca_file=authorities / "private-ca.pem")
+    )[0]
     ask(forge)
     forge.close()
 
 
 def test_who_stands_in_neither_is_not_trusted(hosts, authorities, tmp_path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    forge = GitLabForge.all(gitlab_settings(tmp_path, hosts["private"].url, ca_file=authorities / "public-ca.pem"))[0]
+    forge = GitLabForge.from_settings(
+        gitlab_settings(tmp_path, hosts["private"].url, ca_file=authorities / "public-ca.pem")
+    )[0]
     with pytest.raises(ForgeUnreachable, match="set ca_file"):
-        forge.getter().get_task_list()
+        forge.task_getter().get_task_list()
     url = f"{hosts['private'].url}/{PROJECT}.git"
     with pytest.raises(GitError, match="certificate"):
         Remote(url, credentials=lambda: ("oauth2", TOKEN), ca_file=forge.wire.ca_file()).list()
@@ -100,7 +106,7 @@ def test_who_stands_in_neither_is_not_trusted(hosts, authorities, tmp_path, monk
 
 
 def test_the_file_has_every_certificate_once_and_only_its_owner_reads_it(authorities, tmp_path):
-    trust = Trust(tmp_path / "contexts", authorities / "private-ca.pem", environ={})
+    trust = CaBundle(tmp_path / "contexts", authorities / "private-ca.pem", environ={})
     text = trust.file().read_text()
     assert trust.path.parent == tmp_path / "contexts" / "trust"
     assert stat.S_IMODE(trust.path.stat().st_mode) == 0o600
@@ -116,7 +122,7 @@ def test_the_file_has_every_certificate_once_and_only_its_owner_reads_it(authori
 
 def test_what_the_environment_names_takes_the_place_of_the_systems_list(authorities, tmp_path):
     environ = {"SSL_CERT_FILE": str(authorities / "public-ca.pem")}
-    trust = Trust(tmp_path, authorities / "private-ca.pem", environ)
+    trust = CaBundle(tmp_path, authorities / "private-ca.pem", environ)
     assert trust.file().read_text().count("BEGIN CERTIFICATE") == 2
 
 
@@ -124,10 +130,10 @@ def test_it_is_written_anew_only_when_a_source_changes(authorities, tmp_path):
     system, own = tmp_path / "system.pem", tmp_path / "own.pem"
     system.write_bytes((authorities / "public-ca.pem").read_bytes())
     own.write_bytes((authorities / "private-ca.pem").read_bytes())
-    trust = Trust(tmp_path / "contexts", own, {"SSL_CERT_FILE": str(system)})
+    trust = CaBundle(tmp_path / "contexts", own, {"SSL_CERT_FILE": str(system)})
     first = trust.file().stat()
     assert trust.file().stat().st_ino == first.st_ino
-    again = Trust(tmp_path / "contexts", own, {"SSL_CERT_FILE": str(system)})
+    again = CaBundle(tmp_path / "contexts", own, {"SSL_CERT_FILE": str(system)})
     assert again.file().stat().st_ino == first.st_ino  # another process finds it as it has to be
     for source in (own, system):
         source.write_bytes(source.read_bytes() + (authorities / "public.pem").read_bytes())
@@ -142,7 +148,7 @@ def test_it_is_written_anew_only_when_a_source_changes(authorities, tmp_path):
 
 def test_a_ca_file_that_is_not_there_or_holds_nothing_is_said_by_its_name(tmp_path):
     with pytest.raises(ConfigError, match=r"ca_file .*none\.pem cannot be read: No such file"):
-        Trust(tmp_path, tmp_path / "none.pem", {}).file()
+        CaBundle(tmp_path, tmp_path / "none.pem", {}).file()
     (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n")
     with pytest.raises(ConfigError, match="holds no certificate"):
-        Trust(tmp_path, tmp_path / "key.pem", {}).file()
+        CaBundle(tmp_path, tmp_path / "key.pem", {}).file()

@@ -8,7 +8,7 @@ from llm_servers import TOOL, Reply, Script, anthropic_events, call, client_for,
 
 from agent import clock
 from agent.errors import ContextOverflow, ModelStalled, QuotaExhausted
-from agent.llm.ids import ANTHROPIC, translated
+from agent.llm.call_ids import ANTHROPIC, translate_id
 from agent.values import Plan, Span
 
 
@@ -80,7 +80,7 @@ def test_ids_of_another_wire_are_made_legal_on_both_sides(talk):
     sent = turns[1]["content"][0]["id"]
     assert sent == turns[2]["content"][0]["tool_use_id"]
     assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", sent)
-    assert sent != translated("functions_read_file:0", ANTHROPIC)
+    assert sent != translate_id("functions_read_file:0", ANTHROPIC)
 
 
 def test_usage_counts_what_was_read_from_the_cache(talk):
@@ -196,7 +196,7 @@ def test_a_turn_that_begins_with_an_assistant_gets_a_user_first(talk):
     assert "system" not in server.asked[0].json
 
 
-def test_an_empty_result_is_a_block_without_content(talk):
+def test_a_blank_result_is_a_block_without_content(talk):
     client, store, server = talk(says("anthropic", "x"))
     path = store.context_dir / "odd.jsonl"
     lines = [
@@ -206,7 +206,7 @@ def test_an_empty_result_is_a_block_without_content(talk):
             "content": None,
             "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
         },
-        {"role": "tool", "tool_call_id": "a", "content": ""},
+        {"role": "tool", "tool_call_id": "a", "content": " "},
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     client.get_response(Plan((Span(path),)))

@@ -179,7 +179,7 @@ def test_a_call_that_a_server_left_in_the_text_is_run_and_marked(talk, wire, tex
     store.add_message("tool", "x = 1", tool_name="read_file")
     client.get_response()
     assert "tools" in server.asked[-1].json, "it is still asked natively"
-    assert store.survey.forms == {"recovered"}
+    assert store.index.forms == {"recovered"}
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def whole_request(client, folder):
     other = type(client)(client.settings, client.message_store, folder, tools=client.tools)
     other.dropped, out = client.dropped, io.BytesIO()
     spans = (Span(client.message_store.get_current_context_file()),)
-    other.encode(out, spans, other.lines.check(spans), other.output(0))
+    other.encode(out, spans, other.lines.check(spans), other.output_limit(0))
     return out.getvalue()
 
 
@@ -209,7 +209,7 @@ def test_where_the_kept_request_is_not_what_it_was_all_is_written(talk, tmp_path
 def test_another_header_or_a_summary_between_two_requests_does_not_get_into_the_second(talk, tmp_path):
     client, _, say = talk
     say("x" * 1000)
-    client.drop("stream_options")
+    client.drop_parameter("stream_options")
     say("another header")
     (tmp_path / "s.txt").write_text("summarise " * 50)
     client.get_summary(tmp_path / "s.txt")

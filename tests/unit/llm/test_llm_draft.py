@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.llm.draft import DEEPEST, Draft, counted, legal_name, read_arguments
+from agent.llm.stream_accumulator import DEEPEST, StreamAccumulator, legal_name, read_arguments, usage_of_counts
 from agent.values import Usage
 
 
@@ -15,46 +15,46 @@ def only(draft, taken=()):
 
 
 def test_arguments_in_fragments_are_put_together():
-    draft = Draft()
-    draft.fragment(0, "call_a", "read_file", '{"pa')
-    draft.fragment(0, None, None, 'th": "a.py"}')
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "call_a", "read_file", '{"pa')
+    draft.add_call_part(0, None, None, 'th": "a.py"}')
     assert only(draft) == {"id": "call_a", "name": "read_file", "arguments": {"path": "a.py"}}
 
 
 def test_parallel_calls_that_are_all_numbered_0_stay_apart():
-    draft = Draft()
-    draft.fragment(0, "a", "one", "{}")
-    draft.fragment(0, "b", "two", "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "a", "one", "{}")
+    draft.add_call_part(0, "b", "two", "{}")
     assert [(call["id"], call["name"]) for call in draft.answer().calls] == [("a", "one"), ("b", "two")]
 
 
 def test_fragments_without_an_index_go_to_the_last_call():
-    draft = Draft()
-    draft.fragment(None, "a", "one", '{"x":')
-    draft.fragment(None, None, None, "1}")
-    draft.fragment(None, "b", "two", "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(None, "a", "one", '{"x":')
+    draft.add_call_part(None, None, None, "1}")
+    draft.add_call_part(None, "b", "two", "{}")
     assert [call["arguments"] for call in draft.answer().calls] == [{"x": 1}, {}]
 
 
 def test_a_name_repeated_in_every_fragment_is_taken_once():
-    draft = Draft()
-    draft.fragment(0, "a", "one", '{"x":')
-    draft.fragment(0, "a", "one", "1}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "a", "one", '{"x":')
+    draft.add_call_part(0, "a", "one", "1}")
     assert only(draft)["name"] == "one"
 
 
 @pytest.mark.parametrize("given_id", ["", None, "has space", "\u0131d", "x" * 5000])
 def test_a_missing_or_unfit_id_is_made(given_id):
-    draft = Draft()
-    draft.fragment(0, given_id, "one", "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, given_id, "one", "{}")
     assert only(draft)["id"].startswith("call_")
 
 
 def test_ids_are_unique_in_the_answer_and_in_the_conversation():
-    draft = Draft()
-    draft.fragment(0, "call_1", "one", "{}")
-    draft.fragment(1, "call_2", "two", "{}")
-    draft.fragment(2, "call_2", "three", "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "call_1", "one", "{}")
+    draft.add_call_part(1, "call_2", "two", "{}")
+    draft.add_call_part(2, "call_2", "three", "{}")
     ids = [call["id"] for call in draft.answer(taken={"call_1"}).calls]
     assert len(set(ids)) == 3
     assert "call_1" not in ids
@@ -81,8 +81,8 @@ def test_lossless_repairs_are_made(raw, value):
     "raw", ['{"path": "a.p', "[1]", "7", '{"a": NaN}', "{'a': 1}", '{"a":1}{"b":2}', "[" * 100_000]
 )
 def test_what_would_be_a_guess_is_kept_as_invalid(raw):
-    draft = Draft()
-    draft.fragment(0, "a", "one", raw)
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "a", "one", raw)
     call = only(draft)
     assert call["arguments"] == {}
     assert call["invalid"] == raw[:2000]
@@ -102,9 +102,9 @@ def test_names_are_what_every_wire_takes_back(name, legal):
 
 
 def test_lone_surrogates_and_nul_never_reach_the_store():
-    draft = Draft()
-    draft.say("a\ud83db\x00c")
-    draft.fragment(0, "a", "one", '{"x": "\\ud83d"}')
+    draft = StreamAccumulator()
+    draft.add_content("a\ud83db\x00c")
+    draft.add_call_part(0, "a", "one", '{"x": "\\ud83d"}')
     answer = draft.answer()
     answer.text.encode()
     assert "\x00" not in answer.text
@@ -112,8 +112,8 @@ def test_lone_surrogates_and_nul_never_reach_the_store():
 
 
 def test_content_parts_and_thinking_are_told_apart():
-    draft = Draft()
-    draft.say(
+    draft = StreamAccumulator()
+    draft.add_content(
         [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "yes"}, {"type": "refusal", "refusal": "no"}]
     )
     assert (draft.answer().text, draft.answer().reasoning) == ("yesno", "hm")
@@ -124,11 +124,11 @@ def test_content_parts_and_thinking_are_told_apart():
 def test_arguments_survive_any_cutting_into_fragments(arguments, cuts):
     import json
 
-    from agent.store.text import fit_json
+    from agent.store.storable_text import fit_json
 
-    text, draft, start = json.dumps(arguments), Draft(), 0
+    text, draft, start = json.dumps(arguments), StreamAccumulator(), 0
     for size in [*cuts, len(text)]:
-        draft.fragment(0, "a" if start == 0 else None, "one" if start == 0 else None, text[start : start + size])
+        draft.add_call_part(0, "a" if start == 0 else None, "one" if start == 0 else None, text[start : start + size])
         start += size
     assert only(draft)["arguments"] == fit_json(arguments)
 
@@ -138,12 +138,12 @@ def test_arguments_nested_beyond_all_measure_are_not_run_and_can_be_recorded(kep
     """orjson writes 254 levels; what it cannot write would end the task as a bug."""
     for depth in (DEEPEST + 1, 300, 900):
         text = '{"title": ' + "[" * depth + "]" * depth + "}"
-        draft = Draft()
-        draft.fragment(0, "call_a", "finish", orjson.loads(text) if kept else text)
+        draft = StreamAccumulator()
+        draft.add_call_part(0, "call_a", "finish", orjson.loads(text) if kept else text)
         call = only(draft)
         assert (call["arguments"], call["invalid"][:13]) == ({}, "more than 100")
-    draft = Draft()
-    draft.fragment(0, "call_a", "finish", '{"title": ' + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1) + "}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "call_a", "finish", '{"title": ' + "[" * (DEEPEST - 1) + "]" * (DEEPEST - 1) + "}")
     assert "invalid" not in only(draft)
 
 
@@ -160,7 +160,7 @@ def test_arguments_nested_beyond_all_measure_are_not_run_and_can_be_recorded(kep
     ],
 )
 def test_counts_that_can_be_none_are_not_taken(said, taken):
-    assert counted(*said) == taken
+    assert usage_of_counts(*said) == taken
 
 
 # --- calls in odd pieces ---------------------------------------------------------------------------------------
@@ -211,9 +211,9 @@ TWO = [("read_file", {"path": "a.py"}), ("read_file", {"path": "b.py"})]
     ],
 )
 def test_a_call_starts_with_a_new_id_and_a_name(pieces, calls):
-    draft = Draft()
+    draft = StreamAccumulator()
     for piece in pieces:
-        draft.fragment(*piece)
+        draft.add_call_part(*piece)
     answer = draft.answer()
     assert [(one["name"], one["arguments"]) for one in answer.calls] == calls
     assert not any("invalid" in one for one in answer.calls)
@@ -223,8 +223,8 @@ def test_a_call_starts_with_a_new_id_and_a_name(pieces, calls):
 def test_a_long_id_is_kept_because_a_gateway_may_have_put_a_signature_there():
     """BerriAI/litellm puts Gemini's thought signature behind the id."""
     long = "call_1__thought__" + "QUJD" * 300
-    draft = Draft()
-    draft.fragment(0, long, "read_file", PATH)
+    draft = StreamAccumulator()
+    draft.add_call_part(0, long, "read_file", PATH)
     assert only(draft)["id"] == long
 
 
@@ -245,16 +245,16 @@ def test_a_long_id_is_kept_because_a_gateway_may_have_put_a_signature_there():
     ],
 )
 def test_markers_of_chat_formats_are_taken_off_the_name_of_an_offered_tool(name):
-    draft = Draft()
-    draft.fragment(0, "a", name, "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "a", name, "{}")
     (made,) = draft.answer(offered={"edit_file", "read_file"}).calls
     assert made["name"] == "edit_file"
 
 
 @pytest.mark.parametrize("name", ["edit_file.old", "edit_file read_file", "my_edit_file", "functions.write", "edit"])
 def test_a_name_that_is_no_offered_tool_without_them_stays_what_it_is(name):
-    draft = Draft()
-    draft.fragment(0, "a", name, "{}")
+    draft = StreamAccumulator()
+    draft.add_call_part(0, "a", name, "{}")
     (made,) = draft.answer(offered={"edit_file", "read_file"}).calls
     assert made["name"] == legal_name(name)
 
@@ -281,9 +281,9 @@ def test_a_name_that_is_no_offered_tool_without_them_stays_what_it_is(name):
 )
 def test_reasoning_at_the_beginning_of_a_text_is_told_apart(text, answer, reasoning):
     for size in (1, 5, len(text)):
-        draft = Draft()
+        draft = StreamAccumulator()
         for start in range(0, len(text), size):
-            draft.say(text[start : start + size])
+            draft.add_content(text[start : start + size])
         made = draft.answer()
         assert (made.text, made.reasoning) == (answer, reasoning)
 
@@ -301,6 +301,6 @@ def test_reasoning_at_the_beginning_of_a_text_is_told_apart(text, answer, reason
     ],
 )
 def test_a_text_about_such_tags_keeps_them(text):
-    draft = Draft()
-    draft.say(text)
+    draft = StreamAccumulator()
+    draft.add_content(text)
     assert (draft.answer().text, draft.answer().reasoning) == (text, "")

@@ -1,6 +1,8 @@
 """Servers that do not read a request to its end: they answer before, close in the middle, or take nothing at all."""
 
 import json
+import os
+import resource
 import socket
 import threading
 from contextlib import ExitStack, suppress
@@ -101,3 +103,22 @@ def test_a_server_that_takes_nothing_is_waited_for_as_long_as_for_one_that_says_
     with pytest.raises(ModelStalled, match=r"for 0\.3 s \(idle_timeout\)"):
         post(tmp_path, impatient(b"", tls=tls, holds=True).url, transport)
     transport.close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_it_is_waited_for_too_where_more_files_are_open_than_select_can_name(impatient, tmp_path, tls):
+    most = 1 << 10  # FD_SETSIZE
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(2 * most, before[1])), before[1]))
+    opened = []
+    try:
+        while not opened or opened[-1] < most:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        transport = Transport("test", {}, idle=0.3, whole=600)
+        with pytest.raises(ModelStalled, match=r"for 0\.3 s \(idle_timeout\)"):
+            post(tmp_path, impatient(b"", tls=tls, holds=True).url, transport)
+        transport.close()
+    finally:
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,4 +1,4 @@
-"""Every row of the facts page on wires, sections 1 to 5: what a server said → which error, which numbers."""
+"""What a server said → which error, which numbers (docs/wire.md, "Errors")."""
 
 import json
 
@@ -19,13 +19,13 @@ from agent.errors import (
     RequestTooLarge,
     ToolsRefused,
 )
-from agent.llm.faults import LONGEST_WAIT, fault
-from agent.llm.said import hear, read
+from agent.llm.error_body import parse_document, parse_error_body
+from agent.llm.error_mapping import LONGEST_WAIT, map_error
 
 
 def of(status, error, headers=None):
     body = error if isinstance(error, bytes) else json.dumps(error).encode()
-    return fault(hear(status, body, headers), "openai at http://localhost/v1")
+    return map_error(parse_error_body(status, body, headers), "openai at http://localhost/v1")
 
 
 def openai(message, *, code=None, kind="invalid_request_error", param=None):
@@ -35,7 +35,7 @@ def openai(message, *, code=None, kind="invalid_request_error", param=None):
 OVERFLOWS = [
     # status, body, limit, requested
     (400, openai("This model's maximum context length is 128000 tokens. However, your messages resulted in 204308 tokens. Please reduce the length of the messages.", code="context_length_exceeded", param="messages"), 128000, 204308),
-    (400, openai("This model's maximum context length is 8192 tokens. However, you requested 10161 tokens (6065 in the messages, 4096 in the completion).", code="context_length_exceeded"), 8192, 10161),
+    (400, openai("This model's maximum context length is 8192 tokens. However, you requested 10161 tokens (6065 in the messages, 4096 in the completion).", code="context_length_exceeded"), 8192, 6065),
     (400, openai("Your input exceeds the context window of this model. Please adjust your input and try again.", code="context_length_exceeded"), None, None),
     (400, openai("Input tokens exceed the configured limit of 922000 tokens. Your messages resulted in 1751400 tokens.", code="context_length_exceeded"), 922000, 1751400),
     (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 213462 tokens > 200000 maximum"}}, 200000, 213462),
@@ -66,7 +66,11 @@ OVERFLOWS = [
     (400, {"__type": "ValidationException", "message": "Input is too long for requested model."}, None, None),
     (400, openai("Input length 72054 exceeds the maximum length 65536", code="InvalidParameter"), 65536, 72054),
     (400, {"object": "error", "message": "The input (41234 tokens) is longer than the model's context length (32768 tokens).", "type": "BadRequestError"}, 32768, 41234),
-    (400, openai("Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 33000 tokens: 32000 tokens from the input messages and 1000 tokens for the completion."), 32768, 33000),
+    (400, openai("Requested token count exceeds the model's maximum context length of 32768 tokens. You requested a total of 33000 tokens: 32000 tokens from the input messages and 1000 tokens for the completion."), 32768, 32000),
+    # OpenRouter: OpenHands/OpenHands#9937 · with functions: FoundationAgents/OpenManus#62
+    (400, openai("This endpoint's maximum context length is 32768 tokens. However, you requested about 40960 tokens (7168 of text input, 1024 of tool input, 32768 in the output). Please reduce the length of either one."), 32768, 8192),
+    (400, openai("This model's maximum context length is 16385 tokens. However, you requested 20060 tokens (3500 in the messages, 464 in the functions, and 16096 in the completion)."), 16385, 3964),
+    (400, openai("This model's maximum context length is 8191 tokens, however you requested 8238 tokens (8238 in your prompt; 0 for the completion)."), 8191, 8238),
     (402, {"error": {"message": "Prompt tokens limit exceeded: 36163 > 29652. To increase, visit https://openrouter.ai/settings/credits", "code": 402}}, 29652, 36163),
     (400, b"", None, None),
     (413, b"", None, None),
@@ -325,7 +329,8 @@ def test_output_that_the_server_cannot_read_is_sampled_again_a_few_times():
 @pytest.mark.parametrize(
     ("status", "body"),
     [
-        # Groq: pydantic/pydantic-ai#2759, huggingface/smolagents#1119; the same inside a stream: anomalyco/opencode#1018
+        # Groq: pydantic/pydantic-ai#2759, huggingface/smolagents#1119; the same inside a stream:
+        # anomalyco/opencode#1018
         (400, {"error": {"message": "Failed to call a function. Please adjust your prompt. See 'failed_generation' for more details.", "type": "invalid_request_error", "code": "tool_use_failed", "failed_generation": "<function=read_file{}"}}),
         (None, {"error": {"message": "Please adjust your prompt.", "code": "tool_use_failed", "status_code": 400}}),
         (400, {"error": {"message": "Parsing failed.", "type": "invalid_request_error", "code": "output_parse_failed"}}),
@@ -344,7 +349,7 @@ def test_output_that_the_server_cannot_read_is_sampled_again_a_few_times():
     ],
 )  # fmt: skip
 def test_a_call_that_its_server_cannot_read_is_asked_for_again(status, body):
-    error = of(status, body) if status else fault(read(None, body), "x")
+    error = of(status, body) if status else map_error(parse_document(None, body), "x")
     assert type(error) is CallUnreadable
     assert error.tries == 3
 
@@ -435,10 +440,14 @@ def test_every_shape_of_error_body_gives_its_words(body):
 
 
 def test_what_breaks_off_inside_a_stream_has_no_status():
-    error = fault(read(None, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), "x")
+    error = map_error(
+        parse_document(None, {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}), "x"
+    )
     assert type(error) is ModelUnreachable
     assert error.status is None
-    limited = fault(read(None, {"type": "error", "error": {"type": "rate_limit_error", "message": "slow"}}), "x")
+    limited = map_error(
+        parse_document(None, {"type": "error", "error": {"type": "rate_limit_error", "message": "slow"}}), "x"
+    )
     assert type(limited) is RateLimited
 
 
@@ -471,7 +480,7 @@ def test_a_router_that_quotes_its_provider_is_read_to_the_ground():
 def test_an_error_inside_an_answer_that_began_well_is_judged_by_the_status_in_its_body(status, code, kind):
     """vLLM, llama.cpp, Groq and routers send the error as an event, with its status as `code` or `status_code`."""
     for body in ({"message": "x", "code": code}, {"message": "x", "type": "BadRequestError", "status_code": code}):
-        error = fault(read(status, {"error": body}), "a server")
+        error = map_error(parse_document(status, {"error": body}), "a server")
         assert type(error) is kind
         assert error.status == status
 
@@ -491,11 +500,11 @@ def test_what_a_server_shows_of_a_key_is_not_passed_on():
 
 
 def test_a_refusal_without_a_word_is_only_perhaps_for_the_length():
-    assert "(perhaps the prompt is too long)" in str(fault(hear(400, b""), "a server"))
+    assert "(perhaps the prompt is too long)" in str(map_error(parse_error_body(400, b""), "a server"))
 
 
 def test_a_refusal_inside_an_answer_without_a_status_is_not_asked_again_for_hours():
     body = {"type": "error", "error": {"type": "invalid_request_error", "message": "messages.1: odd blocks"}}
-    error = fault(read(None, body), "a server")
+    error = map_error(parse_document(None, body), "a server")
     assert type(error) is RequestRefused
     assert error.tries == 1

@@ -13,7 +13,7 @@ import pytest
 from llm_servers import TOOL, Reply, call, conversations, says
 
 from agent.errors import ModelError
-from agent.llm.ids import ANTHROPIC, SHORT, form_of, translated
+from agent.llm.call_ids import ANTHROPIC, SHORT, form_of, translate_id
 
 LONG = "call_1__thought__" + "QUJD" * 300
 
@@ -86,11 +86,11 @@ def test_the_dialect_knows_the_form_and_every_process_translates_alike(talk):
     history(store, "call_0123456789abcdef01234567", LONG)
     client.get_response()
     assert len(server.asked) == 1
-    code = f"from agent.llm.ids import SHORT, translated; print(translated({LONG!r}, SHORT))"
+    code = f"from agent.llm.call_ids import SHORT, translate_id; print(translate_id({LONG!r}, SHORT))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == translated(LONG, SHORT)
-    assert translated(LONG, SHORT) != translated(LONG + "x", SHORT)
-    assert translated("a.b", ANTHROPIC) != translated("a_b", ANTHROPIC) == "a_b"
+    assert done.stdout.strip() == translate_id(LONG, SHORT)
+    assert translate_id(LONG, SHORT) != translate_id(LONG + "x", SHORT)
+    assert translate_id("a.b", ANTHROPIC) != translate_id("a_b", ANTHROPIC) == "a_b"
 
 
 @pytest.mark.parametrize(

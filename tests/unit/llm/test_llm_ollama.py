@@ -9,9 +9,9 @@ import yaml
 from llm_servers import TOOL, Reply, Script, call, client_for, ollama_lines, says
 
 from agent import clock
-from agent.context.reports import Cost, Reports
+from agent.context.usage_reports import MessageCost, UsageReports
 from agent.errors import AnswerUnreadable, ContextOverflow, ModelNotFound, ModelUnreachable
-from agent.llm.silent import judge, window_behind
+from agent.llm.truncation_detector import check_not_truncated, window_behind
 from agent.values import Answer, Plan, Span, Usage
 
 DOCUMENT = yaml.safe_load((Path(__file__).parents[2] / "specs" / "ollama-openapi.yaml").read_text())
@@ -158,10 +158,12 @@ def test_a_summary_of_a_prompt_that_was_cut_is_not_used(talk, tmp_path):
 
 def judged(reported, estimated, *, read=0, added=0, allocated=None, is_partial=False):
     """The window that a cut has taught, None where the report is believed."""
-    reports = Reports(read=read, added=Cost(added), is_partial=is_partial, _prompt=read, _growth=Cost(added))
+    reports = UsageReports(
+        read=read, added=MessageCost(added), is_partial=is_partial, _prompt=read, _growth=MessageCost(added)
+    )
     plan = Plan((Span(Path("current.jsonl")),), tokens=estimated)
     try:
-        judge(Answer("x", usage=Usage(reported, 5)), plan, reports, 131_072, lambda: allocated, "it", "")
+        check_not_truncated(Answer("x", usage=Usage(reported, 5)), plan, reports, 131_072, lambda: allocated, "it", "")
     except ContextOverflow as overflow:
         return overflow.limit
     return None
@@ -204,9 +206,9 @@ def test_without_a_plan_only_the_mark_of_the_window_tells(reported, cut):
     answer = Answer("x", usage=Usage(reported, 5))
     if cut:
         with pytest.raises(ContextOverflow):
-            judge(answer, None, None, 131_072, lambda: None, "it", "")
+            check_not_truncated(answer, None, None, 131_072, lambda: None, "it", "")
     else:
-        judge(answer, None, None, 131_072, lambda: None, "it", "")
+        check_not_truncated(answer, None, None, 131_072, lambda: None, "it", "")
 
 
 def test_the_window_behind_a_cut_has_room_for_the_prompt_before():
@@ -278,17 +280,14 @@ def test_html_is_no_answer(talk):
         client.get_response()
 
 
-def test_several_system_messages_become_one_and_neighbours_are_merged(talk):
+def test_neighbours_are_merged(talk):
     client, store, server = talk(says("ollama", "x"))
     folder = store.context_dir
     path = folder / "odd.jsonl"
-    path.write_text(
-        '{"role":"system","content":"one"}\n{"role":"user","content":"a"}\n{"role":"system","content":"two"}\n'
-        '{"role":"user","content":"b"}\n'
-    )
+    path.write_text('{"role":"system","content":"one"}\n{"role":"user","content":"a"}\n{"role":"user","content":"b"}\n')
     client.get_response(Plan((Span(path),)))
     assert server.asked[0].json["messages"] == [
-        {"role": "system", "content": "one\n\ntwo"},
+        {"role": "system", "content": "one"},
         {"role": "user", "content": "a\n\nb"},
     ]
 

@@ -589,7 +589,7 @@ def test_a_trailing_assistant_message_is_never_sent_because_it_would_be_continue
     client, store, server = talk(says("openai", "x"))
     store.add_message("user", "u")
     store.add_message("assistant", "a")
-    with pytest.raises(HistoryRefused, match="last message"):
+    with pytest.raises(HistoryRefused, match="Last message"):
         client.get_response()
     assert server.asked == []
 

@@ -6,9 +6,9 @@ import pytest
 from llm_servers import TOOL, Heard, Reply, conversations, says
 
 from agent.errors import ModelError, RequestRefused
-from agent.llm import parameters
+from agent.llm import refused_parameters
 from agent.store.db import open_tasks
-from agent.store.learnt import LearntModels
+from agent.store.learnt_model_facts import LearntModels
 from agent.values import Plan, Span
 
 
@@ -185,15 +185,15 @@ def test_what_cannot_be_left_out_is_told_with_its_name_and_place(talk):
 def test_the_name_is_found_where_it_is_said_and_only_then(words, params, name):
     error = ModelError(words)
     error.quote, error.params = words, params
-    assert parameters.refused(error, ("stream", "stream_options", "max_tokens"), ("default",)) == name
+    assert refused_parameters.refused_name(error, ("stream", "stream_options", "max_tokens"), ("default",)) == name
 
 
 def test_a_property_that_is_named_like_a_keyword_stays():
     tools = [
         {"function": {"parameters": {"properties": {"default": {"type": "string", "default": "x"}}, "default": {}}}}
     ]
-    assert "default" in parameters.keywords_of(tools)
-    assert parameters.without(tools, {"default"}) == [
+    assert "default" in refused_parameters.keywords_of(tools)
+    assert refused_parameters.without_keywords(tools, {"default"}) == [
         {"function": {"parameters": {"properties": {"default": {"type": "string"}}}}}
     ]
 
@@ -211,14 +211,14 @@ def kept(tmp_path):
 def test_the_next_process_begins_with_what_was_learnt(talk, kept):
     picky = without("stream_options", fastapi("stream_options"))
     client, _store, server = talk("openai", picky)
-    client.recall(kept)
+    client.load_learnt(kept)
     client.get_response()
     assert kept.get(server.url, "m") == {"dropped": ["stream_options"]}
     client.close()
 
     client.dropped = set()
     again, _store, _ = talk("openai", picky, url=lambda _server: server.url)
-    again.recall(kept)
+    again.load_learnt(kept)
     before = len(server.asked)
     again.get_response()
     assert len(server.asked) == before + 1
@@ -228,7 +228,7 @@ def test_what_was_learnt_of_another_model_or_server_does_not_count(talk, kept):
     client, _store, server = talk("openai", says("openai", "done"))
     kept.put(server.url, "other", {"dropped": ["stream_options"]})
     kept.put("http://127.0.0.1:1", "m", {"dropped": ["stream_options"]})
-    client.recall(kept)
+    client.load_learnt(kept)
     client.get_response()
     assert "stream_options" in server.asked[-1].json
 
@@ -243,7 +243,7 @@ def test_what_was_learnt_is_doubted_once_when_the_server_has_changed(talk, kept)
 
     client, _store, server = talk("openai", updated, dialect="openai")
     kept.put(server.url, "m", {"swapped": True, "alternate": "yes", "unknown": 1})
-    client.recall(kept)
+    client.load_learnt(kept)
     assert client.alternate is False  # of a type that it cannot have
     assert client.get_response(plan(client)) == ("done", [])
     assert kept.get(server.url, "m") == {}

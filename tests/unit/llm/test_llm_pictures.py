@@ -1,4 +1,5 @@
-"""Pictures on all four wires: each in its server's form, not at all where they are refused, and out of the view again."""
+"""Pictures on all four wires: each in its server's form, not at all where they are refused, and out of the view
+again."""
 
 import base64
 import io
@@ -10,8 +11,9 @@ from PIL import Image
 
 from agent import clock
 from agent.config import settings_of
+from agent.errors import RecordRefused
 from agent.store.db import open_tasks
-from agent.store.learnt import LearntModels
+from agent.store.learnt_model_facts import LearntModels
 from agent.tokens import counter_for
 from agent.tokens.counters import count_message
 
@@ -125,7 +127,7 @@ def test_a_server_that_takes_none_is_asked_without_them_and_it_is_remembered(
     client, store = client_for(wire, server.url, tmp_path, events=heard, tools=[TOOL])
     database = open_tasks(tmp_path)
     try:
-        client.recall(LearntModels(database))
+        client.load_learnt(LearntModels(database))
         store.add_message("system", "You are an agent.")
         store.add_message("user", TEXT, images=IMAGES)
         with clock.use(clock.FakeClock(clock.now())):  # a 500 is tried again first
@@ -135,7 +137,7 @@ def test_a_server_that_takes_none_is_asked_without_them_and_it_is_remembered(
         assert len(heard.named("pictures_refused")) == 1
         assert "2 pictures belong to this message. You cannot see them" in json.dumps(asked(server)[-1])
         again, _ = client_for(wire, server.url, tmp_path, store)
-        again.recall(LearntModels(database))
+        again.load_learnt(LearntModels(database))
         assert again.picture_form == ""
         again.close()
     finally:
@@ -216,5 +218,5 @@ def test_they_are_counted_and_a_compaction_leaves_a_line_of_text(tmp_path):
     again = store_for(tmp_path, settings)  # derived alike from the facts
     assert not [line for line in again.repairs if "current.jsonl" in line]
     again.close()
-    with pytest.raises(ValueError, match="only a user's"):
+    with pytest.raises(RecordRefused, match="only a user's"):
         store_for(tmp_path, settings).add_message("assistant", "x", images=IMAGES)

@@ -212,12 +212,12 @@ def test_behind_a_compaction_the_head_is_read_and_then_everything_again(talk, tm
         if number in (9, 21):
             one.again()
             window = make_window(settings, Files(one.store), one.client)
-        before = one.store.survey.cut.count
+        before = one.store.index.cut.count
         plan = window.plan()
-        if window.past_the_mark():
-            window.make_room()
+        if window.needs_compaction():
+            window.compact()
             plan = window.plan()
-        if one.store.survey.cut.count > before:
+        if one.store.index.cut.count > before:
             changed.append(number)
         one.turn(plan)
     told = [

@@ -41,7 +41,7 @@ def test_what_is_not_reported_is_not_nothing(tmp_path, wire):
     assert usage == Usage(100, 270)
     assert usage.reasoning is None
     assert "reasoning_tokens" not in row["usage"]
-    assert store.survey.reports.stored == 0
+    assert store.index.reports.stored == 0
 
 
 CASES = [

@@ -8,7 +8,7 @@ from agent.config import settings_of
 from agent.context import MessageStore
 from agent.errors import ConfigError, RequestRefused
 from agent.llm import make_client
-from agent.llm.recording import Progress, Recording
+from agent.llm.recorded_answers import Recording, RecordingReader
 from agent.llm.replay import serve
 
 ANSWERS = [
@@ -137,12 +137,12 @@ def test_the_server_can_be_used_alone_and_waits_as_told():
 
 
 def test_progress_reads_each_byte_once(recorded):
-    progress = Progress(recorded)
-    progress.look()
+    progress = RecordingReader(recorded)
+    progress.read_new()
     assert progress.counts == {"answer": 3, "summary": 1}
     with recorded.open("r+b") as file:
         file.write(b"?" * 100)
         file.seek(0, 2)
         file.write(b'ant", "content": "x"}\n')
-    progress.look()
+    progress.read_new()
     assert progress.counts == {"answer": 4, "summary": 1}

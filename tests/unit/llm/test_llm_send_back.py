@@ -1,4 +1,5 @@
-"""Fields of an answer that only its server understands: kept with the answer, and sent back to that wire and model only.
+"""Fields of an answer that only its server understands: kept with the answer, and sent back to that wire and model
+only.
 
 Each server here refuses what the real one refuses.  Sources: anomalyco/opencode#24722 and vercel/ai#14739 (DeepSeek),
 MoonshotAI/kimi-agent-sdk#169 (Kimi), nanbingxyz/5ire#405 (Gemini), Anthropic's documentation of extended thinking.
@@ -12,9 +13,12 @@ import pytest
 from llm_servers import TOOL, Reply, Script, call, client_for, config_for, openai_events, says, sse, store_for
 
 from agent.config import settings_of
+from agent.context.message_records import wire as wire_form
+from agent.context.provider_fields import Origin
 from agent.errors import ModelError
+from agent.message_list_check import CALL, RECORDED
 from agent.tokens import plain
-from agent.window.view import View
+from agent.window.counted_view import View
 
 REASONING = "The user wants a.py; I read it first. " * 3
 DETAILS = [
@@ -215,13 +219,13 @@ def test_the_window_counts_what_is_sent_back(tmp_path):
         seen = View(store.current_path, plain(store.counter)).read()
         assert seen.tokens == store.get_current_token_count() + seen.messages * 4 + 8
         assert seen.tokens > store.plain.count(REASONING) + store.plain.count(json.dumps(SIGNED))
-        assert store.survey.since >= store.plain.count(REASONING)
+        assert store.index.since >= store.plain.count(REASONING)
         client.close()
         store.close()
 
 
 def test_a_summary_has_nothing_of_it_and_the_messages_that_stay_keep_it(tmp_path):
-    from agent.window.summary import write_lines
+    from agent.window.summary_request import write_lines
 
     strict = Strict({"reasoning_content": REASONING}, SIGNED, words="reasoning_content must be passed back")
     with closing(Script(strict)) as server:
@@ -326,6 +330,63 @@ def test_declared_secrets_are_masked_in_a_text_and_a_signed_structure_with_one_i
     assert line["reasoning_content"] == "The key is ***."
     assert "blocks" not in line
     store.close()
+
+
+IN_MESSAGE = dict.fromkeys(sorted(RECORDED), "theirs")
+IN_CALL = dict.fromkeys(sorted(CALL - {"id", "type", "function"}), "theirs")
+FUNCTION = {"name": "read_file", "arguments": {"path": "a.py"}}
+TEXT = FUNCTION | {"arguments": '{"path": "a.py"}'}
+USED = {"type": "tool_use", "id": "c", "name": "read_file", "input": {"path": "a.py"}}
+WITH_OUR_NAMES = {
+    "openai": {
+        "choices": [
+            {
+                "message": IN_MESSAGE
+                | {"role": "assistant", "content": None}
+                | {"mine": 1, "tool_calls": [IN_CALL | {"index": 0, "id": "c", "mine": 1, "function": TEXT}]},
+                "finish_reason": "tool_calls",
+            }
+        ]
+    },
+    "anthropic": {"type": "message", "content": [IN_CALL | USED | {"mine": 1}], "stop_reason": "tool_use"},
+    "ollama": {
+        "model": "m",
+        "message": IN_MESSAGE
+        | {"role": "assistant", "content": "", "mine": 1}
+        | {"images": [], "tool_calls": [IN_CALL | {"index": 0, "mine": 1, "function": FUNCTION}]},
+        "done": True,
+        "done_reason": "stop",
+    },
+}
+
+
+@pytest.mark.parametrize(("wire", "answer"), WITH_OUR_NAMES.items())
+def test_fields_that_are_named_as_a_records_are_left_out_and_the_next_request_is_legal(tmp_path, wire, answer):
+    with closing(Script(Reply(answer), says(wire, "Done."))) as server:
+        client, store = client_for(wire, server.url, tmp_path, tools=[TOOL])
+        begin(store)
+        _, calls = client.get_response()
+        store.add_message("tool", "x", tool_call_id=calls[0]["id"])
+        View(store.current_path, store.plain).complete()
+        assert client.get_response()[0] == "Done."
+        record = next(one for one in store.records() if one["role"] == "assistant")
+        assert list(record["provider_fields"]["calls"].values()) == [{"mine": 1}]
+        assert record["provider_fields"]["message"] == ({} if wire == "anthropic" else {"mine": 1})
+        client.close()
+        store.close()
+
+
+def test_a_record_that_has_such_fields_already_is_shown_without_them():
+    fields = {
+        "wire": "openai",
+        "model": "m",
+        "message": IN_MESSAGE | {"mine": 1},
+        "calls": {"c": IN_CALL | {"mine": 1}},
+    }
+    made = {"id": "c", "type": "function", "function": TEXT}
+    record = {"role": "assistant", "content": None, "tool_calls": [made], "provider_fields": fields}
+    shown = {"role": "assistant", "content": None, "mine": 1, "tool_calls": [{"mine": 1} | made]}
+    assert wire_form(record, Origin("openai", "m")) == shown
 
 
 # --- Anthropic's wire ------------------------------------------------------------------------------------------

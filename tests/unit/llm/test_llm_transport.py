@@ -6,7 +6,7 @@ import threading
 import pytest
 from llm_servers import Reply, Script, Stop, client_for, openai_events, says
 
-from agent import clock, step
+from agent import clock, deadline
 from agent.errors import ConfigError, Fenced, ModelStalled, ModelUnreachable
 from agent.llm.base import Interrupted
 from agent.llm.transport import Transport
@@ -51,15 +51,15 @@ def test_silence_is_a_stall(tmp_path):
 
 def test_a_call_is_a_step_that_is_overdue_soon_after_its_whole_time():
     transport = transport_to(whole=7.0)
-    step.begin()
+    deadline.begin()
     try:
         with Script(says("openai", "x")) as server, transport.post(server.url, io.BytesIO(b"{}")) as stream:
-            now = step.current()
+            now = deadline.current()
             assert now.name == "test"
-            assert now.until - now.since == pytest.approx(7.0 + step.MARGIN)
+            assert now.until - now.since == pytest.approx(7.0 + deadline.MARGIN)
             list(stream.lines())
     finally:
-        step.finish()
+        deadline.finish()
         transport.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 from llm_servers import Reply, Script, client_for
 
 from agent.config import settings_of
-from agent.window import Limits
+from agent.window import WindowLimits
 
 
 def asked(tmp_path, routes, wire="openai", **keys):
@@ -55,7 +55,7 @@ def listed(**entry):
 def test_the_window_that_a_server_tells_is_used_and_the_server_recognised(tmp_path, routes, window, dialect):
     client, found = asked(tmp_path, routes)
     assert (found, client.dialect.name) == (window, dialect)
-    limits = Limits.of(client.settings, found, provider="openai", model="m")
+    limits = WindowLimits.from_settings(client.settings, found, provider="openai", model="m")
     assert limits.window == (window or 4096)
 
 
@@ -98,16 +98,16 @@ def test_github_models_tell_it_in_their_catalogue(tmp_path):
 def test_ollama_is_asked_for_what_the_model_was_made_for_where_nothing_is_configured(tmp_path, shown, window):
     client, found = asked(tmp_path, {("POST", "/api/show"): shown}, wire="ollama")
     assert found == window
-    assert Limits.of(client.settings, found, provider="ollama", model="m").window == window
+    assert WindowLimits.from_settings(client.settings, found, provider="ollama", model="m").window == window
 
 
 def test_what_is_configured_or_capped_is_never_exceeded(tmp_path, monkeypatch):
     settings = settings_of({"llm": {"openai": {"model": "m", "context_length": 8000}}})
-    assert Limits.of(settings, 40960).window == 8000
-    assert Limits.of(settings_of({"llm": {"openai": {"model": "gpt-4.1"}}}), 8000).window == 8000
+    assert WindowLimits.from_settings(settings, 40960).window == 8000
+    assert WindowLimits.from_settings(settings_of({"llm": {"openai": {"model": "gpt-4.1"}}}), 8000).window == 8000
     monkeypatch.setenv("MLC_MAX_CONTEXT_TOKENS", "9000")
     capped = settings_of({"llm": {"provider": "ollama", "ollama": {"model": "m"}}})
-    assert Limits.of(capped, 40960).window == 9000
+    assert WindowLimits.from_settings(capped, 40960).window == 9000
     with Script(
         Reply({}), routes={("POST", "/api/show"): Reply({"model_info": {"a.context_length": 40960}})}
     ) as server:
@@ -119,9 +119,9 @@ def test_what_is_configured_or_capped_is_never_exceeded(tmp_path, monkeypatch):
 def test_a_window_for_the_case_that_nobody_knows_gives_way_to_what_is_told(monkeypatch):
     monkeypatch.setenv("DEFAULT_MAX_TOKENS", "6000")
     settings = settings_of({"llm": {"openai": {"model": "mine"}}})
-    assert Limits.of(settings, 40960).window == 40960
-    assert Limits.of(settings, None, 20000).window == 20000
-    assert Limits.of(settings).window == 6000
+    assert WindowLimits.from_settings(settings, 40960).window == 40960
+    assert WindowLimits.from_settings(settings, None, 20000).window == 20000
+    assert WindowLimits.from_settings(settings).window == 6000
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ def test_a_listener_that_raises_is_logged_and_the_others_still_hear(lines):
     assert (line["event"], line["level"], line["event_name"]) == ("listener_failed", "error", "turn_started")
     assert "broken" in line["listener"]
     assert line["error"] == "RuntimeError: no disk"
+    assert "in broken" in line["exception"]
+    events.emit("turn_started", turn=2)
+    assert "exception" not in lines()[1], "a traceback at each event would fill the log"
 
 
 def test_a_listener_may_be_taken_away_while_it_is_called():

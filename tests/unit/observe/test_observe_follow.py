@@ -4,13 +4,13 @@ import subprocess
 import sys
 
 from agent.observe.events import Events
-from agent.observe.follow import MOST, Follower
+from agent.observe.log_follower import MOST, LogFollower
 from agent.observe.metrics import Metrics
 
 
 def heard():
     found = []
-    return found, Follower(Events([lambda name, fields: found.append((name, fields.get("n")))]))
+    return found, LogFollower(Events([lambda name, fields: found.append((name, fields.get("n")))]))
 
 
 def line(number, name="turn_started"):
@@ -98,7 +98,7 @@ events.emit("task_ended", uuid="u-1", status="completed", end="finished", code="
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     metrics = Metrics()
-    assert Follower(Events([metrics])).read("u-1", path) == 5
+    assert LogFollower(Events([metrics])).read("u-1", path) == 5
     text = metrics.text().decode()
     for sample in (
         "makimono_turns_total 1.0",

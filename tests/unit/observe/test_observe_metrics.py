@@ -1,5 +1,6 @@
 """Metrics from events, read back as Prometheus reads them."""
 
+import re
 import threading
 import urllib.request
 
@@ -38,6 +39,7 @@ def test_the_metrics_of_the_seed_have_their_names(metrics, events):
     events.emit("context_assembled", latency_ms=12.5, tokens=5000, limit=9000, layers={"working": 4000, "system": 1000})
     found = samples(metrics)
     assert found["context_assembly_latency_ms_sum", ()] == 12.5
+    assert found["makimono_context_assembly_seconds_sum", ()] == 0.0125
     assert found["context_token_count_sum", ()] == 5000
     assert found["memory_layer_usage_total", ("working",)] == 4000
     assert found["memory_layer_usage_total", ("system",)] == 1000
@@ -133,7 +135,7 @@ OTHER_UNITS = (
 )
 UNIT = "metric names should not contain abbreviated units"
 SEEDS = {"context_assembly_latency_ms": UNIT, "context_assembly_latency_ms_created": UNIT}
-"""The name is given by the seed."""
+"""The name is kept for those who read it; `makimono_context_assembly_seconds` is the same in seconds."""
 
 
 def lint(family):
@@ -174,6 +176,41 @@ def test_promtool_has_nothing_to_say_but_about_the_seeds_name():
         line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ") and line.endswith("counter")
     ]
     assert all(name.endswith("_total") for name in counters)
+
+
+LINE = re.compile(
+    r"# HELP (?P<helped>[a-z_]+) [^\n]+|# TYPE (?P<typed>[a-z_]+) (counter|gauge|histogram)"
+    r"|(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)"
+    r'(\{(?P<labels>[a-z_]+="(?:[^"\\\n]|\\["\\n])*"(,[a-z_]+="(?:[^"\\\n]|\\["\\n])*")*)\})?'
+    r" (?P<value>[+-]?(\d+(\.\d+)?(e[+-]\d+)?|Inf|NaN))"
+)
+"""A line of the text format 0.0.4, as docs/metrics.md promises it: names and labels in lower case, no timestamp."""
+ODD = ('a "quoted" word', "back\\slash", "two\nlines", "ends in \\", "日本語", '{a="b"} 7', "# TYPE x counter", " ")
+
+
+def test_the_page_is_the_text_format_line_by_line_also_with_odd_labels(metrics, events):
+    for tool in ODD:
+        events.emit("tool_finished", tool=tool, status="success", duration_ms=1)
+    text = metrics.text().decode()
+    assert text.endswith("\n")
+    said, seen, current = [], {}, ""
+    for line in text.removesuffix("\n").split("\n"):
+        found = LINE.fullmatch(line)
+        assert found, f"no line of the format: {line!r}"
+        if found["helped"]:
+            current = found["helped"]
+            said.append(("HELP", current))
+        elif found["typed"]:
+            assert found["typed"] == current, "HELP goes before TYPE"
+            said.append(("TYPE", current))
+        else:
+            assert found["name"].startswith(current), "the samples of a metric stand together"
+            series = found["name"], found["labels"]
+            assert series not in seen, f"{series} stands twice"
+            seen[series] = found["value"]
+    assert len(said) == len(set(said)), "HELP and TYPE once each"
+    tools = {labels[0] for name, labels in samples(metrics) if name == "makimono_tool_seconds_sum"}
+    assert tools == set(ODD), "labels come back as they were"
 
 
 def test_invented_tool_names_do_not_cost_memory_for_ever(metrics, events):

@@ -12,11 +12,11 @@ import agent
 from agent import prompts
 from agent.forge.base import PullRef
 from agent.prompts import rendering
-from agent.run.gate import decide
-from agent.run.report import Report
 from agent.values import End, Outcome, TaskKey
 from agent.work.changes import DiffStat
 from agent.work.verify import Verdict
+from agent.worker.delivery_report import Report
+from agent.worker.outcome import decide
 
 ROOT = Path(__file__).parents[3]
 KEY = TaskKey("local", "local", "default", "issue", "7", "/tracker")
@@ -89,6 +89,7 @@ SAMPLES = {
         "failed_before": "",
         "again": False,
     },
+    "extraction": {"events": [(1, "issue", "<<<E>>>")], "known": [("mem-1", "facts", "It is so.")], "verified": False},
     "broken_off": {"reason": "content_filter"},
     "invalid": {"name": "read_file", "found": '{"path": "a'},
     "empty": {},
@@ -113,7 +114,7 @@ def test_every_template_has_a_sample_here():
 def test_a_template_takes_exactly_the_variables_its_comment_names(name):
     what, variables = prompts.describe(name)
     assert what.endswith(".")
-    tree = rendering._environment().parse(rendering._source(name))
+    tree = rendering._environment(published=False).parse(rendering._source(name))
     assert meta.find_undeclared_variables(tree) == {one.name for one in variables}
     assert {one.name for one in variables if not one.optional} == set(SAMPLES[name])
     assert prompts.render(name, **SAMPLES[name])
@@ -181,7 +182,7 @@ def test_values_are_never_templates():
 
 
 def test_templates_cannot_reach_into_python():
-    environment = rendering._environment()
+    environment = rendering._environment(published=False)
     with pytest.raises(Exception, match=r"unsafe|undefined|access"):
         environment.from_string("{{ x.__class__.__mro__[1].__subclasses__() }}").render(x="")
 
@@ -351,6 +352,26 @@ def test_what_was_held_back_is_listed():
     assert "moved" in final(End.FINISHED, report(pull=None, rejected="the branch moved"))
 
 
+@pytest.mark.parametrize(
+    "held", [{"findings": ("policy: locked.txt",)}, {"rejected": "a hook says no", "code": "push_rejected"}]
+)
+@pytest.mark.parametrize("end", [End.FINISHED, End.LIMIT, End.FAILED])
+def test_work_that_was_held_back_is_said_to_be_pushed_nowhere_and_where_it_is(end, held):
+    text = final(end, report(pull=None, verdict=None, **held))
+    folder = f"completed/{UUID}"
+    assert f"pushed nowhere: 2 files changed, +10 -3. It is in `{folder}` below `context_storage.base_dir`" in text
+    assert f"`git --git-dir={folder}/git log -p main..makimono/7-0123abcd`" in text
+    assert "- Branch" not in text
+    assert "it goes on from what is kept" in text
+    assert "goes on from this branch" not in text
+    text = final(end, report(pull=None, verdict=None, **held), facts=FACTS | {"kept": False})
+    assert "not kept, since `context_storage.enabled` is false" in text
+    assert "it is done anew" in text
+    pushed = final(end, report(pull=None, verdict=None, rejected="the forge says no", code="pull_refused"))
+    assert "- Branch `makimono/7-0123abcd`: 2 files changed" in pushed
+    assert "pushed nowhere" not in pushed
+
+
 @pytest.mark.parametrize("end", list(End))
 @pytest.mark.parametrize("given", [None, report(), report(changed=False, pull=None, stat=None, verdict=None)])
 def test_every_end_has_a_tidy_comment(end, given):
@@ -460,5 +481,5 @@ def test_the_heading_says_what_kept_the_work_from_being_done():
     assert "do not go together" in first_line(report(conflicts=("a.py",)))[0]
     line, text = first_line(report(pull=None, rejected="the host says no"))
     assert line == "**Not done: it could not be published.**"
-    assert "it is done anew" in text
+    assert "it goes on from what is kept" in text
     assert "goes on from this branch" not in text

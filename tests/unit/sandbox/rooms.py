@@ -1,4 +1,4 @@
-"""A task's folder and sandbox for the tests of this room."""
+"""A task's folder and sandbox for this room's tests."""
 
 import os
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""git inside: reading works, nothing can be planted, other repositories work (security facts, 4.4)."""
+"""git inside: reading works, nothing can be planted, other repositories work (docs/security.md, "Commands")."""
 
 import os
 import shutil

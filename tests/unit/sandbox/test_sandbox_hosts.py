@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.sandbox import account
+from agent.sandbox import sandbox_user
 from agent.sandbox.probe import trial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -20,7 +20,7 @@ from pathlib import Path
 from uuid import uuid4
 from rooms import Room, settings
 from agent.config.loading import load
-from agent.run import doctor
+from agent.commands import doctor
 folder = Path(sys.argv[1])
 (folder / "config.yaml").write_text("context_storage: {base_dir: base}")
 folder.joinpath("base").mkdir()
@@ -104,7 +104,7 @@ def leaving(*capabilities):
 
 def test_root_that_may_not_mount_runs_commands_without_an_interpreter_they_cannot_reach(tmp_path, isolated):
     """The first of the two folders can be reached; of the second nothing is claimed."""
-    if not account.reachable(trial(None)[1].path, account.uid_of("x")):
+    if not sandbox_user.reachable(trial(None)[1].path, sandbox_user.uid_of("x")):
         pytest.skip("commands cannot reach bubblewrap here")
     base = Path(tempfile.mkdtemp(prefix="makimono-reachable-"))
     try:

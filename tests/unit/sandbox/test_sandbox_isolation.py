@@ -1,4 +1,4 @@
-"""What a command can and cannot reach in bubblewrap: the probes of the security facts (5.2, 4.5)."""
+"""What a command can and cannot reach in bubblewrap: each row of docs/security.md, "Commands"."""
 
 import os
 import shutil
@@ -11,8 +11,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from rooms import TRIED
+from rooms import TRIED, Room, settings
 
+from agent.config import library_credentials
 from agent.sandbox import Mounts
 
 
@@ -61,6 +62,17 @@ def test_no_other_process_is_seen(room):
 def test_the_launcher_has_no_secret_in_any_environ(room, monkeypatch):
     monkeypatch.setenv("MAKIMONO_TEST_TOKEN", "s3cr3t-of-the-parent")
     text = room.says("cat /proc/*/environ | tr '\\0' '\\n'")
+    assert "MAKIMONO_UUID" in text
+    assert "s3cr3t" not in text
+
+
+@pytest.mark.parametrize("kind", ["auto", "none"])
+@pytest.mark.usefixtures("isolated")
+def test_no_credential_of_a_library_is_in_a_commands_environment(tmp_path, monkeypatch, kind):
+    tmp_path.chmod(0o711)
+    for name in (*library_credentials.VARIABLES, *library_credentials.FILES, "FSSPEC_S3_SECRET"):
+        monkeypatch.setenv(name, "s3cr3t-of-the-daemon")
+    text = Room(tmp_path, str(uuid4()), settings(kind)).says("env; tr '\\0' '\\n' < /proc/self/environ")
     assert "MAKIMONO_UUID" in text
     assert "s3cr3t" not in text
 

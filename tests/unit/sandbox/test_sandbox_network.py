@@ -15,12 +15,12 @@ import pytest
 from outside import Files, Git, Serving, World
 from rooms import TRIED
 
-from agent.config.reach import parse_all
+from agent.config.host_allowlist import parse_all
 from agent.errors import SandboxUnavailable
 from agent.sandbox import Mounts
-from agent.sandbox.network import opener
+from agent.sandbox.network import socket_opener
 from agent.sandbox.network.proxy import SandboxProxy
-from agent.tools.running import refusals
+from agent.tools.run_command import refused_hosts
 
 NAMES = ("index.example.org", "git.example.org", "npm.example.org")
 READY = parse_all(NAMES)
@@ -91,7 +91,7 @@ def test_a_refusal_is_in_the_result_whether_the_program_says_it_or_not(room, wor
     if b"No module named pip" in done.output:
         pytest.skip("no pip in the sandbox")
     assert done.returncode != 0
-    assert refusals(done) == "; the network refused: pypi.example.com is not in sandbox.network"
+    assert refused_hosts(done) == "; the network refused: pypi.example.com is not in sandbox.network"
     asked = "import urllib.request; urllib.request.urlopen('https://a.example.com')"
     assert "403 a.example.com is not in sandbox.network" in room.says(f'python3 -c "{asked}"', network=READY)
     assert world.looked_up == []
@@ -311,7 +311,7 @@ def test_an_interpreter_opens_the_way_where_the_program_is_for_another_machine(r
 def test_the_way_is_open_before_the_command_begins(room, world):
     script = "import socket; print(socket.create_connection(('127.0.0.1', 31280)).getpeername()[1])"
     for _ in range(4):
-        assert room.says(f'python3 -I -S -c "{script}"', network=READY) == str(opener.PORT)
+        assert room.says(f'python3 -I -S -c "{script}"', network=READY) == str(socket_opener.PORT)
 
 
 def test_a_port_inside_is_the_commands_own_but_that_one(room, world):
@@ -331,7 +331,12 @@ def test_a_command_does_not_run_where_the_way_cannot_be_opened(room, world):
 
     def failing(dialer):
         proxy = SandboxProxy(dialer)
-        proxy.argv = ["/bin/sh", "-c", f"exit {opener.FAILED}", "sh"]  # what the program does when a call of it fails
+        proxy.argv = [
+            "/bin/sh",
+            "-c",
+            f"exit {socket_opener.FAILED}",
+            "sh",
+        ]  # what the program does when a call of it fails
         return proxy
 
     room.sandbox.proxy = failing

@@ -1,16 +1,20 @@
 """Which host is reached, at which address, by whose proxy."""
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
+from pathlib import Path
 
 import certificates
 import pytest
 from outside import World
 from socks_server import SocksServer
 
-from agent.config.reach import parse_all
+from agent.config.host_allowlist import parse_all
 from agent.errors import HostRefused, HostUnreached
 from agent.sandbox.network.dial import Dialer, is_own
 from agent.sandbox.network.relay import relay
@@ -101,6 +105,39 @@ def test_a_private_index_is_reached_where_the_entry_names_its_network_and_nowher
 def test_an_address_of_this_machine_is_known_by_the_source_that_the_kernel_would_choose():
     assert is_own(ip_address("127.0.0.1"))
     assert not is_own(ip_address(PUBLIC))
+
+
+SEVERAL = """
+import sys
+from ipaddress import ip_address
+from agent.config.host_allowlist import parse_all
+from agent.sandbox.network.dial import Dialer, is_own
+for address in sys.argv[1:]:
+    entries = [parse_all([entry]) for entry in ("a.corp@10.1.2.0/24", "a.corp@10.1.2.3", "*")]
+    refused = [Dialer(one).refusal(ip_address(address), one) for one in entries]
+    print(is_own(ip_address(address)), *["own" in why and "own network" not in why for why in refused])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a network addresses")
+def test_every_address_of_this_machine_is_its_own_and_opened_by_its_very_name_alone():
+    """In a network of this test alone.  To 10.1.2.3 the kernel connects from 10.1.2.2, the first of that network."""
+    made = ["ip link set lo up", *(f"ip addr add {one} dev lo" for one in ("10.1.2.2/24", "10.1.2.3/24", "9.1.1.1/24"))]
+    made += ["ip addr add 9.1.1.2/24 dev lo"]
+    asked = ["10.1.2.2", "10.1.2.3", "10.1.3.4", "9.1.1.1", "9.1.1.2", "9.1.2.3", "::1"]
+    script = " && ".join([*made, f'exec "$0" -c "$1" {" ".join(asked)}'])
+    command = ["unshare", "-n", "sh", "-c", script, sys.executable, SEVERAL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    if done.returncode and not done.stdout:
+        pytest.skip(f"no network of its own: {done.stderr}")
+    assert done.stdout.splitlines() == [
+        "True True True True",
+        "True True False True",
+        "False False False False",
+        *["True True True True"] * 2,
+        "False False False False",
+        "True False False False",
+    ]
 
 
 def test_a_name_that_nobody_knows_and_a_host_that_does_not_answer_are_no_refusals(world):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent import proc
-from agent.sandbox import account
+from agent.sandbox import sandbox_user
 
 NOBODY = 65534
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,7 +21,7 @@ import os, sys, time
 from pathlib import Path
 from types import SimpleNamespace as N
 from agent import proc
-from agent.config.reach import parse_all
+from agent.config.host_allowlist import parse_all
 from agent.sandbox import Mounts, make_sandbox, probe
 base = Path(sys.argv[1])
 limits = N(memory=None, file_size=1 << 20, tmp_size=1 << 20, home_size=1 << 20, processes=64)
@@ -50,7 +50,7 @@ print(say("sleep 40", timeout=0.5), proc.end_tree("3b241101-e2bb-4255-8caf-4136c
 def python_for(uid):
     for candidate in (sys.executable, "/usr/bin/python3"):
         path = Path(candidate)
-        if path.exists() and account.reachable(path.resolve(), uid) and account.reachable(path, uid):
+        if path.exists() and sandbox_user.reachable(path.resolve(), uid) and sandbox_user.reachable(path, uid):
             found = subprocess.run([candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True)
             if found.stdout.decode().strip() == str(sys.version_info[:2]):
                 return candidate
@@ -62,7 +62,7 @@ def python_for(uid):
 def test_it_works_as_an_ordinary_user(kind):
     python = python_for(NOBODY)
     packages = [path for path in sys.path if path.endswith("site-packages")] or site.getsitepackages()
-    if python is None or not all(account.reachable(Path(path) / "x", NOBODY) for path in [str(ROOT), packages[0]]):
+    if python is None or not all(sandbox_user.reachable(Path(path) / "x", NOBODY) for path in [str(ROOT), packages[0]]):
         pytest.skip("no interpreter or library that another user can reach")
     base = Path(tempfile.mkdtemp(prefix="makimono-ordinary-"))
     try:

@@ -14,11 +14,11 @@ import pytest
 from rooms import Room, settings
 
 from agent.errors import ConfigError, SandboxUnavailable
-from agent.sandbox import Mounts, Refused, account, make_sandbox, probe, seccomp
+from agent.sandbox import Mounts, Refused, make_sandbox, probe, sandbox_user, seccomp
 from agent.sandbox.bubblewrap import Bubblewrap, counts_in_namespace, interpreter
+from agent.sandbox.environment import inside, limited
 from agent.sandbox.launch import Command, Tool, launch, needs_stage
 from agent.sandbox.probe import advice, attempt, candidates, packaged_tool, trial, version_of
-from agent.sandbox.surroundings import inside, limited
 
 UUID = "3b241101-e2bb-4255-8caf-4136c566a962"
 
@@ -109,32 +109,32 @@ def test_advice_fits_what_the_system_says(tmp_path, name, value, word):
 
 def test_a_uuid_has_one_uid_which_nobody_else_hands_out():
     whole = [(0, 0xFFFF_FFFE)]
-    assert account.uid_of(UUID, whole) == account.uid_of(UUID, whole)
-    found = {account.uid_of(str(uuid4()), whole) for _ in range(1000)}
+    assert sandbox_user.uid_of(UUID, whole) == sandbox_user.uid_of(UUID, whole)
+    found = {sandbox_user.uid_of(str(uuid4()), whole) for _ in range(1000)}
     assert len(found) > 990
-    assert all(account.FIRST <= uid <= account.LAST for uid in found)
+    assert all(sandbox_user.FIRST <= uid <= sandbox_user.LAST for uid in found)
 
 
 def test_a_small_user_namespace_gives_what_it_has():
-    assert account.uid_of(UUID, [(0, 65535)]) == account.NOBODY
-    assert 100_000 <= account.uid_of(UUID, [(0, 200_000)]) <= 200_000
-    assert account.uid_of("not a uuid", [(0, 0xFFFF_FFFE)]) >= account.FIRST
-    assert account.spans()
+    assert sandbox_user.uid_of(UUID, [(0, 65535)]) == sandbox_user.NOBODY
+    assert 100_000 <= sandbox_user.uid_of(UUID, [(0, 200_000)]) <= 200_000
+    assert sandbox_user.uid_of("not a uuid", [(0, 0xFFFF_FFFE)]) >= sandbox_user.FIRST
+    assert sandbox_user.spans()
 
 
 def test_a_root_that_is_root_of_nothing_runs_commands_as_itself(tmp_path):
     status = tmp_path / "status"
     status.write_text("Name:\tx\nCapEff:\t00000000000000c1\n")
-    assert account.can_become(5, [(0, 9)], status)
-    assert not account.can_become(5, [(0, 0), (6, 9)], status)
+    assert sandbox_user.can_become(5, [(0, 9)], status)
+    assert not sandbox_user.can_become(5, [(0, 0), (6, 9)], status)
     status.write_text("CapEff:\t00000000000000c0\n")
-    assert not account.can_become(5, [(0, 9)], status)
-    assert account.can_become(5, [(0, 9)], tmp_path / "none")
+    assert not sandbox_user.can_become(5, [(0, 9)], status)
+    assert sandbox_user.can_become(5, [(0, 9)], tmp_path / "none")
 
 
 def test_an_ordinary_user_has_no_other_uid():
-    assert (account.own_uid(UUID) is None) == (os.geteuid() != 0)
-    assert account.reachable(Path("/root/x"), None)
+    assert (sandbox_user.own_uid(UUID) is None) == (os.geteuid() != 0)
+    assert sandbox_user.reachable(Path("/root/x"), None)
 
 
 def test_reachable_looks_at_every_folder_on_the_way(tmp_path):
@@ -142,11 +142,11 @@ def test_reachable_looks_at_every_folder_on_the_way(tmp_path):
     folder.mkdir(parents=True)
     me = os.getuid()
     if me != 0:
-        assert account.reachable(folder, me)
-    assert not account.reachable(folder, 0x7000_0001) or stat.S_IMODE(tmp_path.stat().st_mode) & 0o011
+        assert sandbox_user.reachable(folder, me)
+    assert not sandbox_user.reachable(folder, 0x7000_0001) or stat.S_IMODE(tmp_path.stat().st_mode) & 0o011
     (tmp_path / "a").chmod(0o700)
-    assert not account.reachable(folder, 0x7000_0001)
-    assert account.reachable(Path("/usr/bin/true"), 0x7000_0001)
+    assert not sandbox_user.reachable(folder, 0x7000_0001)
+    assert sandbox_user.reachable(Path("/usr/bin/true"), 0x7000_0001)
 
 
 def test_read_only_paths_must_exist_and_be_free(tmp_path, isolated):
@@ -201,7 +201,7 @@ def test_a_limit_that_is_lower_already_stays(tmp_path):
 def test_a_base_dir_that_the_uid_cannot_reach_works_over_the_stage(tmp_path, isolated):
     tmp_path.chmod(0o700)
     room = Room(tmp_path, UUID)
-    assert not account.reachable(room.work, room.sandbox.uid)
+    assert not sandbox_user.reachable(room.work, room.sandbox.uid)
     assert room.says("echo x > f; id -u; cat f") == f"{room.sandbox.uid}\nx"
     assert room.says("ls /mnt 2>&1; grep -c /mnt /proc/mounts").endswith("0")
 
@@ -224,7 +224,7 @@ def test_a_tree_that_the_uid_can_reach_needs_no_stage(isolated):
         room = Room(base, UUID)
         room.sandbox.read_only = ()  # an interpreter below /root alone would need it
         command = Command(["true"], {}, Mounts(room.work), room.sandbox.limits)
-        if account.reachable(room.sandbox.tool.path, room.sandbox.uid):
+        if sandbox_user.reachable(room.sandbox.tool.path, room.sandbox.uid):
             assert not needs_stage(room.sandbox.tool, room.sandbox.uid, command)
         assert room.says("echo x > f; cat f; touch /usr/x 2>&1 | grep -c Read-only") == "x\n1"
         assert set(room.says("ls /proc/self/fd").split()) <= {"0", "1", "2", "3"}

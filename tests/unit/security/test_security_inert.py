@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from forges.host_rules import github_closes, gitlab_closes, rung, skips_checks
 
-from agent.security.inert import APART, Inert
+from agent.security.inert_text import APART, Inert
 
 
 def by(kind):
@@ -61,10 +61,18 @@ def test_the_rules_of_the_hosts_are_live_without_it():
     assert skips_checks("Mend it [skip ci]")
 
 
-@pytest.mark.parametrize("line", ["/close", "  /assign @x", "> /merge", "- /label ~bug", "/approve"])
+@pytest.mark.parametrize(
+    "line", ["/close", "  /assign @x", "> /merge", "- /label ~bug", "/approve", "/close/", "/merge / now"]
+)
 def test_a_line_that_is_an_order_is_none(line):
     for words in (inert.plain, inert.markdown, inert.description):
         assert not re.search(r"(?m)^[ \t>*+-]*/[a-z]", words(f"Done.\n{line}\nMore."))
+
+
+@pytest.mark.parametrize("line", ["/srv/app/x.py is gone", "- /opt/tool/bin", "/a.b/c", "/close-me/.x"])
+def test_a_path_at_the_begin_of_a_line_stays_as_it_is(line):
+    for words in (inert.plain, inert.markdown, inert.description):
+        assert words(f"Done.\n{line}\nMore.") == f"Done.\n{line}\nMore."
 
 
 @pytest.mark.parametrize("line", ["bors r+", "@bors: try", "recheck", "ok to test", "retest this please"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.security import characters
+from agent.security import invisible_characters
 from agent.security.sanitise import Cleaned, clean, output
 
 
@@ -209,4 +209,4 @@ def test_cleaning_leaves_nothing_to_clean(text):
     cleaned = clean(text)
     again = clean(cleaned.text)
     assert not set(again.findings) & {"PI-02", "PI-03", "PI-05", "PI-06", "PI-07", "PI-08", "PI-10", "PI-14"}
-    assert not characters.removable(cleaned.text)
+    assert not invisible_characters.removable(cleaned.text)

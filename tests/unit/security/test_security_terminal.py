@@ -1,7 +1,7 @@
 """Nothing printed can do more than be read."""
 
+from agent.security.hidden_diff_lines import hidden_lines, show_hidden
 from agent.security.terminal import plain
-from agent.security.visible import hidden, visible
 
 
 def test_a_terminal_gets_text_only():
@@ -14,15 +14,15 @@ def test_nested_sequences_leave_no_escape():
 
 
 def test_a_diff_shows_what_it_hides():
-    seen = visible("+if access\u202e != 'user\U000e0041':\u2028\n")
+    seen = show_hidden("+if access\u202e != 'user\U000e0041':\u2028\n")
     assert seen.text == "+if access\\u202e != 'user\\U000e0041':\\u2028\n"
     assert seen.findings == {"PI-07": 1, "PI-05": 1, "PI-20": 1}
     assert seen.high
 
 
 def test_look_alike_letters_in_a_word_are_counted():
-    assert visible("+def l\u043egin(): pass  # логин").findings == {"PI-19": 1}
-    assert visible("+def login(): größe, 変数name").findings == {}
+    assert show_hidden("+def l\u043egin(): pass  # логин").findings == {"PI-19": 1}
+    assert show_hidden("+def login(): größe, 変数name").findings == {}
 
 
 def test_the_lines_that_a_change_hides_something_in_are_listed_and_no_others():
@@ -34,11 +34,11 @@ def test_the_lines_that_a_change_hides_something_in_are_listed_and_no_others():
         f"+{'x' * 200} if access\u202e != 'user':{'y' * 200}\n"
         "+l\u043egin()\n+tab\there\n+e\rmpty\n"
     ).encode()
-    assert hidden([diff[:90], diff[90:]]) == [
+    assert hidden_lines([diff[:90], diff[90:]]) == [
         f"PI-07 a.py, line 3: …{'x' * 50} if access\\u202e != 'user':{'y' * 43}…",
-        "PI-19 a.py, line 4: l\u043egin()",
+        r"PI-19 a.py, line 4: l\u043egin()",
         "PI-10 a.py, line 6: e\\u000dmpty",
     ]
     many = b"@@ -0,0 +1,30 @@\n" + "+\u200b\n".encode() * 30
-    assert len(hidden([many])) == 11
-    assert hidden([many])[-1] == "and more; the first 10 are listed"
+    assert len(hidden_lines([many])) == 11
+    assert hidden_lines([many])[-1] == "and more; the first 10 are listed"

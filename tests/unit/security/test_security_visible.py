@@ -2,11 +2,11 @@
 
 import pytest
 
-from agent.security.visible import hidden, visible
+from agent.security.hidden_diff_lines import hidden_lines, show_hidden
 
 
 def shown(line):
-    return hidden([f"diff --git a/x.py b/x.py\n+++ b/x.py\n@@ -1,0 +5,1 @@\n+{line}\n".encode()])
+    return hidden_lines([f"diff --git a/x.py b/x.py\n+++ b/x.py\n@@ -1,0 +5,1 @@\n+{line}\n".encode()])
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,22 @@ def shown(line):
         ("x = 1\u2028", "PI-20", r"\u2028"),
         ("path = 'a\u2215b'", "PI-20", r"\u2215"),
         ("admin\ufe0f = True", "PI-06", r"\ufe0f"),
-        ("p\u0430ypal = 1", "PI-19", "p\u0430ypal"),
+        ("p\u0430ypal = 1", "PI-19", r"p\u0430ypal"),
+        ("\u0441\u043e\u0440\u0443(a, b)", "PI-19", r"\u0441\u043e\u0440\u0443(a, b)"),
+        ("\u0430 = a", "PI-19", r"\u0430 = a"),
+        (
+            "os.\u0441\u043e\u0440\u0443(a)  # \u043a\u043e\u043f\u0438\u044f",
+            "PI-19",
+            r"os.\u0441\u043e\u0440\u0443(a)",
+        ),
+        ("\u0441\u043e\u0440\u0443_2 = 1", "PI-19", r"\u0441\u043e\u0440\u0443_2"),
+        ("\u039f\u039a = True", "PI-19", r"\u039f\u039a = True"),
+        ("import \u0585\u057d", "PI-19", r"\u0585\u057d"),
+        ("\u13aa\u13a0 = 1", "PI-19", r"\u13aa\u13a0"),
+        ("\ua4ee\ua4d3 = 1", "PI-19", r"\ua4ee\ua4d3"),
+        ("\U0001d41e\U0001d42f\U0001d41a\U0001d425(x)", "PI-19", r"\U0001d41e\U0001d42f\U0001d41a\U0001d425(x)"),
+        ("\uff45\uff56\uff41\uff4c(x)", "PI-19", r"\uff45\uff56\uff41\uff4c(x)"),
+        ("x" * 500 + " = \u0441\u043e\u0440\u0443", "PI-19", r"\u0441\u043e\u0440\u0443"),
         ("a\u202eb", "PI-07", r"\u202e"),
     ],
 )
@@ -28,11 +43,31 @@ def test_it_is_listed_with_its_rule(line, rule, words):
 
 
 @pytest.mark.parametrize(
-    "line", ["❤️ and 1️⃣ and 👩‍👩‍👧", "日本語です。", "Привет, мир", "x; y: z/w | v!", "naïve “quotes” – dash"]
+    "line",
+    [
+        "❤️ and 1️⃣ and 👩‍👩‍👧",
+        "日本語です。",
+        "Привет, мир",
+        "x; y: z/w | v!",
+        "naïve “quotes” – dash",
+        "# а это сор (и оса)",
+        "α, σ = 0.1, ρ  # learning rate",
+        "Το και είναι μια λέξη",
+        "ＯＫ です",
+        "O(n²) µs Å größe",
+    ],
 )
 def test_honest_text_is_not_listed(line):
     assert shown(line) == []
 
 
 def test_each_is_counted():
-    assert visible("a\u037eb\u037ec\u2029").findings == {"PI-20": 3}
+    assert show_hidden("a\u037eb\u037ec\u2029").findings == {"PI-20": 3}
+
+
+def test_the_name_of_a_file_is_looked_at_too():
+    (found,) = hidden_lines(
+        ["diff --git a/x b/x\n--- /dev/null\n+++ b/\u0441\u043e\u0440\u0443.py\n@@ -0,0 +1 @@\n+x\n".encode()]
+    )
+    assert found.startswith("PI-19 ")
+    assert r"\u0441\u043e\u0440\u0443.py" in found

@@ -5,8 +5,8 @@ import pytest
 
 from agent.config import settings_of
 from agent.context import MessageStore
-from agent.store.text import dumps, line
-from agent.taskqueue.ledger import open_sqlite
+from agent.store.storable_text import dumps, line
+from agent.taskqueue.sqlite import SqliteLedger
 from agent.values import TaskKey
 
 HOSTILE = "a\x9b31mb\x7fc\u202ed\x1b[2Je\u2066f 日本語 👍"
@@ -33,6 +33,6 @@ def test_a_message_and_its_line_in_the_view_can_be_printed(tmp_path):
 
 
 def test_a_title_in_the_ledger_can_be_printed(tmp_path):
-    ledger = open_sqlite(tmp_path)
-    uuid = ledger.put(TaskKey("local", "o", "r", "issue", "1"), title=HOSTILE)
+    ledger = SqliteLedger(tmp_path)
+    uuid = ledger.enqueue(TaskKey("local", "o", "r", "issue", "1"), title=HOSTILE)
     assert ledger.get(uuid).title == "abcde" + "f 日本語 👍"

@@ -1,4 +1,4 @@
-"""`agent.store.db`, `migrate` and `ratios`: one connection, one schema, three tries."""
+"""`agent.store.db`, `migrate` and `token_ratios`: one connection, one schema, three tries."""
 
 import os
 import subprocess
@@ -6,13 +6,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
-from agent.errors import DiskError, LedgerError, SurroundingsError
+from agent.errors import DiskError, HostError, LedgerError
 from agent.store import db, migrate
-from agent.store.queries import queries
-from agent.store.ratios import RatioTable
+from agent.store.queries import LEDGER, queries
+from agent.store.token_ratios import RatioTable
 from agent.tokens import LearntRatios
 
 sqlite = db.module()
@@ -105,7 +106,7 @@ def test_one_key_has_one_open_row(tasks, status):
 def test_migrations_are_applied_once_and_recorded(tasks):
     assert migrate.apply(tasks) == []
     numbers = [row["version"] for row in tasks.execute("SELECT version FROM schema_version ORDER BY version")]
-    assert numbers == [number for number, _, _ in migrate.migrations()]
+    assert numbers == [number for number, _, _ in migrate.migrations(migrate.TASKS)]
 
 
 def test_a_table_made_from_the_seed_is_taken_over(tmp_path):
@@ -130,7 +131,7 @@ def test_a_newer_schema_is_refused(tmp_path):
     database = db.open_tasks(tmp_path)
     database.execute("INSERT INTO schema_version VALUES (9999, 'later', '')")
     database.close()
-    with pytest.raises(SurroundingsError, match="newer version"):
+    with pytest.raises(HostError, match="newer version"):
         db.open_tasks(tmp_path)
 
 
@@ -212,7 +213,7 @@ def test_a_connection_from_before_the_fork_is_refused(tasks):
 
 def test_a_file_that_is_no_database_is_named_with_what_to_do(tmp_path):
     (tmp_path / "tasks.db").write_bytes(b"certainly not a database" * 100)
-    with pytest.raises(SurroundingsError, match="no SQLite database"):
+    with pytest.raises(HostError, match="no SQLite database"):
         db.open_tasks(tmp_path)
 
 
@@ -228,7 +229,7 @@ def test_an_unknown_query_is_named(tasks):
 
 
 def test_every_query_is_one_statement_with_named_parameters(tasks):
-    for name, statement in queries().items():
+    for name, statement in queries(LEDGER).items():
         assert "?" not in statement, name
         assert ";" not in statement, name
         tasks.execute("EXPLAIN " + statement, **dict.fromkeys(_parameters(statement)))
@@ -265,11 +266,11 @@ def test_without_pysqlite3_pythons_own_is_taken_only_if_it_is_safe():
     code = """
 import sqlite3, sys
 sys.modules["pysqlite3"] = None
-from agent.errors import SurroundingsError
+from agent.errors import HostError
 from agent.store import db
 try:
     taken = db.module() is sqlite3
-except SurroundingsError as error:
+except HostError as error:
     taken = not db.is_safe(sqlite3.sqlite_version_info) and "pip install" in str(error) and not db.sqlite_version()[2]
 sys.exit(0 if taken else 1)
 """
@@ -296,3 +297,25 @@ def test_a_log_that_another_sqlite_library_of_this_process_removed_loses_nothing
     again = db.open_tasks(tmp_path)
     assert again.execute("SELECT llm_call_count FROM tasks") == [{"llm_call_count": 5}]
     again.close()
+
+
+def test_each_database_has_its_own_migrations_with_its_own_numbers(tmp_path, monkeypatch):
+    """A new database is a folder named after its first table."""
+    folder = tmp_path / "migrations"
+    (folder / "toys").mkdir(parents=True)
+    (folder / "toys" / "0001_toys.sql").write_text("CREATE TABLE toys (id INTEGER PRIMARY KEY);\n")
+    (folder / "toys" / "0002_name.sql").write_text("ALTER TABLE toys ADD COLUMN name TEXT;\n")
+    monkeypatch.setattr(migrate, "FOLDER", folder)
+    with closing(db.Database(tmp_path / "toys.db")) as toys:
+        assert migrate.apply(toys, "toys") == [1, 2]
+        assert migrate.apply(toys, "toys") == []
+        assert migrate.newer(toys, "toys") == ""
+        assert not toys.has_table("tasks")
+        toys.execute("INSERT INTO toys (name) VALUES ('ball')")
+        toys.define("DROP TABLE toys")
+        migrate.apply(toys, "toys")
+        assert toys.execute("SELECT name FROM toys") == []
+        (folder / "toys" / "0002_name.sql").unlink()
+        migrate.migrations.cache_clear()
+        assert "schema 2, this version knows 1" in migrate.newer(toys, "toys")
+    migrate.migrations.cache_clear()

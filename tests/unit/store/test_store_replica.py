@@ -1,19 +1,27 @@
 """The replica of a task: what was written is what is fetched, wherever the writing was cut off.  A folder, and S3."""
 
+import errno
+import os
 import random
+import re
 import shutil
+import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import orjson
 import pytest
 
-from agent.config.passwords import shown
+from agent import durable_files
+from agent.config.url_passwords import shown
+from agent.context.stores import file_names
 from agent.errors import ConfigError, ContextError, ReplicaAway
 from agent.store import replica
-from agent.store.place import Place
-from agent.store.replica import Writer, fetch, manifests, take_shot
+from agent.store.remote_storage import RemoteFolder
+from agent.store.replica import Writer, fetch, manifests, take_snapshot
 
+ROOT = Path(__file__).resolve().parents[3]
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 
 
@@ -24,10 +32,16 @@ def s3():
         yield made
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", "file", "driver", "s3"])
 def address(request, tmp_path):
+    """A folder as a path and as an address, the same through a driver of fsspec, and S3."""
     if request.param == "folder":
         return str(tmp_path / "replica")
+    if request.param == "file":
+        return f"file://{tmp_path}/replica"
+    if request.param == "driver":
+        pytest.importorskip("fsspec")
+        return f"local://{tmp_path}/replica"
     bucket = request.getfixturevalue("s3")
     return bucket.address.replace("/replica?", f"/{tmp_path.name}?")
 
@@ -50,7 +64,7 @@ def grow(task, number):
 
 
 def shot(task, number, **made):
-    return take_shot(task, made, {"last_seq": number})
+    return take_snapshot(task, file_names(), made, {"last_seq": number})
 
 
 def content(folder):
@@ -66,7 +80,7 @@ def fetched(place, tmp_path, manifest=None):
 
 
 def test_what_is_fetched_is_what_was_there_after_each_turn(address, task, tmp_path):
-    place = Place(address)
+    place = RemoteFolder(address)
     writer = Writer(place, task, UUID, 1, "aa")
     for number in range(1, 5):
         grow(task, number)
@@ -81,7 +95,7 @@ def test_what_is_fetched_is_what_was_there_after_each_turn(address, task, tmp_pa
 
 
 def test_a_long_task_stays_few_objects(tmp_path, task):
-    place = Place(str(tmp_path / "replica"))
+    place = RemoteFolder(str(tmp_path / "replica"))
     writer = Writer(place, task, UUID, 1, "aa")
     for number in range(1, 301):
         grow(task, number)
@@ -113,7 +127,7 @@ class Failing:
 
 @pytest.mark.parametrize("count", range(1, 24))
 def test_wherever_writing_is_cut_off_the_last_whole_turn_is_there_and_writing_goes_on(tmp_path, task, count):
-    place = Place(str(tmp_path / "replica"))
+    place = RemoteFolder(str(tmp_path / "replica"))
     failing = Failing(place, count)
     writer = Writer(failing, task, UUID, 1, "aa")
     states = {0: {}}
@@ -136,13 +150,13 @@ def test_wherever_writing_is_cut_off_the_last_whole_turn_is_there_and_writing_go
 
 
 def test_an_old_holder_neither_outranks_nor_removes_what_a_newer_attempt_wrote(address, task, tmp_path):
-    place = Place(address)
+    place = RemoteFolder(address)
     old = Writer(place, task, UUID, 1, "aa")
     grow(task, 1)
     old.write(shot(task, 1))
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(task, elsewhere)
-    late = Writer(Place(address), task, UUID, 1, "aa")
+    late = Writer(RemoteFolder(address), task, UUID, 1, "aa")
     grow(elsewhere, 2)
     Writer(place, elsewhere, UUID, 2, "bb").write(shot(elsewhere, 2))
     assert not place.names(f"{UUID}/aa"), "what the newer one does not need is gone"
@@ -154,7 +168,7 @@ def test_an_old_holder_neither_outranks_nor_removes_what_a_newer_attempt_wrote(a
 
 
 def test_a_segment_that_was_changed_or_lost_is_noticed(tmp_path, task):
-    place = Place(str(tmp_path / "replica"))
+    place = RemoteFolder(str(tmp_path / "replica"))
     writer = Writer(place, task, UUID, 1, "aa")
     grow(task, 1)
     writer.write(shot(task, 1))
@@ -174,7 +188,7 @@ def test_a_segment_that_was_changed_or_lost_is_noticed(tmp_path, task):
 
 
 def test_a_manifest_that_was_changed_or_names_other_files_counts_for_nothing(tmp_path, task):
-    place = Place(str(tmp_path / "replica"))
+    place = RemoteFolder(str(tmp_path / "replica"))
     grow(task, 1)
     name = Writer(place, task, UUID, 1, "aa").write(shot(task, 1))
     good = place.get(name)
@@ -192,7 +206,7 @@ def test_a_manifest_that_was_changed_or_names_other_files_counts_for_nothing(tmp
 
 
 def test_a_file_that_was_cut_back_or_saved_by_another_program_is_written_as_it_is_now(tmp_path, task):
-    place = Place(str(tmp_path / "replica"))
+    place = RemoteFolder(str(tmp_path / "replica"))
     writer = Writer(place, task, UUID, 1, "aa")
     chance = random.Random(7)
     for number in range(1, 60):
@@ -215,35 +229,148 @@ def test_a_file_that_was_cut_back_or_saved_by_another_program_is_written_as_it_i
 def test_a_place_that_cannot_be_reached_says_so_without_its_secrets(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ReplicaAway, match=r"context_storage\.replica"):
-        Place(str(tmp_path / "file" / "below")).put("a", b"x")
+        RemoteFolder(str(tmp_path / "file" / "below")).put("a", b"x")
     hidden = "s3://bucket/x?endpoint_url=http://127.0.0.1:1&key=K&secret=the-secret"
     with pytest.raises(ReplicaAway) as found:
-        Place(hidden).put("a", b"x")
+        RemoteFolder(hidden).put("a", b"x")
     assert "the-secret" not in str(found.value)
     assert shown("sftp://me:pass-word@host/a?x=1") == "sftp://me@host/a"
 
 
 def test_a_bucket_that_is_not_there_is_told_and_not_made(s3):
-    other = Place(s3.address.replace("s3://tasks/", "s3://nobody/"))
+    other = RemoteFolder(s3.address.replace("s3://tasks/", "s3://nobody/"))
     with pytest.raises(ReplicaAway):
         other.put("a", b"x")
     assert [one["Name"] for one in s3.client.list_buckets()["Buckets"]] == ["tasks"]
 
 
-def test_a_driver_that_is_not_installed_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(ConfigError, match="needs the package gcsfs"):
-        Place("gs://bucket/x")
-
-
-def test_fsspec_is_imported_only_where_a_place_is_made(tmp_path):
+@pytest.mark.parametrize(
+    ("address", "package"),
+    [
+        ("gs://bucket/x", "gcsfs"),
+        ("gcs://bucket/x", "gcsfs"),
+        ("abfs://container@account.dfs.core.windows.net/x", "adlfs"),
+        ("az://container/x", "adlfs"),
+        ("sftp://me:pass-word@host/x", "paramiko"),
+        ("ssh://me:pass-word@host/x", "paramiko"),
+        ("s3://bucket/x?key=K&secret=pass-word", "s3fs"),
+    ],
+)
+def test_a_driver_that_is_not_installed_is_named_with_what_to_call(address, package):
     code = (
-        "import sys, agent.run.worker, agent.run.supervisor, agent.cli.running\n"
-        "from agent.store.place import Place\n"
-        "found = {name.partition('.')[0] for name in sys.modules} & {'fsspec', 's3fs', 'botocore', 'aiobotocore'}\n"
-        "assert not found, found\n"
-        f"Place({str(tmp_path)!r})\n"
-        "assert 'fsspec' in sys.modules and 's3fs' not in sys.modules\n"
+        "import sys\n"
+        f"sys.modules[{package!r}] = None\n"
+        "from agent.errors import ConfigError\n"
+        "from agent.store.remote_storage import RemoteFolder\n"
+        "try:\n"
+        f"    RemoteFolder({address!r})\n"
+        "except ConfigError as error:\n"
+        "    print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("context_storage.replica: ")
+    assert f"needs {package}, not installed in the environment of this program" in said
+    assert f"call `{sys.executable} -m pip install fsspec {package}` on each host" in said
+    assert "pass-word" not in said
+
+
+def test_a_driver_that_nobody_tried_here_is_named_by_its_own_words(monkeypatch):
+    monkeypatch.setitem(sys.modules, "webdav4", None)
+    with pytest.raises(ConfigError, match=r"not installed \(Install webdav4.*drivers are known for s3, gs"):
+        RemoteFolder("webdav://host/x")
+
+
+def test_a_broken_driver_is_told_as_missing_and_said_in_its_words(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(ConfigError, match=r"needs a package that is not installed \(.*fsspec"):
+        RemoteFolder("s3://bucket/x")
+
+
+def test_without_fsspec_a_folder_works_and_the_other_places_name_what_to_install(tmp_path):
+    code = (
+        "import sys\n"
+        "sys.modules['fsspec'] = None\n"
+        "from agent.errors import ConfigError\n"
+        "from agent.store.remote_storage import RemoteFolder\n"
+        f"for address in ({str(tmp_path / 'a')!r}, {f'file://{tmp_path}/b'!r}):\n"
+        "    place = RemoteFolder(address)\n"
+        "    place.put('x/y', b'data')\n"
+        "    assert (place.get('x/y'), place.names('x'), place.remove_all('x')) == (b'data', ['x/y'], 1)\n"
+        "for address in ('s3://bucket/x', 'memory://x/y'):\n"
+        "    try:\n"
+        "        RemoteFolder(address)\n"
+        "    except ConfigError as error:\n"
+        "        print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert f"`{sys.executable} -m pip install fsspec s3fs`" in said[0]
+    assert f"`{sys.executable} -m pip install fsspec`" in said[1]
+
+
+def test_no_message_names_a_package_that_is_another_authors():
+    """`makimono` on PyPI is no part of this program: nothing may advise to install it, with extras or without."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    texts = {name: ROOT / name for name in listed.split("\0") if name.endswith((".py", ".md", ".yaml", ".toml", ".j2"))}
+    texts |= {str(path.relative_to(ROOT)): path for path in (ROOT / "scripts").iterdir() if path.is_file()}
+    wrong = re.compile(r"makimono\[(?:replica|tokenizers)\]|pip install '?makimono\b")
+    ours = str(Path(__file__).relative_to(ROOT))
+    assert [name for name, path in texts.items() if name != ours and wrong.search(path.read_text("utf-8"))] == []
+
+
+def test_a_file_in_a_folder_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+    top = tmp_path / "replica"
+    place = RemoteFolder(str(top))
+    place.put("a/b", b"before")
+
+    def cut(descriptor, data):
+        os.write(descriptor, bytes(data[: len(data) // 2]))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable_files, "write_all", cut)
+        for name in ("a/b", "a/c"):
+            with pytest.raises(ReplicaAway, match=r"No space left|is full"):
+                place.put(name, b"afterwards")
+    assert content(top) == {"a/b": b"before"}
+    (top / "a" / ".c.1.tmp").write_bytes(b"after")  # of a writer that was killed
+    assert place.names("a") == ["a/b"]
+    assert place.remove_all("a") == 1
+    assert list(top.iterdir()) == []
+
+
+def test_a_folder_gives_its_own_rights_to_what_is_written_in_it(tmp_path):
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o2770)
+    for top, folder, file in ((given, 0o2770, 0o660), (tmp_path / "made", 0o700, 0o600)):
+        RemoteFolder(str(top)).put("a/b/c", b"x")
+        modes = {path.relative_to(top).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in top.rglob("*")}
+        assert modes == {"a": folder, "a/b": folder, "a/b/c": file}
+
+
+def test_what_is_written_into_a_folder_is_synced_before_it_has_its_name(tmp_path, monkeypatch):
+    place = RemoteFolder(str(tmp_path / "replica"))
+    done = []
+    monkeypatch.setattr(
+        durable_files, "fsync", lambda _descriptor, path, **_more: done.append((path.name, path.exists()))
+    )
+    monkeypatch.setattr(durable_files, "sync_dir", lambda path: done.append((path.name, sorted(os.listdir(path)))))
+    place.put("a/b", b"x")
+    assert done[-2:] == [("b", False), ("a", ["b"])]
+    assert ("replica", ["a"]) in done
+
+
+def test_fsspec_is_imported_only_where_a_driver_is_needed(tmp_path):
+    code = (
+        "import sys, agent.worker.worker, agent.daemon.supervisor, agent.cli.daemon\n"
+        "from agent.store.remote_storage import RemoteFolder, require_driver\n"
+        "def found():\n"
+        "    return {name.partition('.')[0] for name in sys.modules} & {'fsspec', 's3fs', 'botocore', 'aiobotocore'}\n"
+        f"RemoteFolder({str(tmp_path)!r}).put('a', b'x')\n"
+        "require_driver('s3://bucket/x')\n"
+        "assert not found(), found()\n"
+        f"RemoteFolder('local://{tmp_path}')\n"
+        "assert found() == {'fsspec'}, found()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

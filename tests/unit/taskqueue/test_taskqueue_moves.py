@@ -10,38 +10,38 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import disk
+from agent import durable_files
 from agent.errors import ConfigError, LedgerError
-from agent.taskqueue import LEDGERS, Row, alive_by_lock, identity, machine, moves, owner, place
+from agent.taskqueue import LEDGERS, Row, alive_by_lock, machine, owner, place, row_holder, transitions
 from agent.values import CLOSED_STATUSES, OPEN_STATUSES, Status
 
 
 def test_every_status_stands_in_the_table_and_closed_ones_lead_nowhere():
-    assert set(moves.MOVES) == set(Status)
+    assert set(transitions.TRANSITIONS) == set(Status)
     for status in CLOSED_STATUSES:
-        assert moves.MOVES[status] == frozenset()
+        assert transitions.TRANSITIONS[status] == frozenset()
         with pytest.raises(LedgerError, match="it is closed"):
-            moves.check("u", status, Status.QUEUED)
-    assert all(Status.STOPPED in moves.MOVES[status] for status in OPEN_STATUSES)
+            transitions.check("u", status, Status.QUEUED)
+    assert all(Status.STOPPED in transitions.TRANSITIONS[status] for status in OPEN_STATUSES)
 
 
 def test_only_a_queued_task_becomes_running():
-    assert [was for was in Status if Status.RUNNING in moves.MOVES[was]] == [Status.QUEUED]
+    assert [was for was in Status if Status.RUNNING in transitions.TRANSITIONS[was]] == [Status.QUEUED]
 
 
 def test_a_refusal_names_what_is_allowed():
     with pytest.raises(
         LedgerError, match="task u is paused and cannot become completed; from here it can become queued, stopped"
     ):
-        moves.check("u", Status.PAUSED, Status.COMPLETED)
+        transitions.check("u", Status.PAUSED, Status.COMPLETED)
 
 
-@pytest.mark.parametrize("word", moves.WORDS)
+@pytest.mark.parametrize("word", transitions.REQUESTS)
 @pytest.mark.parametrize("status", OPEN_STATUSES)
 @pytest.mark.parametrize("requested", [None, "stop", "pause"])
 def test_every_word_leads_where_the_table_allows(word, status, requested):
-    to, kept = moves.obey(word, status, requested)
-    assert to is status or to in moves.MOVES[status]
+    to, kept = transitions.apply_request(word, status, requested)
+    assert to is status or to in transitions.TRANSITIONS[status]
     assert kept is None or status is Status.RUNNING
 
 
@@ -52,7 +52,7 @@ def test_an_owner_names_machine_base_dir_pid_and_start(tmp_path):
     assert parts[1] == str(os.getpid())
     ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     assert parts[2] == ticks
-    assert identity.place_of(owner(odd)) == place(odd)
+    assert row_holder.place_of(owner(odd)) == place(odd)
 
 
 def test_two_processes_are_the_same_machine_and_different_owners(tmp_path):
@@ -60,7 +60,7 @@ def test_two_processes_are_the_same_machine_and_different_owners(tmp_path):
     other = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
     ).stdout
-    assert identity.place_of(other) == place(tmp_path)
+    assert row_holder.place_of(other) == place(tmp_path)
     assert other != owner(tmp_path)
 
 
@@ -76,8 +76,8 @@ def row(uuid):
 def test_a_folder_is_alive_while_its_lock_is_held_or_once_it_is_completed(tmp_path):
     is_alive = alive_by_lock(tmp_path)
     assert not is_alive(row("a"))
-    folder = disk.make_dir(tmp_path / "running/a")
-    held = disk.lock(folder / "lock")
+    folder = durable_files.make_dir(tmp_path / "running/a")
+    held = durable_files.lock(folder / "lock")
     assert is_alive(row("a"))
     os.close(held)
     assert not is_alive(row("a"))
@@ -93,7 +93,7 @@ def test_a_folder_whose_lock_cannot_be_looked_at_is_not_taken_for_dead(tmp_path)
 
 def test_a_row_of_a_newer_schema_is_read_and_nulls_are_defaults():
     record = {"uuid": "u", "task_source": "s", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "1"}
-    made = Row.of(record | {"status": "queued", "created_at": "t", "llm_call_count": None, "tomorrow": 1})
+    made = Row.from_record(record | {"status": "queued", "created_at": "t", "llm_call_count": None, "tomorrow": 1})
     assert made.llm_call_count == 0
     assert made.status is Status.QUEUED
     assert str(made.key) == "s:o/r#1"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agent.tokens import byteclass, counter_for
 from agent.tokens.base import FAMILIES
 from agent.tokens.byteclass import BEYOND, BLOCK, KEPT, LONG_RUN, STEP, ByteClassCounter, class_of, long_runs
-from agent.tokens.fits import document, fit_named
+from agent.tokens.estimate_weights import document, fit_named
 
 FITS = tuple(document()["fits"])
 
@@ -38,8 +38,8 @@ def block(text, fit):
         here = BEYOND if ord(letter) > 127 or (mixed and letter == "?") else class_of(ord(letter))
         steps += fit.pairs[16 * before + here]
         before = here
-    units, is_near = byteclass.code_units(text) if not text.isascii() else (b"", True)
-    steps += sum((fit.near if is_near else fit.far)[unit] for unit in units)
+    near, far = byteclass.code_units(text) if not text.isascii() else (b"", b"")
+    steps += sum(fit.near[unit] for unit in near) + sum(fit.far[unit] for unit in far)
     return steps * STEP + extra
 
 
@@ -55,7 +55,7 @@ alphabet = st.one_of(
 @example("x" * 47 + "y" + "=" * 48 + "\n" + "─" * 90, "unknown")
 def test_the_fast_count_is_the_plain_reading_of_the_tables(text, name):
     fit = fit_named(name)
-    assert ByteClassCounter(fit).count(text) == reference(text, fit)
+    assert ByteClassCounter(fit).weigh(text) == reference(text, fit)
 
 
 @given(
@@ -129,3 +129,17 @@ def test_an_estimate_says_that_it_is_one():
     counter = counter_for("gpt-4", prefer="bytes").plain
     assert not counter.exact
     assert counter.name == "bytes:cl100k"
+
+
+def test_scripts_of_two_bytes_and_of_three_in_one_text_are_weighed_as_each_alone():
+    russian = "Сначала добавьте тест, потом исправьте функцию и проверьте сумму счёта.\n" * 6
+    hindi = "पहले एक परीक्षण जोड़ें, फिर फलन बदलें और बिल का कुल योग देखें।\n" * 6
+    thai = "ให้เพิ่มการทดสอบก่อน แล้วจึงแก้ไขฟังก์ชัน\n" * 6
+    counter = ByteClassCounter(fit_named("o200k"))
+    alone = sum(map(counter.weigh, (russian, hindi, thai)))
+    assert counter.weigh(russian + hindi + thai) == pytest.approx(alone, rel=0.03)
+
+
+def test_vietnamese_is_one_script():
+    text = "Hãy thêm một bài kiểm thử trước, rồi mới sửa hàm. Nếu không kết nối được với máy chủ, chờ một lát.\n" * 9
+    assert not all(byteclass.code_units(text))

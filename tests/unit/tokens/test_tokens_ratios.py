@@ -68,3 +68,13 @@ def test_models_are_apart():
     ratios = MemoryRatios()
     ratios.learn("a", 1000, 1500)
     assert ratios.get("b") == 1.0
+
+
+def test_the_first_report_teaches_as_far_from_the_estimate_as_known_vocabularies_are():
+    ratios = MemoryRatios()
+    assert ratios.learn("m", 3000, 1230, (1300, 5200)) == pytest.approx(0.41)
+    assert ratios.reports("m") == 1
+    far = MemoryRatios()
+    assert far.learn("m", 3000, 800, (1300, 5200)) == 1.0
+    assert far.learn("m", 3000, 1230) == 1.0
+    assert far.reports("m") == 0

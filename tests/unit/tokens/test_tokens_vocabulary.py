@@ -8,7 +8,7 @@ import tiktoken_ext.openai_public as published
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import SurroundingsError
+from agent.errors import HostError
 from agent.tokens import counter_for, preload
 from agent.tokens import openai as openai_tokens
 from agent.tokens.vocabulary import LONG_RUN, SLICE, slices
@@ -41,7 +41,7 @@ def test_the_hashes_are_those_of_the_public_facts():
 
 def test_a_vocabulary_with_another_hash_is_refused(monkeypatch):
     monkeypatch.setitem(openai_tokens.SHA256, "cl100k_base", "0" * 64)
-    with pytest.raises(SurroundingsError, match=r"cl100k_base.*expected 0000"):
+    with pytest.raises(HostError, match=r"cl100k_base.*expected 0000"):
         openai_tokens.vocabulary_file("cl100k_base")
 
 

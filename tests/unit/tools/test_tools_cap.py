@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.tools import cap, lines
-from agent.tools.outputs import Outputs, Whole, masked
-from agent.tools.text import size_of
+from agent.tools import lines, truncate
+from agent.tools.encodings import size_of
+from agent.tools.outputs import Outputs, StoredOutput, masked
 
 TEXTS = st.lists(
     st.tuples(st.sampled_from(["a", "漢字", "word ", "\\x", "😀"]), st.integers(0, 900)).map(
@@ -18,13 +18,13 @@ TEXTS = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(TEXTS, st.integers(500, 20_000))
 def test_what_is_shown_fits_the_room_and_comes_from_the_text(text, room):
-    cut = cap.cut(text, room)
+    cut = truncate.truncate(text, room)
     if cut is None:
         assert size_of(text) <= room
-        assert all(len(line) <= cap.LINE for line in text.split("\n"))
+        assert all(len(line) <= truncate.LINE for line in text.split("\n"))
         return
-    whole = Whole("outputs/0001.txt", text.count("\n") + 1, size_of(text))
-    shown = cut.shown(whole)
+    whole = StoredOutput("outputs/0001.txt", text.count("\n") + 1, size_of(text))
+    shown = cut.text(whole)
     assert size_of(shown) <= room
     assert "read_output(" in shown
     kept = [line for line in (cut.head + "\n" + cut.tail).split("\n") if "characters left out" not in line]
@@ -70,8 +70,8 @@ def test_a_text_without_line_ends_is_masked_in_bounded_pieces():
 
 def test_stored_outputs_count_their_lines(tmp_path):
     outputs = Outputs(tmp_path)
-    assert outputs.keep(["a\nb", "\nc"]) == Whole("outputs/0001.txt", 3, 5)
-    assert outputs.keep(["a\n"]).lines == 1
-    assert outputs.keep([]).lines == 0
+    assert outputs.store(["a\nb", "\nc"]) == StoredOutput("outputs/0001.txt", 3, 5)
+    assert outputs.store(["a\n"]).lines == 1
+    assert outputs.store([]).lines == 0
     (tmp_path / "outputs" / "0004.txt").write_text("there already")
-    assert outputs.keep(["x"]).name == "outputs/0005.txt"
+    assert outputs.store(["x"]).name == "outputs/0005.txt"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.tools import splice, text
-from agent.tools.editing import apply
-from agent.tools.text import detect
-from agent.tools.writing import with_ends_of
+from agent.tools import edit, encodings
+from agent.tools.edit_file import apply_changes
+from agent.tools.encodings import detect
+from agent.tools.write_file import with_ends_of
 
 JAPANESE = "これはテストです。\n処理を開始する\nデータを読み込みます\n"
 LATIN = "# Größe prüfen\nvoilà un café, s'il vous plaît\nñandú\n"
@@ -29,7 +29,7 @@ ENCODINGS = {
 }
 
 
-def edit(box, path, old, new, **more):
+def edited(box, path, old, new, **more):
     return box.run("edit_file", {"path": path, "old_text": old, "new_text": new, **more})
 
 
@@ -48,7 +48,7 @@ def test_a_one_line_edit_changes_one_line_only(box, tree, label, end):
     shown = box.run("read_file", {"path": "a"}).content
     assert "value = 1" in shown
     assert label == "UTF-8" or label in shown
-    result = edit(box, "a", "value = 1", "value = 22")
+    result = edited(box, "a", "value = 1", "value = 22")
     assert result.status == "success", result.content
     place = lines.index("value = 1")
     before[place] = ("value = 22" + ends[place]).encode(codec)
@@ -60,7 +60,7 @@ def test_text_of_the_file_itself_can_be_edited(box, tree, label):
     body, codec, mark = ENCODINGS[label]
     (tree / "a").write_bytes(mark + body.replace("\n", "\r\n").encode(codec))
     first, second = body.split("\n")[:2]
-    result = edit(box, "a", f"{first}\n{second}\n", f"{first}\nadded\n{second}\n")
+    result = edited(box, "a", f"{first}\n{second}\n", f"{first}\nadded\n{second}\n")
     assert result.status == "success", result.content
     changed = body.replace(f"{first}\n", f"{first}\nadded\n").replace("\n", "\r\n")
     assert (tree / "a").read_bytes() == mark + changed.encode(codec)
@@ -96,9 +96,9 @@ def test_only_the_bytes_of_the_edited_text_differ(lines, last, place, mark, coun
     first, final = max(0, place - 1), min(len(lines), place + 2)
     old = "\n".join(line for line, _ in lines[first:final])
     new = old.replace("UNIQUE", "\n".join(["CHANGED"] * (count + 1)))
-    view, places, was, now = splice.find(text.decode(data, form), old, new)
+    view, places, was, now = edit.find(encodings.decode(data, form), old, new)
     assert len(places) == 1
-    result = apply(data, form, splice.changes(view, places, was, now))
+    result = apply_changes(data, form, edit.changes(view, places, was, now))
     start = data.index("UNIQUE".encode(codec))
     size = len("UNIQUE".encode(codec))
     assert result.startswith(data[:start])
@@ -120,38 +120,38 @@ def test_only_the_bytes_of_the_edited_text_differ(lines, last, place, mark, coun
 )
 def test_an_edit_seen_through_unified_line_ends_is_a_plain_replacement(raw, old, new):
     data = raw.encode()
-    view, places, was, now = splice.find(raw, old, new)
+    view, places, was, now = edit.find(raw, old, new)
     assert places == [] or old == was
-    result = apply(data, text.UTF8, splice.changes(view, places, was, now)).decode()
-    assert splice.unify(result) == splice.unify(raw).replace(old, new)
+    result = apply_changes(data, encodings.UTF8, edit.changes(view, places, was, now)).decode()
+    assert edit.normalize_newlines(result) == edit.normalize_newlines(raw).replace(old, new)
     if "\r" not in raw:
         assert result == raw.replace(old, new)
 
 
 def test_line_ends_at_the_place_are_taken_for_what_is_added(box, tree):
     (tree / "a").write_bytes(b"one\r\ntwo\nthree\r\nfour")
-    assert edit(box, "a", "two", "two\n2b").status == "success"
-    assert edit(box, "a", "three", "three\n3b").status == "success"
-    assert edit(box, "a", "four", "four\nfive\n").status == "success"
+    assert edited(box, "a", "two", "two\n2b").status == "success"
+    assert edited(box, "a", "three", "three\n3b").status == "success"
+    assert edited(box, "a", "four", "four\nfive\n").status == "success"
     assert (tree / "a").read_bytes() == b"one\r\ntwo\n2b\nthree\r\n3b\r\nfour\r\nfive\r\n"
 
 
 def test_deleting_a_line_takes_its_end_along(box, tree):
     (tree / "a").write_bytes(b"one\r\ntwo\r\nthree\r\n")
-    edit(box, "a", "two\n", "")
+    edited(box, "a", "two\n", "")
     assert (tree / "a").read_bytes() == b"one\r\nthree\r\n"
 
 
 def test_a_model_that_sends_crlf_is_understood(box, tree):
     (tree / "a").write_bytes(b"one\ntwo\n")
-    edit(box, "a", "one\r\ntwo\r\n", "one\r\n2\r\n")
+    edited(box, "a", "one\r\ntwo\r\n", "one\r\n2\r\n")
     assert (tree / "a").read_bytes() == b"one\n2\n"
 
 
 def test_a_blank_line_is_two_line_ends_not_a_split_one(box, tree):
     (tree / "a").write_bytes(b"one\r\ntwo\r\n\r\nthree")
-    assert "not in a" in edit(box, "a", "one\n\ntwo", "x").content
-    edit(box, "a", "two\n\nthree", "two\nthree")
+    assert "not in a" in edited(box, "a", "one\n\ntwo", "x").content
+    edited(box, "a", "two\n\nthree", "two\nthree")
     assert (tree / "a").read_bytes() == b"one\r\ntwo\r\nthree"
 
 
@@ -160,38 +160,38 @@ def test_a_blank_line_is_two_line_ends_not_a_split_one(box, tree):
 
 def test_a_text_that_is_there_more_than_once_is_refused_with_its_lines(box, tree):
     (tree / "a").write_text("x\ny\nx\nx\n")
-    result = edit(box, "a", "x", "z")
+    result = edited(box, "a", "x", "z")
     assert result.status == "error"
     assert "3 times in a (lines 1, 3, 4)" in result.content
-    assert edit(box, "a", "x", "z", replace_all=True).content == "[edited a: 3 places, lines 1, 3, 4]"
+    assert edited(box, "a", "x", "z", replace_all=True).content == "[edited a: 3 places, lines 1, 3, 4]"
     assert (tree / "a").read_text() == "z\ny\nz\nz\n"
 
 
 def test_a_text_that_is_not_there_is_answered_with_the_nearest_lines(box, tree):
     (tree / "a.py").write_text("def one():\n    return 1\n\n\ndef two():\n    return 2\n")
-    result = edit(box, "a.py", "def one():\n  return 1", "x")
+    result = edited(box, "a.py", "def one():\n  return 1", "x")
     assert "The nearest is at line 1:\ndef one():\n    return 1" in result.content
-    assert "line 6:\n    return 2" in edit(box, "a.py", "retrun 2", "x").content
-    assert "Read the file again" in edit(box, "a.py", "completely different", "x").content
+    assert "line 6:\n    return 2" in edited(box, "a.py", "retrun 2", "x").content
+    assert "Read the file again" in edited(box, "a.py", "completely different", "x").content
 
 
 def test_the_hint_stays_small_in_a_large_file(box, tree):
     (tree / "a").write_text("".join(f"{number} some quite similar line of text\n" for number in range(50_000)))
-    result = edit(box, "a", "12 some qu1te similar line of text", "x")
+    result = edited(box, "a", "12 some qu1te similar line of text", "x")
     assert "nearest is at line" in result.content
     assert len(result.content) < 1000
 
 
 def test_the_same_text_twice_is_refused(box, tree):
     (tree / "a").write_text("x\n")
-    assert "the same" in edit(box, "a", "x", "x").content
+    assert "the same" in edited(box, "a", "x", "x").content
 
 
 def test_text_as_it_is_shown_without_invisible_characters_is_found(box, tree):
     (tree / "a.md").write_text("⚠\ufe0f Warning\nnext\u200b line\nlast\n")
-    assert edit(box, "a.md", "⚠ Warning\nnext line", "⚠ Warning\nnext row").status == "success"
+    assert edited(box, "a.md", "⚠ Warning\nnext line", "⚠ Warning\nnext row").status == "success"
     assert (tree / "a.md").read_text() == "⚠\ufe0f Warning\nnext\u200b row\nlast\n"
-    assert edit(box, "a.md", "⚠ Warning", "⚠ Caution").status == "success"
+    assert edited(box, "a.md", "⚠ Warning", "⚠ Caution").status == "success"
     assert (tree / "a.md").read_text().startswith("⚠\ufe0f Caution\n")
 
 
@@ -200,13 +200,13 @@ def test_what_the_sanitiser_takes_out_does_not_stand_in_the_way_of_an_edit(box, 
     (tree / "a").write_bytes(raw.encode())
     shown = box.run("read_file", {"path": "a"}).content.split("\n", 1)[1]
     assert shown == "red = ''\nsecond\nline x\nthird"
-    assert edit(box, "a", shown, shown.replace("line x", "line y")).status == "success"
+    assert edited(box, "a", shown, shown.replace("line x", "line y")).status == "success"
     assert (tree / "a").read_bytes() == raw.replace("x\r\nthird", "y\r\nthird").encode()
 
 
 def test_composed_text_is_found_decomposed(box, tree):
     (tree / "a").write_text("fu\u0308r\n")
-    assert edit(box, "a", "für", "über").status == "success"
+    assert edited(box, "a", "für", "über").status == "success"
     assert (tree / "a").read_text() == "u\u0308ber\n"
 
 
@@ -235,7 +235,7 @@ def test_an_unknown_encoding_is_readable_and_never_edited_or_overwritten(box, tr
     data += b"\nplain = 1\n"
     (tree / "a").write_bytes(data)
     assert box.run("read_file", {"path": "a"}).status == "success"
-    result = edit(box, "a", "plain = 1", "plain = 2")
+    result = edited(box, "a", "plain = 1", "plain = 2")
     assert result.status == "error"
     assert "encoding is not known" in result.content or "binary" in result.content
     result = box.run("write_file", {"path": "a", "content": "x"})
@@ -272,32 +272,32 @@ def test_japanese_with_kana_is_recognised(parts, codec):
 def test_detection_never_claims_what_does_not_decode(data):
     form = detect(data)
     if form is not None:
-        assert form.bom + text.decode(data, form).encode(form.codec) is not None
+        assert form.bom + encodings.decode(data, form).encode(form.codec) is not None
 
 
 def test_a_character_that_the_encoding_lacks_is_refused_by_name(box, tree):
     (tree / "a").write_bytes(JAPANESE.encode("cp932"))
-    result = edit(box, "a", "これ", "これ😀")
+    result = edited(box, "a", "これ", "これ😀")
     assert "GRINNING FACE" in result.content
     assert "Shift_JIS" in result.content
     assert (tree / "a").read_bytes() == JAPANESE.encode("cp932")
-    assert edit(box, "a", "これ", "これ〜−").status == "success"
+    assert edited(box, "a", "これ", "これ〜−").status == "success"
     assert (tree / "a").read_bytes() == JAPANESE.replace("これ", "これ～－").encode("cp932")
 
 
 def test_vendor_duplicates_in_shift_jis_keep_their_bytes(box, tree):
     raw = JAPANESE.encode("cp932") + b"\xed\x40 \xfa\x5c \x87\x90\r\nvalue = 1\r\n"
     (tree / "a").write_bytes(raw)
-    assert edit(box, "a", "value = 1", "value = 2").status == "success"
+    assert edited(box, "a", "value = 1", "value = 2").status == "success"
     assert (tree / "a").read_bytes() == raw.replace(b"value = 1", b"value = 2")
 
 
 def test_binary_and_large_files_are_refused(box, tree):
     (tree / "a.bin").write_bytes(b"abc\0def")
-    assert "binary" in edit(box, "a.bin", "abc", "x").content
+    assert "binary" in edited(box, "a.bin", "abc", "x").content
     with (tree / "big").open("wb") as file:
         file.truncate(10_000_001)
-    assert "10.0 MB are not edited" in edit(box, "big", "abc", "x").content
+    assert "10.0 MB are not edited" in edited(box, "big", "abc", "x").content
 
 
 # --- writing -------------------------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ def test_unchanged_lines_of_a_mixed_file_keep_their_ends():
 def test_written_text_is_the_text_with_other_ends(old, new):
     before = "".join(line + end for line, end in old)
     content = "\n".join(new)
-    assert splice.unify(with_ends_of(before, content)) == content
-    assert with_ends_of(before, splice.unify(before)) == before
+    assert edit.normalize_newlines(with_ends_of(before, content)) == content
+    assert with_ends_of(before, edit.normalize_newlines(before)) == before
 
 
 def test_a_file_that_was_a_hard_link_or_read_only_is_replaced_beside_it(box, tree, tmp_path):
@@ -351,7 +351,7 @@ def test_a_file_that_was_a_hard_link_or_read_only_is_replaced_beside_it(box, tre
     outside.write_text("old\n")
     os.link(outside, tree / "a")
     (tree / "a").chmod(0o444)
-    assert edit(box, "a", "old", "new").status == "success"
+    assert edited(box, "a", "old", "new").status == "success"
     assert outside.read_text() == "old\n"
     assert (tree / "a").read_text() == "new\n"
 
@@ -371,7 +371,7 @@ def test_as_root_new_files_belong_to_the_owner_of_the_tree(make_box, tree):
     for path in (tree / "d", tree / "d/a"):
         assert (path.stat().st_uid, path.stat().st_gid) == (12345, 23456)
     os.chown(tree / "d/a", 777, 888)
-    edit(box, "d/a", "x", "y")
+    edited(box, "d/a", "x", "y")
     assert ((tree / "d/a").stat().st_uid, (tree / "d/a").stat().st_gid) == (777, 888)
 
 
@@ -386,7 +386,7 @@ def test_a_folder_that_may_not_be_written_is_told(box, tree):
 def test_the_diff_of_an_edit_is_one_line(box, tree):
     before = [f"line {number}\r\n" if number % 3 else f"line {number}\n" for number in range(300)]
     (tree / "a").write_bytes("".join(before).encode())
-    edit(box, "a", "line 149\nline 150\nline 151", "line 149\nline 150!\nline 151")
+    edited(box, "a", "line 149\nline 150\nline 151", "line 149\nline 150!\nline 151")
     after = _lines_of((tree / "a").read_bytes())
     diff = [number for number, (one, other) in enumerate(zip(before, after, strict=True)) if one.encode() != other]
     assert diff == [150]

@@ -6,8 +6,8 @@ import unicodedata
 
 import pytest
 
-from agent.tools.glob import matcher
-from agent.tools.matching import OVERLAP, PIECE
+from agent.globs import matcher
+from agent.tools.search_text_process import OVERLAP, PIECE
 
 
 def content(box, name, **arguments):
@@ -365,7 +365,7 @@ def test_a_match_at_any_seam_of_a_long_line_is_found_once(box, tree, at):
 
 
 def test_a_pattern_that_never_ends_is_ended(make_box, tree):
-    from agent.tools.searching import SearchText
+    from agent.tools.search_text import SearchText
 
     box = make_box()
     box.tools["search_text"].seconds = 0.3

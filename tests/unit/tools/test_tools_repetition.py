@@ -7,7 +7,7 @@ from agent.values import ToolResult
 
 
 def see(guard, *steps):
-    return [guard.see([{"name": name, "arguments": {"x": name}}], [ToolResult(result)]) for name, result in steps]
+    return [guard.check([{"name": name, "arguments": {"x": name}}], [ToolResult(result)]) for name, result in steps]
 
 
 def test_the_same_call_with_the_same_result_gets_one_nudge_then_the_end():
@@ -36,7 +36,7 @@ def test_polling_with_changing_results_is_no_circle():
 def test_many_edits_of_one_file_are_no_circle():
     guard = Repetition()
     seen = {
-        guard.see(
+        guard.check(
             [{"name": "edit_file", "arguments": {"path": "a", "old_text": str(n), "new_text": "x"}}],
             [ToolResult("[edited a]")],
         )
@@ -61,12 +61,12 @@ def test_groups_are_seen_call_by_call():
     guard = Repetition()
     calls = [{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]
     results = [ToolResult("1"), ToolResult("2")]
-    assert [guard.see(calls, results) for _ in range(4)] == [None, None, "nudge", "stop"]
+    assert [guard.check(calls, results) for _ in range(4)] == [None, None, "nudge", "stop"]
 
 
 def test_one_group_of_equal_calls_is_nudged_before_it_is_stopped():
     calls = [{"name": "a", "arguments": {}}] * 6
-    assert Repetition().see(calls, [ToolResult("1")] * 6) == "nudge"
+    assert Repetition().check(calls, [ToolResult("1")] * 6) == "nudge"
 
 
 def test_nudges_do_not_go_on_for_ever():

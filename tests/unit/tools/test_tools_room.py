@@ -5,7 +5,7 @@ import re
 import pytest
 
 from agent.tokens import counter_for
-from agent.tools.room import LEAST_SHARE
+from agent.tools.result_budget import LEAST_SHARE
 
 COUNT = counter_for("gpt-4o").count
 TEXTS = {
@@ -28,7 +28,7 @@ def bound(make_box):
 
     def make(window, results, **more):
         box = make_box(**more)
-        box.follow(lambda: window, lambda: results, COUNT)
+        box.limit_tokens(lambda: window, lambda: results, COUNT)
         return box
 
     return make
@@ -39,7 +39,7 @@ def bound(make_box):
 def test_parallel_reads_stay_within_their_sum(bound, tree, kind, budget):
     fill(tree, kind)
     box = bound(8192, budget)
-    box.expect(6)
+    box.start_answer(6)
     results = [box.run("read_file", {"path": f"f{number}.py"}) for number in range(6)]
     sizes = [COUNT(one.content) for one in results]
     assert sum(sizes) <= max(budget, 6 * 2 * LEAST_SHARE)
@@ -54,7 +54,7 @@ def test_a_page_goes_on_exactly_where_it_ended(bound, tree):
     box = bound(8192, 500)
     lines, offset = [], 1
     while offset:
-        box.expect(1)
+        box.start_answer(1)
         content = box.run("read_file", {"path": "f0.py", "offset": offset}).content
         assert COUNT(content) <= 500
         head, *body = content.split("\n")
@@ -68,18 +68,18 @@ def test_small_results_leave_their_rest_to_those_that_follow(bound, tree):
     fill(tree, files=1)
     (tree / "small.txt").write_text("one line\n")
     box = bound(32_768, 3000)
-    box.expect(3)
+    box.start_answer(3)
     for _ in range(2):
         box.run("read_file", {"path": "small.txt"})
     last = COUNT(box.run("read_file", {"path": "f0.py"}).content)
     assert 2000 < last <= 3000
-    box.expect(3)
+    box.start_answer(3)
     assert COUNT(box.run("read_file", {"path": "f0.py"}).content) <= 1000, "the next answer has a budget of its own"
 
 
 def test_a_command_that_says_too_much_is_head_tail_and_a_pointer_to_the_whole(bound):
     box = bound(4096, 250)
-    box.expect(1)
+    box.start_answer(1)
     result = box.run("run_command", {"command": "seq 1 4000"})
     assert COUNT(result.content) <= 250
     assert result.output == "outputs/0001.txt"
@@ -97,14 +97,14 @@ def test_a_cap_follows_the_window_in_force_and_not_the_configured_one(bound, tre
     fill(tree, files=1)
     box = bound(8192, 1_000_000, settings=settings)
     assert box.room == 16_000
-    box.expect(1)
+    box.start_answer(1)
     assert len(box.run("read_file", {"path": "f0.py"}).content) <= 8192 * 3 // 8
     assert box.room == 8192 * 3 // 8
 
 
 def test_an_error_is_capped_by_the_same_budget(bound, tree):
     box = bound(4096, 150)
-    box.expect(1)
+    box.start_answer(1)
     result = box.run("read_file", {"path": "値" * 900})
     assert result.status == "error"
     assert COUNT(result.content) <= 150
@@ -113,9 +113,9 @@ def test_an_error_is_capped_by_the_same_budget(bound, tree):
 def test_a_text_is_stored_whole_when_it_is_shortened(bound):
     box = bound(8192, 1000)
     text = "".join(f"row {n}: 四捨五入\n" for n in range(2000))
-    shown = box.shortened(text, 200)
+    shown = box.shorten(text, 200)
     assert COUNT(shown) <= 200
     name = re.search(r'read_output\("(outputs/\d+\.txt)"', shown)[1]
     with box.outputs.open(name) as descriptor, open(descriptor, encoding="utf-8", closefd=False) as file:
         assert file.read() == text
-    assert box.shortened("short", 200) == "short"
+    assert box.shorten("short", 200) == "short"

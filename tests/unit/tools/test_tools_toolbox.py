@@ -10,7 +10,7 @@ from agent import proc
 from agent.config import settings_of
 from agent.context import MessageStore
 from agent.errors import DiskError, SandboxUnavailable, ToolError
-from agent.tools.base import TOOLS, Product, schema
+from agent.tools.base import TOOLS, RawResult, schema
 from agent.values import Contact, End, Finished
 
 NAMES = [
@@ -42,7 +42,7 @@ class Odd:
             raise DiskError("cannot write x: the disk is full")
         if how == "tool":
             raise ToolError("not like that: s3cr3t-value")
-        return Product(how)
+        return RawResult(how)
 
 
 def test_the_tools_are_exactly_these_in_this_order(box):
@@ -337,7 +337,7 @@ def test_lists_and_objects_that_come_as_json_text_are_taken_and_recorded_as_such
     result = box.run("update_plan", {"items": items})
     assert result.content == "[plan noted: 1 of 2 done]"
     assert box.plan() == [{"text": "look", "status": "done"}, {"text": "mend", "status": "pending"}]
-    assert box.mended("update_plan", {"items": items}) == {"items": box.plan()}
+    assert box.repair_arguments("update_plan", {"items": items}) == {"items": box.plan()}
     for wrong in ('{"text": "look"}', "[1, 2", '["x"]', "[" * 100_000):
         assert box.run("update_plan", {"items": wrong}).status == "error"
     assert box.plan()[0]["text"] == "look"

@@ -1,4 +1,4 @@
-"""Conversations with the real stores, and a summariser that only needs `get_summary`."""
+"""Conversations in the real stores, and a model client for the window that writes summaries."""
 
 import itertools
 
@@ -11,7 +11,8 @@ from agent.window import make_window
 
 
 class Writer:
-    """A model client as far as the window needs one; `answers` are texts or errors, the last one is repeated."""
+    """The part of a model client that the window uses.  `answers` are texts, functions of the request, or errors; the
+    last one is repeated."""
 
     provider = "ollama"
     model = "phi4"
@@ -41,7 +42,7 @@ class Writer:
 class Task:
     """A conversation in a folder, with its window."""
 
-    def __init__(self, folder, writer, *, context_length=8192, **storage):
+    def __init__(self, folder, writer, *, context_length=8192, ratios=None, **storage):
         self.folder = folder
         self.writer = writer
         self.told = []
@@ -52,7 +53,7 @@ class Task:
             }
         )
         folder.mkdir(exist_ok=True)
-        self.store = MessageStore(folder, self.settings)
+        self.store = MessageStore(folder, self.settings, ratios=ratios)
         self.fence = ""
         self.window = make_window(self.settings, self, writer, events=self)
         self.compressor = self.window.compressor
@@ -70,18 +71,22 @@ class Task:
     def events(self, name):
         return [fields for told, fields in self.told if told == name]
 
+    def heard(self):
+        """Set the state after the first report: no margin for an unknown vocabulary."""
+        self.window.assembler.heard = True
+        return self
+
     def begin(self, system="You are a careful agent.", task="Fix the bug in main.py. RULE: never touch setup.py."):
         self.store.add_message("system", system)
         self.store.add_message("user", task)
         return self
 
     def begin_large(self, tokens):
-        """A briefing that leaves about that little; `tokens` by the counter, as everything here."""
+        """Begin with a briefing of about `tokens`, by the counter."""
         return self.begin(task="word " * round(tokens / (self.store.counter.count("word " * 1000) / 1000)))
 
     def group(self, size=400, calls=1, name="read_file", *, usage=None, text=None, **arguments):
-        """An assistant message (`text`) with calls and their results of about `size` tokens each; `usage` is its
-        report."""
+        """Add an assistant message (`text`) with calls and results of about `size` tokens each; `usage` is its report."""
         ids = []
         for _ in range(calls):
             self.calls += 1
@@ -104,7 +109,8 @@ class Task:
         return self
 
     def fill_to_mark(self, size=400):
-        """Groups until it is time to compact; the request still fits when one group is less than what is between."""
+        """Add groups until a compaction is due.  The request still fits if a group is smaller than the distance from the
+        mark to the limit."""
         while not self.compressor.should_compress():
             self.group(size)
         assert self.window.assembler.tokens_in_use() <= self.window.limits.input_limit
@@ -123,7 +129,7 @@ def new_task(tmp_path):
     tasks = []
 
     def make(*answers, window=None, room=None, folder=None, **storage):
-        """`folder`: of a task that was made before, which another process takes up."""
+        """A new task, or with `folder` an existing one, as another process would resume it."""
         folder = folder or tmp_path / f"task{next(made)}"
         tasks.append(Task(folder, Writer(*answers, window=window, room=room), **storage))
         return tasks[-1]

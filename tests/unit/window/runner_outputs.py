@@ -1,5 +1,5 @@
-"""Outputs of test runners, compilers and linters in the form that each prints: a failure, its telling lines, and what
-it prints of a success.  `SAMPLES` has one for each; `tool` names the version."""
+"""Outputs of test runners, compilers and linters: a failure, the lines in it that explain the failure, and lines of a
+success.  `SAMPLES` has one for each tool; `tool` names the version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 
 class Sample(NamedTuple):
-    """`names` are the lines that name what failed, `faults` those that say why; `passed` are lines of a success."""
+    """`names` are the lines with the name of a failed test, `faults` those with the reason; `passed` are lines of a
+    success."""
 
     tool: str
     output: str

@@ -1,4 +1,5 @@
-"""When a summary is asked for: where it would help, and not again and again when it did not; a restart changes nothing."""
+"""When a summary is asked for: where it would help, and not again and again when it did not; a restart changes
+nothing."""
 
 import pytest
 from llm_servers import Script, says
@@ -8,7 +9,7 @@ from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.llm import make_client
 from agent.window import make_window
-from agent.window.attempts import PAUSES, Attempts
+from agent.window.summary_attempts import PAUSES, SummaryAttempts
 
 KEY = {"task_source": "github", "owner": "o", "repo": "r", "task_type": "issue", "task_id": "7"}
 
@@ -28,8 +29,8 @@ def test_on_a_small_window_at_most_one_summary_of_thirty_turns_is_wasted(new_tas
     for _ in range(30):
         task.group(size)
         task.window.plan()
-        if task.window.past_the_mark():
-            task.window.make_room()
+        if task.window.needs_compaction():
+            task.window.compact()
     assert task.events("compaction")
     assert len(tried(task)) <= 1, tried(task)
 
@@ -93,8 +94,8 @@ class Home:
             call = {"id": f"c{self.calls}", "name": "read_file", "arguments": {"path": f"f{self.calls}.py"}}
             self.store.add_message("assistant", "On.", tool_calls=[call])
             self.store.add_message("tool", f"line {self.calls} of the file\n" * 50, tool_call_id=f"c{self.calls}")
-            if self.window.past_the_mark():
-                self.window.make_room()
+            if self.window.needs_compaction():
+                self.window.compact()
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_a_new_process_reads_from_the_files_what_did_not_help(home):
     for number in range(1, 10):
         task.compaction()
         known = task.window.compressor.attempts
-        assert Attempts.of(task.store) == known, number
+        assert SummaryAttempts.read(task.store) == known, number
         task.restart()
         assert task.window.compressor.attempts == known
     assert len(task.server.asked) == 3
@@ -128,7 +129,7 @@ def test_a_summary_that_was_used_ends_the_pause(home):
     for _ in range(2 + PAUSES[2]):
         task.compaction()
     task.restart()
-    assert task.window.compressor.attempts == Attempts()
+    assert task.window.compressor.attempts == SummaryAttempts()
     assert [one["strategy"] for one in task.store.compactions.all()][-1] == "summary"
     task.compaction()
     assert [one["strategy"] for one in task.store.compactions.all()][-1] == "summary"
@@ -146,7 +147,7 @@ def test_a_process_that_died_while_it_asked_has_wasted_nothing(home):
     task.open()
     newest = requests.file.last()
     assert (newest["purpose"], newest["status"]) == ("summary", "interrupted")
-    assert task.window.compressor.attempts == Attempts(wasted=1, since=1)
+    assert task.window.compressor.attempts == SummaryAttempts(wasted=1, since=1)
 
 
 def test_lines_of_an_older_program_say_nothing(home):
@@ -159,4 +160,4 @@ def test_lines_of_an_older_program_say_nothing(home):
     task.close()
     path.write_text(line.replace(f',"requests":{number}', ""))
     task.open()
-    assert task.window.compressor.attempts == Attempts()
+    assert task.window.compressor.attempts == SummaryAttempts()

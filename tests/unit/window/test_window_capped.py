@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.tokens import counter_for
-from agent.window.capped import capped
+from agent.window.head_tail import head_and_tail
 
 LAST = 0x10FFFF
 BLOCK = 0x100
@@ -32,7 +32,7 @@ def test_every_block_of_unicode_is_cut_to_what_was_asked_in_few_steps(model):
         text = "".join(map(chr, range(start, start + BLOCK)))
         for most in (0, 7):
             count = Counting(counter_for(model).count)
-            found = capped(text, most, count)
+            found = head_and_tail(text, most, count)
             assert counter_for(model).count(found) <= most, hex(start)
             assert count.asked < STEPS, hex(start)
 
@@ -45,7 +45,7 @@ def test_every_block_of_unicode_is_cut_to_what_was_asked_in_few_steps(model):
 @settings(max_examples=200, deadline=None)
 def test_it_ends_whatever_a_sign_costs(text, price, most):
     count = Counting(lambda part: price * len(part))
-    found = capped(text, most, count)
+    found = head_and_tail(text, most, count)
     assert price * len(found) <= most
     assert count.asked < STEPS
     if price * len(text) <= most:
@@ -54,7 +54,7 @@ def test_it_ends_whatever_a_sign_costs(text, price, most):
 
 def test_beginning_and_end_stay_and_the_note_says_how_much_is_gone():
     text = "FIRST line\n" + "x = 1\n" * 2000 + "LAST line"
-    found = capped(text, 60, counter_for("phi4").count)
+    found = head_and_tail(text, 60, counter_for("phi4").count)
     assert found.startswith("FIRST line")
     assert found.endswith("LAST line")
     [gone] = [int(word) for word in found.split("[… ")[1].split()[:1]]

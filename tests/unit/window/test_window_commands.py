@@ -6,8 +6,8 @@ import os
 import orjson
 import pytest
 
-from agent.window.commands import MOST, Commands
-from agent.window.excerpt import Lines
+from agent.window.command_history import MOST, Commands
+from agent.window.failure_excerpt import FailureLines
 
 PYTEST = """============================= test session starts ==============================
 collected 200 items
@@ -41,13 +41,13 @@ class Calls:
         if error is not None:
             record["error"] = error
         self.records.append(record)
-        self.commands.take(orjson.loads(orjson.dumps(record)), len(self.records) - 1)
+        self.commands.add(orjson.loads(orjson.dumps(record)), len(self.records) - 1)
 
     def run(self, command, code, output=""):
         self.add("run_command", {"command": command}, f"[exit code {code}]\n{output or '(no output)'}")
 
     def show(self, room=2000, count=words, folder=None):
-        return self.commands.show(room, count, self.records.__getitem__, folder)
+        return self.commands.render(room, count, self.records.__getitem__, folder)
 
 
 def test_the_newest_of_a_kind_takes_the_place_of_the_one_before():
@@ -420,7 +420,7 @@ def test_odd_bytes_and_endless_lines_of_an_output_are_taken(tmp_path):
 
 
 def test_of_a_huge_output_the_first_and_the_last_part_are_read_and_each_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("agent.window.printed.MOST", 1 << 17)
+    monkeypatch.setattr("agent.window.command_output.MOST", 1 << 17)
     calls = Calls()
     first = "src/a.c:3:9: error: 'ibex_limit' undeclared"
     stored(calls, tmp_path, "\n".join([first, *(["."] * 500_000), FAILED]).encode())
@@ -447,7 +447,7 @@ def test_binary_output_is_named_and_not_shown(tmp_path):
 
 def test_the_lines_that_say_why_are_taken_word_for_word_and_in_order():
     text = PYTEST.format(dots="\n".join(f"tests/test_{n}.py ......" for n in range(150)))
-    shown = Lines(text.split("\n")).excerpt(70, words)
+    shown = FailureLines(text.split("\n")).excerpt(70, words)
     assert words(shown) <= 75
     wanted = [
         "E       AssertionError: assert Decimal('0.02') == Decimal('0.01')",
@@ -462,14 +462,14 @@ def test_the_lines_that_say_why_are_taken_word_for_word_and_in_order():
 
 def test_the_first_error_of_a_compiler_is_taken_although_it_stands_far_from_the_end():
     lines = ["src/main.rs:4:5: mismatched types", *(f"   Compiling crate{n} v1.0" for n in range(400)), "build stopped"]
-    shown = Lines(lines).excerpt(40, words)
+    shown = FailureLines(lines).excerpt(40, words)
     assert shown.startswith("src/main.rs:4:5: mismatched types\n…")
     assert shown.endswith("build stopped")
 
 
 def test_a_language_without_any_known_word_is_shown_by_its_end():
     lines = [f"処理 {n} 件目" for n in range(300)] + ["試験は通りませんでした", "終了"]
-    shown = Lines(lines).excerpt(30, words)
+    shown = FailureLines(lines).excerpt(30, words)
     assert shown.endswith("試験は通りませんでした\n終了")
 
 
@@ -478,5 +478,5 @@ def test_a_language_without_any_known_word_is_shown_by_its_end():
     list(itertools.product(["", "\n\n", "one", "x" * 100_000, "a\n" * 5000, "😀" * 3000], [0, 1, 3, 30])),
 )
 def test_odd_outputs_keep_to_the_room(text, room):
-    shown = Lines(text.split("\n")).excerpt(room, words)
+    shown = FailureLines(text.split("\n")).excerpt(room, words)
     assert words(shown) <= room + 1

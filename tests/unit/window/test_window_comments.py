@@ -2,13 +2,14 @@
 
 import orjson
 import pytest
+from length import either
 
 from agent.context import projection
-from agent.context.comments import Comment, cut_to, shortened, show
-from agent.context.survey import Cut, Survey
+from agent.context.comments import Comment, cut_to, render_comments, shorten
+from agent.context.index import Cut, MessageIndex
 from agent.security.fence import fence
-from agent.window.comments import chosen
-from agent.window.shares import Shares
+from agent.window.budgets import Shares
+from agent.window.comments import choose_comments
 
 STRATEGIES = ("hybrid", "summary", "sliding_window", "mask")
 MARKER = "0123456789abcdef01234567"
@@ -34,8 +35,8 @@ def compacted(task, times):
     while sum(one["strategy"] != "mask" for one in task.store.compactions.all()) < times:
         task.group(400)
         task.window.plan()
-        if task.window.past_the_mark():
-            task.window.make_room()
+        if task.window.needs_compaction():
+            task.window.compact()
 
 
 def same_as_the_files_say(task):
@@ -43,7 +44,7 @@ def same_as_the_files_say(task):
     assert b"".join(lines) == task.current()
 
 
-@pytest.mark.parametrize("times", [1, 3, 10])
+@pytest.mark.parametrize("times", either([1, 4], [1, 3, 10]))
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_comment_survives_any_number_of_compactions(new_task, strategy, times):
     task = new_task(BAD, strategy=strategy).begin()
@@ -52,10 +53,10 @@ def test_every_comment_survives_any_number_of_compactions(new_task, strategy, ti
         task.store.add_message("user", fenced(text, f"person{number}"), kind="comment")
     compacted(task, times)
     text = view_text(task)
-    assert task.store.survey.cut.end_seq > task.store.survey.comments[-1].seq
+    assert task.store.index.cut.end_seq > task.store.index.comments[-1].seq
     places = [
         text.index(fenced(f"[message {one.seq}, a comment]\n{said}", f"person{number}"))
-        for number, (said, one) in enumerate(zip(SAID, task.store.survey.comments, strict=True))
+        for number, (said, one) in enumerate(zip(SAID, task.store.index.comments, strict=True))
     ]
     assert places == sorted(places), "oldest first"
     assert all(text.count(said) == 1 for said in SAID[:3])
@@ -80,7 +81,7 @@ def test_a_process_that_takes_the_task_up_carries_the_same(new_task, strategy):
     for _ in range(3):
         done = sum(one["strategy"] != "mask" for one in task.store.compactions.all())
         compacted(task, done + 1)
-        end = task.store.survey.cut.end_seq
+        end = task.store.index.cut.end_seq
         before, known = task.current(), task.compressor._carried(end)
         task.store.close()
         task = new_task(BAD, folder=task.folder, strategy=strategy)
@@ -132,7 +133,7 @@ def test_messages_of_the_program_are_not_taken_for_comments(new_task):
     task.store.add_message("user", "hint of the program", kind="nudge")
     task.store.add_message("user", "check failed", kind="fix")
     compacted(task, 1)
-    assert task.store.survey.comments == ()
+    assert task.store.index.comments == ()
     assert "hint of the program" not in view_text(task)
     assert "check failed" not in view_text(task)
 
@@ -141,7 +142,7 @@ def test_a_comment_keeps_its_words_and_loses_its_picture(new_task):
     task = new_task(BAD, strategy="sliding_window").begin()
     picture = {"file": "pictures/1.png", "media_type": "image/png", "width": 9, "height": 9, "tokens": 700}
     task.store.add_message("user", "Look at the colours.", kind="comment", images=[picture])
-    (comment,) = task.store.survey.comments
+    (comment,) = task.store.index.comments
     assert comment.tokens < 20
     compacted(task, 1)
     carried = task.view()[3]
@@ -152,7 +153,7 @@ def test_a_comment_keeps_its_words_and_loses_its_picture(new_task):
 def test_comments_of_one_person_that_follow_each_other_share_a_fence_and_others_do_not():
     texts = [fenced("one"), fenced("two"), fenced("three", "other"), fenced("four"), "plain words", "more"]
     read = {n: {"role": "user", "content": text} for n, text in enumerate(texts, 1)}.__getitem__
-    shown = show([{"seq": n} for n in range(1, 7)], [Comment(n, n, 9) for n in range(1, 7)], 9, read)
+    shown = render_comments([{"seq": n} for n in range(1, 7)], [Comment(n, n, 9) for n in range(1, 7)], 9, read)
     label = "[message {}, a comment]\n{}".format
     assert shown == "\n\n".join(
         (
@@ -211,7 +212,7 @@ def test_the_record_of_a_question_is_read_once_however_often_the_choice_is_made(
     for number in range(4):
         task.group(50, name="ask_user", question=f"Which of {number}?")
         task.store.add_message("user", fenced(f"Take {number}. " + "word " * 40), kind="comment")
-    asked = {one.asked_at for one in task.store.survey.comments}
+    asked = {one.asked_at for one in task.store.index.comments}
     read = []
     at = task.store.at
 
@@ -259,11 +260,11 @@ def words(text):
     ],
 )
 def test_the_newest_come_first_and_one_is_shortened_before_others_are_lost(sizes, budget, whole, cut):
-    found = chosen(places(*sizes), 99, budget, words, texts(*sizes))
+    found = choose_comments(places(*sizes), 99, budget, words, texts(*sizes))
     assert [one["seq"] for one in found] == sorted(one["seq"] for one in found)
     assert [one["seq"] for one in found if "head" not in one] == whole
     assert [one["seq"] for one in found if "head" in one] == cut
-    text = show(found, places(*sizes), 99, texts(*sizes))
+    text = render_comments(found, places(*sizes), 99, texts(*sizes))
     assert words(text) <= budget + 30  # the last line, which names those that are left out
     for seq in {*range(1, len(sizes) + 1)} - {*whole, *cut}:
         assert str(seq) in text.splitlines()[-1]
@@ -272,14 +273,14 @@ def test_the_newest_come_first_and_one_is_shortened_before_others_are_lost(sizes
 
 def test_the_newest_is_whole_beyond_the_budget_and_leaves_half_of_it_to_the_older_ones():
     sizes = (10, 60, 600)
-    found = chosen(places(*sizes), 99, 200, words, texts(*sizes), newest=700)
+    found = choose_comments(places(*sizes), 99, 200, words, texts(*sizes), newest=700)
     assert found == [{"seq": 1}, {"seq": 2}, {"seq": 3}]
-    assert "head" in chosen(places(*sizes), 99, 200, words, texts(*sizes), newest=500)[-1]
-    assert chosen(places(*sizes), 2, 200, words, texts(*sizes), newest=700) == [{"seq": 1}, {"seq": 2}]
+    assert "head" in choose_comments(places(*sizes), 99, 200, words, texts(*sizes), newest=500)[-1]
+    assert choose_comments(places(*sizes), 2, 200, words, texts(*sizes), newest=700) == [{"seq": 1}, {"seq": 2}]
 
 
 def test_comments_in_the_view_take_nothing_of_the_budget():
-    assert chosen(places(10, 10, 5000), 2, 60, words, texts(10, 10, 5000)) == [{"seq": 1}, {"seq": 2}]
+    assert choose_comments(places(10, 10, 5000), 2, 60, words, texts(10, 10, 5000)) == [{"seq": 1}, {"seq": 2}]
 
 
 @pytest.mark.parametrize("text", ["x" * 9000, "日本語" * 3000, "line of text\n" * 800, "😀" * 4000])
@@ -287,7 +288,7 @@ def test_a_shortened_comment_keeps_its_author_and_says_where_the_rest_is(new_tas
     count = new_task().store.plain.count
     whole = fenced(text)
     cut = cut_to(whole, 7, 300, count)
-    shown = shortened(whole, 7, cut)
+    shown = shorten(whole, 7, cut)
     assert count(shown) <= 300
     assert shown.startswith(whole.partition("\n")[0] + "\n" + text[:20])
     assert shown.endswith(text[-5:] + "\n" + whole.rpartition("\n")[2])
@@ -303,7 +304,7 @@ def test_the_carried_comments_keep_to_the_share_of_the_window(new_task):
         )
     compacted(task, 2)
     carried = task.store.compactions.last()["carried"]
-    shares = Shares.of(task.window.limits, task.window.assembler.scaled(task.compressor.room.head()))
+    shares = Shares.for_window(task.window.limits, task.window.assembler.scaled(task.compressor.room.head()))
     tokens = task.store.plain.count(task.compressor.carrying.text({"comments": carried["comments"]}, 10_000))
     assert 0.5 * shares.comments < tokens <= 1.15 * shares.comments
     assert carried["comments"][-1] == {"seq": 62}
@@ -318,8 +319,10 @@ def test_survey_under_a_later_cut_is_what_the_whole_file_says(new_task):
             task.store.add_message("user", f"remark {number}", kind="comment")
         if number % 7 == 6:
             task.store.compact(strategy="window", end_seq=task.store.last_seq - 6)
-    whole = Survey.of(task.store.messages_path, Cut.of(task.folder / "compactions.jsonl"), origin=task.store.origin)
-    assert task.store.survey.comments == whole.comments
-    assert task.store.survey.asked == whole.asked
+    whole = MessageIndex.read(
+        task.store.messages_path, Cut.read(task.folder / "compactions.jsonl"), origin=task.store.origin
+    )
+    assert task.store.index.comments == whole.comments
+    assert task.store.index.asked == whole.asked
     assert len(whole.comments) == 10
     assert sum(bool(one.question) for one in whole.comments) == 6

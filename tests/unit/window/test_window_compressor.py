@@ -11,16 +11,18 @@ from summaries import records as sent
 
 from agent.errors import (
     AnswerUnreadable,
+    ConfigError,
     ContextOverflow,
     ModelStalled,
     ModelUnreachable,
     RequestTooLarge,
 )
 from agent.llm import Interrupted
+from agent.observe.events import LEVELS
 from agent.values import End, Outcome, Usage
 from agent.window import CompactionStuck, DoesNotFit
-from agent.window.summary import FILES
-from agent.window.writer import marked
+from agent.window.summary_request import FILES
+from agent.window.summary_writer import marked
 
 GOOD = honest
 FIXED = "## 1. Changes\n" + "\n".join(
@@ -167,12 +169,25 @@ def test_the_request_file_is_made_as_the_seed_says(new_task, tmp_path):
     )
     assert out.read_text() == "Summarise.\n\n[USER]: Hi {messages}\n[TOOL]: out\n\n"
     (tmp_path / "p.txt").write_text("Before\n{messages}\nAfter {messages}")
-    names = [str(tmp_path / name) for name in ("p.txt", "t.jsonl", "u.jsonl", "out.txt")]  # as the seed gives them
+    names = [str(tmp_path / name) for name in ("p.txt", "t.jsonl", "u.jsonl", "out.txt")]  # as strings
     task.compressor.create_summary_request_file(*names)
     assert out.read_text() == "Before\n[USER]: Hi {messages}\n[TOOL]: out\n\nAfter {messages}"
 
 
 # --- cases.md ----------------------------------------------------------------------------------------------------
+
+
+class Strange:
+    """A strategy of a plug-in that names a means which does not exist."""
+
+    def steps(self):
+        return ("mask", "forget")
+
+
+def test_a_strategy_of_a_plug_in_that_names_an_unknown_means_is_an_error_of_the_configuration(new_task):
+    task = new_task(strategy=f"{__name__}:Strange").begin().fill(14)
+    with pytest.raises(ConfigError, match=r"context_storage\.strategy: Strange .* 'forget'; allowed are mask, summary"):
+        task.compressor.compress(force=True)
 
 
 def test_case_1_a_cut_never_separates_results_from_their_call(new_task):
@@ -299,11 +314,26 @@ def test_case_13_two_compactions_without_progress_end_in_an_error(new_task):
     with pytest.raises(CompactionStuck, match=r"Two compactions in a row.*larger window"):
         task.compressor.compress(force=True)
     assert CompactionStuck.code == "compaction_stuck"
+    assert len(task.events("compaction_exhausted")) == 2
+
+
+@pytest.mark.parametrize("name", ["mask", "window"])
+def test_a_means_that_does_not_help_is_no_warning_while_the_next_one_does(new_task, monkeypatch, name):
+    task = new_task(GOOD).begin().fill_to_mark()
+    means = task.compressor._means()
+    failing = {name: lambda _need: task.compressor._failed(name, "it frees too little")}
+    monkeypatch.setattr(task.compressor, "_means", lambda: means | failing)
+    monkeypatch.setattr(task.compressor, "_order", lambda: (name, "reset"))
+    task.compressor.compress(force=True)
+    assert [one["strategy"] for one in task.events("compaction_failed")] == [name]
+    assert [one["strategy"] for one in task.events("compaction")] == ["reset"]
+    assert not task.events("compaction_exhausted")
+    assert "compaction_failed" not in LEVELS, "it is told as info"
 
 
 def test_what_cannot_be_made_smaller_and_fits_goes_on_without_asking_again_and_again(new_task):
     task = new_task(lambda text: text * 2, strategy="summary", min_messages_to_summarize=1)
-    task.begin_large(5440).group(60).group(60)
+    task.heard().begin_large(5440).group(60).group(60)
     assert task.compressor.should_compress()
     for _ in range(3):
         assert task.compressor.compress() is None
@@ -319,6 +349,25 @@ def test_less_than_a_tenth_is_enough_when_it_makes_the_request_fit(new_task):
     task = new_task(GOOD, strategy="sliding_window").begin_large(5230).group(150).group(150).group(150)
     assert task.window.assembler.plan().metadata["needs_compaction"]
     assert task.window.plan().tokens <= task.window.limits.input_limit
+
+
+@pytest.mark.parametrize("strategy", ["summary", "sliding_window"])
+def test_the_last_reset_carries_all_where_the_request_then_fits(new_task, strategy):
+    task = new_task("", strategy=strategy).begin().heard()
+    for number in range(10):
+        task.store.add_message("user", f"Rule {number}: " + "mind this too. " * 15, kind="comment")
+    task.fill(2)
+    end = task.store.last_seq
+    task.store.compact(strategy="window", end_seq=end, carried=task.compressor._carried(end))
+    said = len(task.store.compactions.last()["carried"]["comments"])
+    task.group(250)
+    limit, line = task.window.limits.input_limit, task.store.plain.count("line 0 of the file\n" * 100) / 100
+    task.group(int((limit - task.window.assembler.tokens_in_use() + 60) / line) * 6)
+    assert task.window.assembler.tokens_in_use() > limit
+    task.compressor.reset()
+    newest = task.store.compactions.last()
+    assert (newest["strategy"], len(newest["carried"]["comments"])) == ("reset", said)
+    assert task.window.assembler.tokens_in_use() <= limit
 
 
 def test_case_15_the_plan_survives_word_for_word(new_task):
@@ -374,9 +423,9 @@ def test_case_20_a_report_from_before_the_compaction_counts_no_more(new_task):
     task = new_task(GOOD).begin().fill(14)
     task.store.add_message("assistant", "Seen.", usage=Usage(7000, 20))
     task.store.add_message("user", "Go on.")
-    assert task.window.past_the_mark()
-    assert task.window.make_room()
-    assert not task.window.past_the_mark()
+    assert task.window.needs_compaction()
+    assert task.window.compact()
+    assert not task.window.needs_compaction()
     assert task.window.assembler.tokens_in_use() < 5000
 
 
@@ -387,9 +436,9 @@ def test_case_25_strategies_without_a_model_ask_none(new_task):
             task.group(500)
             if task.compressor.should_compress():
                 task.compressor.compress()
-        task.window.make_room(ContextOverflow("too long"))  # and a server's word changes nothing of it
+        task.window.compact(ContextOverflow("too long"))  # and a server's word changes nothing of it
         task.group(100)
-        task.window.make_room(ContextOverflow("too long"))
+        task.window.compact(ContextOverflow("too long"))
         assert task.writer.requests == []
         assert task.store.summaries.count_summaries() == 0
         assert task.events("compaction")

@@ -46,9 +46,9 @@ def test_a_compaction_reads_what_is_new_and_what_is_in_the_view(new_task, parsed
     for number in range(400):
         turns(task, tools, 1, number)
         task.window.plan()
-        if task.window.past_the_mark():
+        if task.window.needs_compaction():
             parsed()
-            task.window.make_room()
+            task.window.compact()
             costs.append(parsed())
     early, late = max(costs[3:9]), max(costs[-6:])
     assert len(costs) > 20
@@ -60,7 +60,7 @@ def test_a_compaction_reads_what_is_new_and_what_is_in_the_view(new_task, parsed
     assert len(newest["carried"]["read"]) == 50
 
     again = new_task(folder=task.folder, strategy=strategy)
-    kept, whole = task.store.survey, again.store.survey
+    kept, whole = task.store.index, again.store.index
     assert all(f"call_{number}" in whole.ids for number in range(390, 400) if f"call_{number}" in kept.ids)
     assert replace(kept, ids=whole.ids) == whole, "what is carried on is what the whole file says"
     known = task.compressor._carried(task.store.last_seq)

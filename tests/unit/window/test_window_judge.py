@@ -6,10 +6,27 @@ from contextlib import suppress
 import pytest
 
 from agent.tokens import counter_for
-from agent.window.beside import beside
-from agent.window.judge import BadSummary, Source, TooLong, judged, looped, names_needed, without_thoughts
-from agent.window.names import Names, is_named, names_in, stands_in, telling, told, values_in, weights
-from agent.window.sections import sections
+from agent.window.identifiers import (
+    NameIndex,
+    found_in,
+    is_named,
+    names_in,
+    stands_in,
+    telling_forms,
+    values_in,
+    weights,
+)
+from agent.window.summary_check import (
+    BadSummary,
+    Source,
+    TooLong,
+    check_summary,
+    names_needed,
+    repetition_in,
+    without_thoughts,
+)
+from agent.window.summary_merge import merge_missing
+from agent.window.text_structure import sections
 
 COUNT = counter_for("phi4").count
 PROMPT = "Summarise.\n## 1. Decisions\n## 2. Changes\n## 3. Next step\nat most 400 words"
@@ -34,12 +51,12 @@ RECORDS = [
 def source(tokens=3000):
     found = Source(tokens)
     for record in RECORDS:
-        found.names.take(record)
+        found.names.add(record)
     return found
 
 
 def judge(text, *, before="", budget=400, prompt=PROMPT, messages=(), tokens=3000):
-    return judged(text, source(tokens), messages, prompt=prompt, before=before, budget=budget, count=COUNT)
+    return check_summary(text, source(tokens), messages, prompt=prompt, before=before, budget=budget, count=COUNT)
 
 
 def test_a_summary_is_taken_as_it_is():
@@ -160,13 +177,15 @@ def test_an_extract_is_no_copy_and_a_copied_message_is_one(share):
 
 
 def test_a_loop_is_a_loop_and_a_list_is_none():
-    assert not looped("\n".join(f"- tests/unit/window/test_window_{n}.py was read" for n in range(100)))
-    assert not looped("\n".join(f'- read_file {{"path": "src/part{n}.py"}}' for n in range(200)))
-    assert not looped(SUMMARY)
-    assert not looped("決定：合計は最後に一度だけ丸める。変更：src/cart.py。次：テストを実行する。")
+    assert not repetition_in("\n".join(f"- tests/unit/window/test_window_{n}.py was read" for n in range(100)))
+    assert not repetition_in("\n".join(f'- read_file {{"path": "src/part{n}.py"}}' for n in range(200)))
+    assert not repetition_in(SUMMARY)
+    assert not repetition_in("決定：合計は最後に一度だけ丸める。変更：src/cart.py。次：テストを実行する。")
     for text in ("the same again " * 40, "- a.py\n- b.py\n" * 60, "完了しました。" * 100, "Done. " * 9, "。" * 400):
-        assert looped(text), text[:20]
-    assert looped(SUMMARY + "\n" + "- src/cart.py: total() sums first and rounds then.\n" * 40), "a loop at the end"
+        assert repetition_in(text), text[:20]
+    assert repetition_in(SUMMARY + "\n" + "- src/cart.py: total() sums first and rounds then.\n" * 40), (
+        "a loop at the end"
+    )
 
 
 @pytest.mark.parametrize("tag", ["think", "thinking", "THINK", "reasoning", "seed:think"])
@@ -210,13 +229,13 @@ ANOTHER = """## 1. Decisions
 def project(paths):
     found = Source(4000)
     for path in paths:
-        found.names.take({"role": "assistant", "content": "", "calls": [{"name": "edit_file", "arguments": path}]})
+        found.names.add({"role": "assistant", "content": "", "calls": [{"name": "edit_file", "arguments": path}]})
     return found
 
 
 def of_project(text, paths=PROJECT, messages=None):
     messages = list(paths) if messages is None else messages
-    return judged(text, project(paths), messages, prompt=PROMPT, before="", budget=600, count=COUNT)
+    return check_summary(text, project(paths), messages, prompt=PROMPT, before="", budget=600, count=COUNT)
 
 
 def test_a_summary_of_another_project_is_refused_though_both_have_the_files_that_all_have():
@@ -241,16 +260,16 @@ def test_a_file_that_many_projects_have_counts_with_its_folder():
 
 def test_a_name_that_two_folders_have_counts_with_its_folder():
     paths = ["a/x1/part_one.py", "b/x2/part_one.py", "a/x3/part_two.py", "c/part_three.py", "c/part_four.py"]
-    forms = telling(paths)
+    forms = telling_forms(paths)
     assert forms["a/x1/part_one.py"] == ("a/x1/part_one.py", "x1/part_one.py")
     assert forms["c/part_four.py"] == ("c/part_four.py", "part_four.py")
-    assert told(forms, "in part_one.py, x2/part_one.py, part_two.py and my_part_four.pyc") == [
+    assert found_in(forms, "in part_one.py, x2/part_one.py, part_two.py and my_part_four.pyc") == [
         "b/x2/part_one.py",
         "a/x3/part_two.py",
     ]
-    same = telling(["src/one_part.py:12", "a/src/one_part.py", "work/src/one_part.py", "one_part.py"])
+    same = telling_forms(["src/one_part.py:12", "a/src/one_part.py", "work/src/one_part.py", "one_part.py"])
     assert all("one_part.py" in ways for ways in same.values()), "a diff and a mount show the same file"
-    assert telling(["README.md", "setup.py", "self.args", "os.path.join", "__init__.py"]) == {}
+    assert telling_forms(["README.md", "setup.py", "self.args", "os.path.join", "__init__.py"]) == {}
 
 
 def test_the_demand_grows_with_the_names_of_the_source():
@@ -289,9 +308,9 @@ def test_names_are_paths_identifiers_and_ids(text, found):
 
 
 def test_names_are_counted_by_message_and_bounded():
-    names = Names()
+    names = NameIndex()
     for number in range(3000):
-        names.take({"role": "user", "content": f"file_{number}.py x{number}y and always/the_same.py"})
+        names.add({"role": "user", "content": f"file_{number}.py x{number}y and always/the_same.py"})
     assert names.said["always/the_same.py"] == 3000
     assert len(names.said) <= 4096
     assert is_named("a/b/the_same.py", "in the_same.py")
@@ -304,19 +323,19 @@ def test_a_worse_summary_stands_behind_the_better_one():
         .replace("tests/test_cart.py", "a test")
         .replace("test_rounding", "one case")
     )
-    both = beside(SUMMARY, worse, 400, COUNT)
+    both = merge_missing(SUMMARY, worse, 400, COUNT)
     for line in {*SUMMARY.splitlines(), *worse.splitlines()}:
         assert both.splitlines().count(line) == 1, "each line once, each below its heading"
     assert both.splitlines()[:2] == SUMMARY.splitlines()[:2]
-    assert beside(SUMMARY, SUMMARY, 400, COUNT) == SUMMARY
-    assert beside("", worse, 400, COUNT) == worse
+    assert merge_missing(SUMMARY, SUMMARY, 400, COUNT) == SUMMARY
+    assert merge_missing("", worse, 400, COUNT) == worse
 
 
 def test_in_a_small_budget_the_lines_that_hold_what_was_lost_stand_first():
     old = "\n".join([SUMMARY, *(f"- it was said again that the work goes on, for the {n}th time" for n in range(30))])
     new = "## 1. Decisions\n- none since\n## 2. Changes\n- docs/cart.md tells of it now\n## 3. Next step\n- finish"
     budget = (COUNT(new) + COUNT(SUMMARY)) * 2 // 3 + 8
-    found = beside(old, new, budget, COUNT)
+    found = merge_missing(old, new, budget, COUNT)
     assert COUNT(found) <= budget * 1.5
     assert [line for line in found.splitlines() if line in new.splitlines()] == new.splitlines()
     assert "src/cart.py" in found
@@ -331,7 +350,7 @@ def test_a_summary_is_refused_where_the_better_one_leaves_no_room_for_it():
         .replace("test_rounding", "one case")
     )
     with pytest.raises(BadSummary, match="of the summary before"):
-        beside(SUMMARY, worse, COUNT(SUMMARY) // 3, COUNT)
+        merge_missing(SUMMARY, worse, COUNT(SUMMARY) // 3, COUNT)
 
 
 def test_a_number_and_a_quotation_count_as_what_is_named():
@@ -344,10 +363,12 @@ def test_a_number_and_a_quotation_count_as_what_is_named():
         "方式",
         "a b",
     ]
-    found = beside(old, new, 400, COUNT)
+    found = merge_missing(old, new, 400, COUNT)
     assert found.splitlines() == ["## 1. State", *old.splitlines()[2:], new.splitlines()[1]]
-    assert beside(found, new, 400, COUNT) == found, "once more, and nothing is said twice"
-    enough = beside(f"{old}\n- a_b_c d_e_f g_h_i j_k_l", f"{new}\n- a_b_c d_e_f g_h_i j_k_l", COUNT(new) + 60, COUNT)
+    assert merge_missing(found, new, 400, COUNT) == found, "once more, and nothing is said twice"
+    enough = merge_missing(
+        f"{old}\n- a_b_c d_e_f g_h_i j_k_l", f"{new}\n- a_b_c d_e_f g_h_i j_k_l", COUNT(new) + 60, COUNT
+    )
     assert "48,731" in enough, "a text that has enough gets back what it lost, as far as its budget goes"
 
 
@@ -357,7 +378,7 @@ def test_a_line_that_both_have_stays_in_the_new_one_where_only_a_part_of_the_old
     both = "- rows in the ledger: 48,731"
     old = "\n".join(["## 1. Found", both, *lost, *filler])
     new = "\n".join(["## 1. Found", both, "- other_thing of src/new_thing.py", *lost[:3]])
-    found = beside(old, new, COUNT(old) // 3, COUNT)
+    found = merge_missing(old, new, COUNT(old) // 3, COUNT)
     assert found.splitlines().count(both) == 1
     assert all(line in found for line in lost)
 
@@ -376,7 +397,7 @@ def test_lines_are_put_back_beyond_the_budget_only_where_the_new_one_has_too_lit
 
     def found(has, budget):
         new = "\n".join(["## 1. Found", *(f"- {name} stands" for name in names[:has]), "- and more was read"])
-        return COUNT(beside(old, new, budget, COUNT)), COUNT(new)
+        return COUNT(merge_missing(old, new, budget, COUNT)), COUNT(new)
 
     tokens, alone = found(8, 100)
     assert alone < tokens <= 100
@@ -437,6 +458,6 @@ def test_a_larger_budget_never_refuses_what_a_smaller_one_takes(seed):
     taken = []
     for budget in range(40, 400, 5):
         with suppress(BadSummary):
-            taken.append((budget, COUNT(beside(old, new, budget, COUNT))))
+            taken.append((budget, COUNT(merge_missing(old, new, budget, COUNT))))
     assert [budget for budget, _ in taken] == list(range(taken[0][0], 400, 5))
     assert all(tokens <= budget * 1.5 for budget, tokens in taken)

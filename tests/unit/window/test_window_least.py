@@ -5,12 +5,12 @@ import pytest
 from agent.prompts import render
 from agent.tokens import PRIMING, count_tools, counter_for
 from agent.tools import Toolbox
-from agent.window import DoesNotFit, Limits
-from agent.window.least import CONVERSATION, TASK, too_small
+from agent.window import DoesNotFit, WindowLimits
+from agent.window.minimum_window import CONVERSATION, TASK, too_small
 
 
 def limits(window, *, exact=False):
-    return Limits.from_window([("llm.ollama.context_length", window)], exact=exact)
+    return WindowLimits.from_window([("llm.ollama.context_length", window)], exact=exact)
 
 
 @pytest.mark.parametrize("exact", [True, False])

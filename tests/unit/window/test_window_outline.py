@@ -4,7 +4,8 @@ import orjson
 import pytest
 from summaries import honest
 
-from agent.window.outline import outline
+from agent.window.context_layers import AssemblyOptions
+from agent.window.request_outline import outline
 
 GOOD = honest
 
@@ -35,7 +36,7 @@ def test_after_a_compaction_it_says_what_is_left_out_or_masked_and_the_rest_adds
     assert kept(task) == task.window.plan().tokens
     assert ("left out" in found) == (strategy in ("summary", "sliding_window"))
     if "left out" in found:
-        cut = task.store.survey.cut
+        cut = task.store.index.cut
         assert found["left out"].span == f"messages.jsonl seq 3 to {cut.end_seq}"
         assert found["left out"].messages == cut.end_seq - 2
         assert found["carried"].messages >= 1
@@ -48,6 +49,17 @@ def test_after_a_compaction_it_says_what_is_left_out_or_masked_and_the_rest_adds
     if strategy == "summary":
         assert found["session_summary"].messages == 1
         assert "summary 1 stands for messages up to" in found["session_summary"].why
+
+
+def test_a_summary_that_the_options_leave_out_is_said_to_be_so(new_task):
+    task = new_task(GOOD, strategy="summary").begin().fill_to_mark()
+    task.compressor.compress(force=True)
+    assembler = task.window.assembler
+    plan = assembler.assemble(AssemblyOptions(None, False)).plan
+    rows = {one.layer: one for one in outline(assembler, task.store, plan.spans, summary=False)}
+    assert rows["session_summary"].state == "left out"
+    assert rows["session_summary"].why.startswith("left out by --no-summary; summary 1 stands for messages up to")
+    assert sum(one.tokens for one in rows.values() if one.state == "kept") == plan.tokens
 
 
 def test_the_spans_are_whole_lines_of_the_view_one_after_the_other(new_task):

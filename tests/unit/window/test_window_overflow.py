@@ -1,10 +1,11 @@
 """Every way in which a server says "too long" (docs/wire.md), from the wire to the next request that fits.
 
-Real clients over HTTP, real stores, the loop's own `ask`: the error is recognised, the true window learnt and kept for
-the task, one compaction, one retry; a second "too long" is met by the reset, a third is the end.
+Real clients over HTTP, real stores, the loop's own `query`: the error is recognised, the true window learnt and kept
+for the task, one compaction, one retry; a second "too long" is met by the reset, a third is the end.
 """
 
 import json
+import re
 
 import pytest
 from llm_servers import Heard, Reply, Script, says
@@ -14,7 +15,9 @@ from agent.context import TaskContextManager
 from agent.errors import ContextOverflow, ModelError, RequestRefused
 from agent.llm import make_client
 from agent.loop import Loop
+from agent.security.fence import fence
 from agent.window import DoesNotFit, make_window
+from agent.worker.briefing import RULES_SOURCE, BriefingBudget, choose_again
 
 TRUE = 6000
 ASKED = 11_000
@@ -194,7 +197,7 @@ class Task:
         self.store = self.context.get_message_store()
         client = make_client(settings, self.store, self.context.context_dir, events=self.heard)
         self.window = make_window(settings, self.context, client, events=self.heard)
-        parts = dict.fromkeys(("tools", "repetition", "control", "limits", "news", "beat"))
+        parts = dict.fromkeys(("tools", "repetition", "control", "limits", "new_comments", "heartbeat"))
         self.loop = Loop(context=self.context, model=client, window=self.window, events=self.heard, **parts)
         return self
 
@@ -235,7 +238,7 @@ def refusal(status, body):
 def test_case_26_too_long_is_recognised_the_window_learnt_and_the_task_goes_on(task_of, way):
     wire, status, body, tells = WAYS[way]
     task = task_of(wire, refusal(status, body), 22_000)
-    text, calls = task.loop.ask()
+    text, calls = task.loop.query()
     assert (text, calls) == ("Done.", [])
     assert 2 <= len(task.sizes) <= 3
     assert task.sizes[0] > 22_000 >= task.sizes[-1]
@@ -261,7 +264,7 @@ def test_a_server_that_refuses_everything_is_asked_three_times_and_then_it_is_th
     task = task_of(wire, refusal(status, body), 0)
     before = task.store.last_seq
     with pytest.raises((ContextOverflow, DoesNotFit)) as caught:
-        task.loop.ask()
+        task.loop.query()
     # A server that says again and again that it takes half of what it got teaches a window that nothing fits in.
     codes = {"request_too_large" if status == 429 else "context_overflow", "turn_too_large"}
     assert caught.value.code in codes
@@ -271,10 +274,62 @@ def test_a_server_that_refuses_everything_is_asked_three_times_and_then_it_is_th
     assert task.store.last_seq == before
 
 
+def test_an_issue_that_is_too_long_is_told_with_the_tokens_of_each_part_and_the_least_window(tmp_path):
+    body = {"error": LLAMA | {"n_prompt_tokens": 40_000, "n_ctx": 32_768}}
+    task = Task(tmp_path / "contexts", "openai", refusal(400, body), 0)
+    task.store.add_message("system", "You are careful.")
+    task.store.add_message("user", "The totals are wrong in this line of the long report. " * 2000)
+    with pytest.raises(ContextOverflow) as caught:
+        task.loop.query()
+    said = str(caught.value)
+    assert caught.value.code == "context_overflow"
+    assert "the request exceeds the available context size" in said
+    [briefing] = re.findall(r"; issue with rules and comments ([\d,]+);", said)
+    assert 36_000 < int(briefing.replace(",", "")) <= 40_000
+    [needed] = re.findall(r"A window of ([\d,]+) tokens would do; the one in force has 32,768\.", said)
+    assert 40_000 < int(needed.replace(",", "")) < 50_000
+    assert said.endswith("or shorten the issue.")
+    assert len(task.sizes) == 1
+    task.close()
+
+
+def test_the_briefing_is_chosen_again_when_the_server_counts_more_than_was_estimated(tmp_path):
+    """The window was known and stays as it is: what was wrong is how many tokens the rules are."""
+    body = {"error": LLAMA | {"n_prompt_tokens": 34_000, "n_ctx": 32_768}}
+    rules = "".join(f"Rule {number}: keep every change small.\n" for number in range(230))
+    task = Task(tmp_path / "contexts", "openai", refusal(400, body), 0)
+    task.store.add_message("system", "You are careful.")
+    text = fence(rules, "mark", source=f"{RULES_SOURCE}AGENTS.md") + fence(
+        "Totals are wrong. " * 2000, "mark", source="issue"
+    )
+    task.store.add_message("user", text, kind="task")
+
+    def rebrief():
+        shares = task.window.shares
+        budget = BriefingBudget(
+            shares.rules, shares.earlier_comments, task.window.assembler.count, lambda text, _: text, str
+        )
+        shorter = choose_again(task.store.briefing()["content"], "mark", budget)
+        if shorter is not None:
+            task.store.brief_again(shorter)
+        return shorter is not None
+
+    task.window.assembler.heard = True  # the vocabulary passes for known
+    task.window.shorten_briefing = rebrief
+    assert not rebrief()
+    answers = [refusal(400, body), says("openai", "Done.", usage=(30_000, 3))]
+    task.server.replies = [lambda request: task.sizes.append(len(request.body)) or answers.pop(0)]
+    assert task.loop.query()[0] == "Done."
+    assert task.sizes[1] < task.sizes[0] - 2000
+    assert "Totals are wrong. " * 2000 in task.store.briefing()["content"], "the issue is never cut"
+    assert not task.heard.named("window_learnt")
+    task.close()
+
+
 def test_what_is_told_twice_is_met_by_the_reset(task_of):
     wire, status, body, _ = WAYS["openai window"]
     task = task_of(wire, refusal(status, body), 9000)
-    assert task.loop.ask()[0] == "Done."
+    assert task.loop.query()[0] == "Done."
     assert len(task.sizes) == 3
     assert [one["strategy"] for one in task.heard.named("compaction")] == ["window", "reset"]
 
@@ -287,7 +342,7 @@ def test_case_34_a_prompt_that_ollama_cut_without_a_word_is_an_overflow(task_of)
     whole = [says("ollama", "What was the task?", usage=(2050, 5)), says("ollama", "Done.", usage=(1500, 3))]
     task.server.replies = [lambda request: whole.pop(0) if len(whole) > 1 else whole[0]]
     before = task.store.last_seq
-    assert task.loop.ask()[0] == "Done."
+    assert task.loop.query()[0] == "Done."
     assert task.heard.named("window_learnt")[0]["window"] == 4096
     assert task.store.last_seq == before + 1, "the answer to the cut prompt is not kept"
     assert task.context.learnt_window("m") == task.window.limits.window
@@ -295,17 +350,18 @@ def test_case_34_a_prompt_that_ollama_cut_without_a_word_is_an_overflow(task_of)
 
 @pytest.mark.parametrize("wire", ["openai", "ollama", "lmstudio", "anthropic"])
 def test_an_answer_that_ended_because_the_window_was_full_makes_room_before_the_next(task_of, wire):
-    """The output side: 200, `length`, and prompt and answer together as long as the window; nothing of it is an error."""
+    """The output side: 200, `length`, and prompt and answer together as long as the window; nothing of it is an
+    error."""
     task = task_of(wire, None, 10**9)
     call = {"id": "call_9", "name": "write_file", "arguments": {"path": "a.py"}}
     full = says(wire, "Half", [call], finish="length", usage=(32_000, 768))
     task.server.replies = [full, says(wire, "Done.", usage=(6000, 3))]
-    task.loop.ask()
+    task.loop.query()
     assert task.loop.model.last.finish_reason == "length"
     task.store.add_message("tool", "not run", tool_name="write_file")
-    assert task.window.past_the_mark()
+    assert task.window.needs_compaction()
     before = len(task.server.asked[-1].body)
-    assert task.loop.ask()[0] == "Done."
+    assert task.loop.query()[0] == "Done."
     assert len(task.server.asked[-1].body) < before
     assert task.window.limits.window == 32_768
 
@@ -313,7 +369,7 @@ def test_an_answer_that_ended_because_the_window_was_full_makes_room_before_the_
 def test_another_model_does_not_inherit_what_was_learnt(task_of):
     wire, status, body, _ = WAYS["openai maximum"]
     task = task_of(wire, refusal(status, body), 22_000)
-    task.loop.ask()
+    task.loop.query()
     task.loop.model.close()
     task.context.close()
     task.config["llm"]["openai"]["model"] = "another"
@@ -329,11 +385,11 @@ def test_another_model_does_not_inherit_what_was_learnt(task_of):
     ],
 )  # fmt: skip
 def test_what_is_no_overflow_compacts_nothing(task_of, body):
-    from agent.llm.faults import fault
-    from agent.llm.said import read
+    from agent.llm.error_body import parse_document
+    from agent.llm.error_mapping import map_error
 
     status = 429 if body["error"]["code"] == "rate_limit_exceeded" else 400
-    error = fault(read(status, body), "a server")
+    error = map_error(parse_document(status, body), "a server")
     assert isinstance(error, ModelError)
     assert not isinstance(error, ContextOverflow)
 
@@ -351,17 +407,17 @@ UNKNOWN = [
 @pytest.mark.parametrize(("status", "body"), UNKNOWN)
 def test_a_refusal_in_words_that_nobody_knows_makes_room_once_and_teaches_when_that_helped(task_of, status, body):
     task = task_of("openai", refusal(status, body), 22_000)
-    assert task.loop.ask()[0] == "Done."
+    assert task.loop.query()[0] == "Done."
     assert len(task.sizes) == 2
     (suspected,) = task.heard.named("length_suspected")
     assert suspected["tokens"] > 8000
     assert len(task.heard.named("compaction")) == 1
-    task.window.past_the_mark()  # takes the answer in
+    task.window.needs_compaction()  # takes the answer in
     assert task.context.learnt_window("m") == task.window.limits.window < 32_768
     if str(TRUE) in str(body):
         assert task.window.limits.window <= TRUE
     task.store.add_message("user", "And now?")
-    task.loop.ask()
+    task.loop.query()
     assert len(task.heard.named("length_suspected")) == 1
 
 
@@ -375,8 +431,8 @@ def test_it_makes_room_also_where_the_configured_window_is_many_times_the_true_o
     task.config["context_storage"]["strategy"] = "hybrid"
     task.open()
     task.window.taken = 5000
-    assert task.loop.ask()[0] == "Done."
-    task.window.past_the_mark()
+    assert task.loop.query()[0] == "Done."
+    task.window.needs_compaction()
     assert task.context.learnt_window("m") == task.window.limits.window < 32_768
 
 
@@ -385,7 +441,7 @@ def test_a_refusal_that_room_does_not_help_is_what_the_person_sees_and_teaches_n
     task = task_of("openai", None, 10**9)
     task.server.replies = [Reply(replies[0], 400), Reply(replies[1], 400)]
     with pytest.raises(RequestRefused, match="the first and true reason"):
-        task.loop.ask()
+        task.loop.query()
     assert len(task.server.asked) == 2
     assert len(task.heard.named("length_suspected")) == 1
     assert task.context.learnt_window("m") is None
@@ -396,12 +452,12 @@ def test_a_request_shorter_than_one_that_was_answered_is_refused_for_something_e
     task = task_of("openai", None, 10**9)
     asked = []
     task.server.replies = [lambda request: asked.append(request) or says("openai", "Fine.", usage=(11_500, 3))]
-    task.loop.ask()
-    task.window.make_room()
+    task.loop.query()
+    task.window.compact()
     task.store.add_message("user", "Go on.")
     task.server.replies = [Reply(openai("no such thing", None), 400)]
     with pytest.raises(RequestRefused, match="no such thing"):
-        task.loop.ask()
+        task.loop.query()
     assert task.heard.named("length_suspected") == []
 
 
@@ -419,7 +475,7 @@ def test_a_refusal_that_says_what_it_is_for_compacts_nothing(task_of, status, bo
         body["error"]["param"] = "tools[0].function.parameters"
     task = task_of("openai", refusal(status, body), 0)
     with pytest.raises(ModelError):
-        task.loop.ask()
+        task.loop.query()
     assert len(task.server.asked) == 1
     assert task.heard.named("compaction") == []
 
@@ -427,6 +483,6 @@ def test_a_refusal_that_says_what_it_is_for_compacts_nothing(task_of, status, bo
 def test_a_first_request_has_nothing_to_free_and_ends_with_its_own_refusal(tmp_path):
     task = Task(tmp_path / "contexts", "openai", refusal(400, openai("who knows", None)), 0).fill(0)
     with pytest.raises(RequestRefused, match="who knows"):
-        task.loop.ask()
+        task.loop.query()
     assert len(task.sizes) == 1
     task.close()

@@ -16,7 +16,7 @@ from pathlib import Path
 import installed_texts
 import strict_server
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from llm_servers import Reply, Script
@@ -28,8 +28,8 @@ from agent.llm import make_client
 from agent.tokens import MemoryRatios, counter_for
 from agent.values import Answer, Usage
 from agent.window import DoesNotFit, make_window
+from agent.window.budgets import Shares
 from agent.window.comments import ABOUT
-from agent.window.shares import Shares
 
 LONG = os.environ.get("MAKIMONO_LONG") == "1"
 SPECS = Path(__file__).parents[2] / "specs"
@@ -184,7 +184,9 @@ class Run:
         assert limits.least <= plan.output <= limits.window - plan.tokens
         path = self.folder / "request.json"
         with path.open("wb") as out:
-            self.client.encode(out, plan.spans, self.client.lines.check(plan.spans), self.client.output(plan.output))
+            self.client.encode(
+                out, plan.spans, self.client.lines.check(plan.spans), self.client.output_limit(plan.output)
+            )
         body = json.loads(path.read_bytes())
         self.requests += 1
         derived = b"".join(data for data, _ in projection.lines(self.folder))
@@ -202,18 +204,22 @@ class Run:
         """The newest comment is there; over its share of a small window as head, tail and a pointer."""
         if any(self.newest in text or (self.newest[:40] in text and TRIMMED in text) for text in texts):
             return True
-        cut, seq = self.store.survey.cut, self.newest_seq
+        cut, seq = self.store.index.cut, self.newest_seq
         named = any(re.search(rf"no room for messages [^\]]*\b{seq}\b", text) for text in texts)
         if named and cut.carried == {"comments": []}:  # nothing else made the request fit
             return True
         if self.window.limits.window < SMALL:  # below what a task of the program needs: legal, and within the window
             return True
-        shares = Shares.of(self.window.limits, self.window.assembler.scaled(self.window.compressor.room.head()))
+        shares = Shares.for_window(
+            self.window.assembler.stated, self.window.assembler.scaled(self.window.compressor.room.head())
+        )
         tokens = self.window.assembler.scaled(self.store.plain.count(self.newest) + ABOUT)
-        pointer = f'read_output("messages:{self.store.survey.comments[-1].seq}")'
+        pointer = f'read_output("messages:{self.store.index.comments[-1].seq}")'
         parts = [text for text in texts if self.newest[:20] in text and pointer in text and self.newest[-10:] in text]
-        # What is carried gives way to the newest turn, which was trimmed then.
-        large = tokens > shares.comments_now or any(TRIMMED in text for text in texts)
+        # A reset after which the request must fit has a third of each budget (`Shares.lean`).  What is carried gives
+        # way to the newest turn, too, which was trimmed then.
+        share = (shares.lean() if cut.strategy == "reset" else shares).comments_now
+        large = tokens > share or any(TRIMMED in text for text in texts)
         return large and len(parts) == 1
 
     def check_compactions(self):
@@ -325,6 +331,16 @@ steps = st.lists(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+@example(
+    wire="openai",
+    kind="estimate",
+    window=4096,
+    strategy="hybrid",
+    tools=4,
+    said="honest",
+    keep=1,
+    steps=[("group", 1, 5, 0), ("group", 1, 5, 0), ("comment", 1, 150, 0), ("group", 2, 400, 0)],
+)
 @given(
     wire=st.sampled_from(WIRES),
     kind=st.sampled_from(["exact", "estimate"]),
@@ -347,8 +363,8 @@ def test_every_request_that_leaves_is_legal_fits_and_has_what_matters(steps, **h
                         if sent is None:
                             return
                         run.check_groups(sent[1])
-                    if run.window.past_the_mark():
-                        run.window.make_room()
+                    if run.window.needs_compaction():
+                        run.window.compact()
                 except DoesNotFit as error:
                     assert error.code in ENDS  # noqa: PT017 - either is a clear end
                     run.check_end(error)

@@ -110,7 +110,7 @@ def test_where_the_server_tells_no_window_the_next_prompt_tells(talk, wire, rest
     if restart:
         task.restart()
     before = task.store.last_seq
-    task.loop.ask()
+    task.loop.query()
     assert [one["window"] for one in task.heard.named("window_learnt")] == [4096]
     assert all(read < sent for sent, read in server.prompts[:2])
     assert server.prompts[-1][0] == server.prompts[-1][1]
@@ -140,14 +140,14 @@ def test_a_conversation_that_grows_over_the_true_window_is_seen_within_two_promp
 def test_a_template_that_heeds_truncate_refuses_and_says_so(talk):
     server = OllamaServer(4096, lambda _number: READ)
     task = talk(server).fill(16, PART)
-    task.loop.ask()
+    task.loop.query()
     assert server.refused
     assert task.window.limits.window < 131_072
 
 
 def test_a_plan_that_leaves_old_messages_out_says_nothing_of_growth(talk):
     """With `working_memory_limit` the next prompt may well be shorter."""
-    from agent.llm import silent as module
+    from agent.llm import truncation_detector as module
 
     server = OllamaServer(131_072, lambda _number: READ)
     task = talk(server)
@@ -157,6 +157,6 @@ def test_a_plan_that_leaves_old_messages_out_says_nothing_of_growth(talk):
     short = type(answer)(answer.text, usage=Usage(1500, 20))
     path = task.store.current_path
     plan = Plan((Span(path, 0, 100), Span(path, 200, 300)), tokens=9000)
-    reports = task.store.survey.reports
+    reports = task.store.index.reports
     assert reports.read > 3000
-    module.judge(short, plan, reports, 131_072, lambda: None, "it", "")
+    module.check_not_truncated(short, plan, reports, 131_072, lambda: None, "it", "")

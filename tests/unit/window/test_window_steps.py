@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from agent.window.kinds import kind_of
-from agent.window.shell import LONGEST
-from agent.window.steps import Step, steps_of
+from agent.window.command_kinds import kind_of
+from agent.window.shell_parser import LONGEST
+from agent.window.shell_programs import ProgramCall, steps_of
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_bash_itself_runs_what_is_proved_and_fails_when_it_fails(command, proved
 @pytest.mark.parametrize(
     ("command", "step"),
     [
-        ("cd a && cd ../b && make", Step(("make",), "b")),
-        ("cd /work/a/ && make", Step(("make",), "a")),
-        ("cd /tmp; make", Step(("make",), "/tmp")),
-        ("(cd a && ls) && make", Step(("make",), "")),
-        ('cd "$HOME" && make', Step(("make",), "?/$HOME")),
-        ("export A=1\nB=2 make", Step(("make",), "", ("export A=1", "B=2"))),
-        (". venv/bin/activate && make", Step(("make",), "", (". venv/bin/activate",))),
-        ("make < in 2> err >> out", Step(("make", "<in"))),
-        ("echo y | ./set-up", Step(("./set-up",), "", ("echo y |",))),
+        ("cd a && cd ../b && make", ProgramCall(("make",), "b")),
+        ("cd /work/a/ && make", ProgramCall(("make",), "a")),
+        ("cd /tmp; make", ProgramCall(("make",), "/tmp")),
+        ("(cd a && ls) && make", ProgramCall(("make",), "")),
+        ('cd "$HOME" && make', ProgramCall(("make",), "?/$HOME")),
+        ("export A=1\nB=2 make", ProgramCall(("make",), "", ("export A=1", "B=2"))),
+        (". venv/bin/activate && make", ProgramCall(("make",), "", (". venv/bin/activate",))),
+        ("make < in 2> err >> out", ProgramCall(("make", "<in"))),
+        ("echo y | ./set-up", ProgramCall(("./set-up",), "", ("echo y |",))),
     ],
 )
 def test_a_step_knows_where_and_with_what_it_runs(command, step):

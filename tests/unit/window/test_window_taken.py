@@ -1,6 +1,8 @@
 """A request that a server has answered is not refused by this program, over HTTP."""
 
 import pytest
+from dialect_rules import RULES
+from dialect_server import KEY, DialectServer, Say
 from strict_server import StrictServer
 from talking import Talk
 
@@ -39,6 +41,26 @@ def test_a_first_request_that_was_answered_is_followed_by_a_second(talk, factor)
     assert server.refused == []
 
 
+@pytest.mark.parametrize("name", ["openai", "deepseek", "openrouter", "gemini", "vllm", "lmstudio", "anthropic"])
+def test_a_request_that_was_answered_is_followed_by_more_on_each_wire(tmp_path, name):
+    """These servers count a quarter of the characters of JSON in ASCII: Japanese has twice what is estimated."""
+    rules = RULES[name]
+    read = Say("", (("read_file", {"path": "a.py"}),))
+    with DialectServer(name, lambda _messages, _number: read, window=65_536) as server:
+        server.close = lambda: None
+        issue = "合計は最後に一度だけ丸める。明細ごとに丸めると端数がずれていく。\n" * 160
+        keys = {"dialect": name, "api_key": KEY, "context_length": 8192}
+        task = Talk(tmp_path / "contexts", rules.provider, server, issue=issue, **keys)
+        for number in range(6):
+            task.turn("line of the file\n" * 20)
+            assert task.loop.model.last.usage.prompt > task.window.limits.most
+            if number == 2:
+                task.restart()
+        assert len(server.taken) == 6
+        assert server.refused == []
+        task.close()
+
+
 def test_what_was_taken_counts_no_more_once_the_server_takes_less(talk):
     """A router that goes over to a smaller model: its refusal is the newest word, after a restart too."""
     task, server = talk(65_536, factor=2.8)
@@ -46,11 +68,11 @@ def test_what_was_taken_counts_no_more_once_the_server_takes_less(talk):
         task.turn("ok")
     server.window = 8192
     with pytest.raises(ContextOverflow):
-        task.loop.ask()
+        task.loop.query()
     asked = len(server.refused)
     assert asked
     for _ in range(2):
         with pytest.raises(DoesNotFit):
-            task.loop.ask()
+            task.loop.query()
         task.restart()
     assert len(server.refused) == asked, "nothing is sent any more that was refused for its length"

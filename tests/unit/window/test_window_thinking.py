@@ -27,7 +27,7 @@ def test_a_spike_of_thinking_on_openais_wire_compacts_nothing(talk):
     task = talk("openai", server, context_length=32_768)
     for _ in range(4):
         task.turn("line of the file\n" * 100)
-        assert not task.window.past_the_mark()
+        assert not task.window.needs_compaction()
         true = server.counts[-1]
         assert task.window.assembler.tokens_in_use() < true + 800
     assert server.refused == []
@@ -44,7 +44,7 @@ def test_a_model_without_tool_calls_that_thinks(talk):
     for _ in range(5):
         task.turn("line of the file\n" * 40)
     assert server.refusals == []
-    assert task.store.survey.form == "text"
+    assert task.store.index.form == "text"
     assert task.store.totals().completion > 20_000
     assert task.window.assembler.tokens_in_use() < server.counts[-1] + 1500
     assert task.heard.named("compaction") == task.heard.named("window_learnt") == []

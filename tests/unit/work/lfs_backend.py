@@ -1,9 +1,9 @@
-"""A git server with Git LFS on it, which refuses what real ones refuse.
+"""A git server with Git LFS that refuses the same requests as real servers.
 
-git-lfs/git-lfs docs/api/batch.md: media type on Accept and Content-Type, 401 without a login, 404 where there is no
-LFS, an error for each object that is not known.  docs/api/basic-transfers.md: PUT of the raw content, then `verify`.
-A size that is not that of the content is 422 (go-gitea/gitea services/lfs/server.go; GitLab's lfs_storage_controller
-checks size and SHA-256 too), and a push of pointers without their content is declined (GitHub's GH008).
+git-lfs/git-lfs docs/api/batch.md: media type on Accept and Content-Type, 401 without a login, 404 without LFS, an error
+for each unknown object.  docs/api/basic-transfers.md: PUT of the raw content, then `verify`.  A wrong size is 422
+(go-gitea/gitea services/lfs/server.go; GitLab's lfs_storage_controller also checks size and SHA-256), and a push of
+pointers without their content is declined (GitHub's GH008).
 """
 
 import hashlib

@@ -33,7 +33,7 @@ def test_it_holds_the_commit_and_the_set_up_as_it_was_left(source, make_workspac
     workspace = worked(source, make_workspace)
     with checked_out(workspace, workspace.head()) as place:
         assert names(place.home) == []
-        setup.again(settings(COMMAND), workspace, Runs(), place, workspace.head())
+        setup.copy_setup(settings(COMMAND), workspace, Runs(), place, workspace.head())
         assert names(place.tree) == [".git", ".gitignore", "README.md", "node_modules/x/i.js", "src/app.py"]
         assert (place.tree / "README.md").read_text() == "hello\n"
         assert (place.tree / "node_modules/x/i.js").read_text() == "1\n"
@@ -49,7 +49,7 @@ def test_a_set_up_that_is_gone_from_the_cache_is_made_again(source, make_workspa
     workspace, runs = worked(source, make_workspace), Runs()
     (workspace.mirror.base_dir / "setup" / workspace.state.setup / "done.json").unlink()
     with checked_out(workspace, workspace.head()) as place:
-        setup.again(settings(COMMAND), workspace, runs, place, workspace.head())
+        setup.copy_setup(settings(COMMAND), workspace, runs, place, workspace.head())
         assert (place.tree / "node_modules/x/i.js").read_text() == "1\n"
     assert len(runs.seen) == 1
 
@@ -58,7 +58,7 @@ def test_without_a_sandbox_the_command_runs_again_on_the_base_commit(source, mak
     workspace, runs = worked(source, make_workspace, isolated=False), Runs()
     command = f"cp src/app.py seen; echo broken > README.md; rm .gitignore; {COMMAND}"
     with checked_out(workspace, workspace.head()) as place:
-        setup.again(settings(command), workspace, runs, place, workspace.head(), relocatable=False)
+        setup.copy_setup(settings(command), workspace, runs, place, workspace.head(), relocatable=False)
         assert (place.tree / "seen").read_text() == "a = 1\nb = 2\nc = 3\n"
         assert (place.tree / "src/app.py").read_text() == "import lib.util\n"
         assert (place.tree / "README.md").read_text() == "hello\n"
@@ -71,6 +71,6 @@ def test_without_a_set_up_there_is_the_commit_alone(source, make_workspace):
     workspace = worked(source, make_workspace)
     nothing = SimpleNamespace(workspace=SimpleNamespace(setup=None))
     with checked_out(workspace, workspace.base_commit) as place:
-        setup.again(nothing, workspace, Runs(), place, workspace.base_commit)
+        setup.copy_setup(nothing, workspace, Runs(), place, workspace.base_commit)
         assert names(place.tree) == [".git", ".gitignore", "README.md", "src/app.py"]
         assert (place.tree / "src/app.py").read_text() == "a = 1\nb = 2\nc = 3\n"

@@ -7,8 +7,8 @@ import pytest
 from work_repos import OTHER_UID, Source, commit, sh
 
 from agent.gitcmd import git
-from agent.work.stage import clean_message
-from agent.work.tree import is_git_name, leaves_tree
+from agent.work.commit import clean_message
+from agent.work.untrusted_tree import is_git_name, leaves_tree
 
 ROOT = os.geteuid() == 0
 
@@ -210,7 +210,7 @@ def test_a_folder_replaced_by_a_symlink_out_of_the_tree_is_refused_and_not_follo
 
 
 def evil_repository(path, canary):
-    """A git directory with everything in it that git executes (security facts: section 4.4)."""
+    """A git directory with everything in it that git executes (docs/security.md, "Git beside a work tree")."""
     sh("git", "init", "-q", str(path), cwd=path.parent)
     top = path / ".git"
     run = f"touch {canary}"
@@ -414,3 +414,27 @@ def test_an_unborn_repository_refuses_evil_too(tmp_path, make_workspace):
     (workspace.tree / "link").symlink_to("/etc/shadow")
     commit(workspace)
     assert workspace.guard() == ["link is a symlink to /etc/shadow, outside the repository"]
+
+
+def test_files_that_are_little_but_holes_are_left_out_and_the_rest_is_committed(source, make_workspace):
+    """A file of two terabytes costs a command nothing; git would have hashed it until its time-out."""
+    source.commit()
+    workspace = make_workspace(source)
+    for name, size in (("src/app.py", 2 << 40), ("huge", 2 << 40), ("one", 40 << 20), ("two", 40 << 20)):
+        with (workspace.tree / name).open("wb") as file:
+            file.truncate(size)
+    (workspace.tree / "written").write_bytes(b"\0" * (1 << 20))
+    assert commit(workspace)
+    assert workspace.changed_paths() == ["one", "written"]
+    left_out = [line for line in workspace.reports if "holes" in line]
+    assert [line.split()[0] for line in left_out] == ["src/app.py", "huge", "two"]
+    assert "huge has 2,097,152 MiB" in left_out[1]
+
+
+def test_a_folder_named_like_git_does_not_hide_the_other_changes(source, make_workspace):
+    source.commit()
+    workspace = make_workspace(source)
+    (workspace.tree / ".GIT").mkdir()
+    (workspace.tree / ".GIT" / "config").write_text("x\n")
+    (workspace.tree / "new").write_text("x\n")
+    assert [change.path for change in workspace.changes_now()] == ["new"]

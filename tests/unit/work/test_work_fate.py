@@ -65,9 +65,9 @@ def test_the_tools_say_at_once_that_no_commit_will_have_a_file(workspace):
     for path in TAKEN:
         said = box.run("write_file", {"path": path, "content": "one\n"})
         assert (said.status, "note" in said.content) == ("success", False), said.content
-    assert set(box.written()) == {*LEFT_OUT, *TAKEN}
+    assert set(box.written_paths()) == {*LEFT_OUT, *TAKEN}
     commit(workspace)
-    behind = workspace.left_behind(box.written())
+    behind = workspace.left_behind(box.written_paths())
     assert [line.partition(" was written and is not in the commit: ")[0] for line in behind] == list(LEFT_OUT)
     assert all(why in line for line, why in zip(behind, LEFT_OUT.values(), strict=True))
     assert set(workspace.changed_paths()) == set(TAKEN)

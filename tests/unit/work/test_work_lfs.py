@@ -11,9 +11,10 @@ from lfs_backend import LfsBackend
 from services import absent
 from work_repos import Receipts, commit, sh
 
-from agent.errors import PolicyViolation, PushRejected, RemoteAway
+from agent.errors import ContentWrong, PolicyViolation, PushRejected, RemoteAway
 from agent.security.secrets import scan
 from agent.work import Publisher
+from agent.work import lfs as lfs_module
 from agent.work.checkout import checked_out
 
 OLD, NEW = b"\0old content\n" * 700, b"\0new content\n" * 900
@@ -65,7 +66,7 @@ def opened(lfs, make_mirror, make_workspace):
 
 
 def publisher(workspace):
-    return Publisher(workspace, Receipts(), scan=lambda chunks: scan(chunks, ()), guarded=lambda _paths: [])
+    return Publisher(workspace, Receipts(), scan=lambda chunks: scan(chunks, ()), guarded=lambda *_: [])
 
 
 def git_status(workspace):
@@ -222,6 +223,49 @@ def test_a_folder_of_this_machine_keeps_objects_as_git_lfs_does(lfs_source, make
     sh("git", "clone", "-q", "-b", BRANCH, f"file://{lfs_source.path}", "clone", cwd=tmp_path, env={**env, "GIT_LFS_SKIP_SMUDGE": "1"})  # fmt: skip
     sh("git", "lfs", "pull", "--exclude=lost.bin", cwd=tmp_path / "clone", env=env)
     assert (tmp_path / "clone/new.bin").read_bytes() == NEW
+
+
+def object_of(git_dir, content):
+    """The path of content in a store."""
+    folder = git_dir / "lfs/objects" / oid(content)[:2] / oid(content)[2:4]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / oid(content)
+
+
+def test_a_damaged_object_of_a_folder_of_this_machine_stays_a_pointer(lfs_source, make_workspace):
+    object_of(lfs_source.path / ".git", OLD).write_bytes(b"!" * len(OLD))
+    workspace = make_workspace(lfs_source)
+    assert (workspace.tree / "old.bin").read_text() == pointer(OLD)
+    (told,) = [line for line in workspace.reports if line.startswith("Git LFS: ")]
+    assert "the SHA-256 of the content is not that of the pointer" in told
+
+
+def test_a_damaged_copy_is_not_published_and_named(lfs_source, make_workspace):
+    workspace = make_workspace(lfs_source)
+    (workspace.tree / "new.bin").write_bytes(NEW)
+    commit(workspace)
+    object_of(workspace.git_dir, NEW).write_bytes(b"!" * len(NEW))
+    with pytest.raises(PushRejected, match=r"the copy of new\.bin on this machine is damaged"):
+        publisher(workspace).push()
+    assert not object_of(lfs_source.path / ".git", NEW).exists()
+
+
+def test_a_file_that_changes_while_it_is_committed_is_named_and_nothing_is_stored(opened, monkeypatch):
+    workspace = opened()
+    path = workspace.tree / "old.bin"
+    path.write_bytes(NEW)
+    put = lfs_module.Objects.put
+
+    def put_changed(self, wanted, blocks):
+        path.write_bytes(OLD + b"more")
+        put(self, wanted, blocks)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lfs_module.Objects, "put", put_changed)
+        with pytest.raises(ContentWrong, match=r"old\.bin changed while it was committed"):
+            commit(workspace)
+    assert not object_of(workspace.git_dir, NEW).exists()
+    assert commit(workspace), "the next try commits it"
 
 
 def test_a_broken_pointer_is_not_content(opened):

@@ -8,7 +8,7 @@ import threading
 import pytest
 from work_repos import OTHER_UID, Source, mode, sh
 
-from agent import disk
+from agent import durable_files
 from agent.errors import GitError, RepositoryMissing, WorkError
 from agent.gitcmd import git
 from agent.work import Mirror
@@ -258,9 +258,9 @@ def test_the_lock_is_held_until_the_git_of_a_killed_process_has_ended(served, tm
     worker.kill()
     worker.wait()
     lock = tmp_path / "c/repos/h/o/.r.git.lock"
-    assert disk.is_locked(lock)
+    assert durable_files.is_locked(lock)
     server.go_on.set()
-    with disk.locked(lock):
+    with durable_files.locked(lock):
         pass
     mirror = Mirror(tmp_path / "c", "h", "o", "r", url, credentials=lambda: ("u", "good-password"))
     mirror.fetch()

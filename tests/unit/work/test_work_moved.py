@@ -10,7 +10,7 @@ from agent.errors import PolicyViolation, PushRejected, RebaseConflict
 from agent.gitcmd import git
 from agent.security import secrets
 from agent.work import Publisher, rebase
-from agent.work.moved import catch_up
+from agent.work.upstream import catch_up
 
 BRANCH = "makimono/7-11111111"
 WHO = ("Makimono", "bot@example.com")
@@ -21,7 +21,7 @@ def publisher(workspace, effects=None):
         workspace,
         effects or Receipts(),
         scan=secrets.scan,
-        guarded=lambda paths: [f"{path} is guarded" for path in paths if path.startswith(".github/")],
+        guarded=lambda paths, _bare: [f"{path} is guarded" for path in paths if path.startswith(".github/")],
     )
 
 

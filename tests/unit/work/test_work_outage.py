@@ -13,8 +13,8 @@ from work_repos import ENV
 
 from agent.errors import GitError, RemoteAway
 from agent.values import Contact, Finished
-from agent.work.outage import is_of_the_host, is_of_the_network
 from agent.work.remote import Remote
+from agent.work.setup_outage import is_of_the_host, is_of_the_network
 
 GIT_LINES = [
     "fatal: unable to access 'https://h/x.git/': Could not resolve host: h",

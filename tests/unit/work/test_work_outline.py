@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.work.outline import Outline, is_contained, outline
+from agent.work.check_outline import Outline, is_contained, outline
 
 PYTEST = """\
 ..F..                                                    [100%]

@@ -1,6 +1,7 @@
 """Publishing: checked every time, once per commit, to our own branch, never over somebody else's commits."""
 
 import os
+from functools import partial
 
 import pytest
 from work_repos import ENV, OTHER_UID, Receipts, Source, commit, sh
@@ -9,6 +10,7 @@ from agent import clock, proc
 from agent.errors import GitError, PolicyViolation, PushRejected, RemoteAway, RemoteRefused, WorkError
 from agent.gitcmd import git
 from agent.security import secrets
+from agent.security.guarded_paths import guarded
 from agent.work import Mirror, Publisher
 
 BRANCH = "makimono/7-11111111"
@@ -17,7 +19,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5" * 4
 
 def publisher(workspace, effects=None, **options):
     options.setdefault("scan", secrets.scan)
-    options.setdefault("guarded", lambda paths: [f"{path} is guarded" for path in paths if path.startswith(".github/")])
+    options.setdefault("guarded", lambda paths, _: [f"{one} is guarded" for one in paths if one.startswith(".github/")])
     return Publisher(workspace, effects or Receipts(), **options)
 
 
@@ -212,6 +214,56 @@ def test_what_may_not_be_published_stops_the_push(name, text, message, finding, 
     assert BRANCH not in source.git("branch")
 
 
+def bare_repository(folder):
+    """As `git init --bare` makes it, with a file in each folder, since git keeps no empty one."""
+    sh("git", "init", "-q", "--bare", str(folder), cwd=folder.parent)
+    for name in ("objects", "refs"):
+        (folder / name / "keep").write_text("")
+
+
+@pytest.mark.parametrize("way", ["whole", "HEAD renamed", "commondir", "the last part"])
+def test_an_embedded_bare_repository_stops_the_push(way, source, make_workspace):
+    """git runs what the config of such a folder names, as soon as somebody calls it there."""
+    (source.path / "a").mkdir()
+    if way == "the last part":
+        bare_repository(source.path / "a" / "repo")
+        (source.path / "a" / "repo" / "HEAD").unlink()
+        source.commit()
+    workspace = make_workspace(source)
+    folder = workspace.tree / "a" / "repo"
+    if way == "the last part":
+        (folder / "HEAD").write_text("ref: refs/heads/main\n")
+    else:
+        folder.parent.mkdir(exist_ok=True)
+        bare_repository(folder)
+    if way == "HEAD renamed":
+        (folder / "HEAD").rename(folder / "Head")
+    elif way == "commondir":
+        for name in ("objects", "refs"):
+            (folder / name).rename(folder.parent / name)
+        (folder / "commondir").write_text("..\n")
+    commit(workspace, "a repository")
+    check = publisher(workspace, guarded=guarded)
+    with pytest.raises(PolicyViolation, match="PA-10 a/repo is taken for a repository"):
+        check.check()
+    publisher(workspace, guarded=partial(guarded, look=("a/",))).check()
+
+
+def test_a_folder_that_only_looks_like_one_stops_nothing(source, make_workspace):
+    workspace = make_workspace(source)
+    for name in (
+        "src/hooks/use.ts",
+        "src/refs/index.ts",
+        "src/objects/a.ts",
+        "src/config",
+        "HEAD",
+        "objects/a",
+        "refs/b",
+    ):
+        change(workspace, name)
+    publisher(workspace, guarded=guarded).check()
+
+
 def test_what_no_push_takes_along_stops_none(source, make_workspace):
     """A repository in an ignored folder or in the tree, and the examples that vendors print."""
     source.write(".gitignore", "vendor/\n")
@@ -317,6 +369,8 @@ def test_a_refusing_hook_of_the_other_side_is_told(source, make_workspace):
     with pytest.raises(PushRejected, match="GH006: Protected branch") as caught:
         publisher(workspace, effects).push()
     assert "\x1b" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, GitError)
+    assert caught.value.__cause__.__cause__ is None, "no error is its own cause"
     assert workspace.head() == made
     hook.unlink()
     assert publisher(workspace, effects).push() == made
@@ -378,6 +432,55 @@ def test_a_push_of_the_same_branch_that_is_under_way_is_waited_for(whose, source
                 publisher(workspace).push()
             assert caught.value.code == "branch_moved"
     assert source.git("rev-parse", BRANCH).strip() == arrives
+
+
+def test_a_push_that_git_calls_done_and_that_left_nothing_is_not_published(source, make_workspace):
+    workspace = make_workspace(source)
+    made = change(workspace)
+    effects = Receipts()
+    hook = source.path / ".git/hooks/post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ngit update-ref -d refs/heads/{BRANCH}\n")
+    hook.chmod(0o755)
+    with clock.use(clock.FakeClock()) as time:
+        with pytest.raises(RemoteRefused, match=f"git said that it pushed {made[:12]} .* is not there"):
+            publisher(workspace, effects).push()
+        assert time.slept == [1.0, 2.0, 4.0, 8.0]
+    assert workspace.state.pushed is None
+    hook.unlink()
+    assert publisher(workspace, effects).push() == made
+    assert source.git("rev-parse", BRANCH).strip() == made
+
+
+@pytest.mark.parametrize("owner", ["dead", "alive"])
+def test_the_lock_of_our_branch_is_removed_in_a_folder_where_nobody_has_it(owner, source, make_workspace):
+    """A push that was killed has left it; its git was a child of ours."""
+    workspace = make_workspace(source)
+    made = change(workspace)
+    lock = source.path / ".git/refs/heads" / f"{BRANCH}.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as held, clock.use(clock.FakeClock()):
+        if owner == "alive":
+            with pytest.raises(RemoteRefused, match="has left the lock of that branch") as caught:
+                publisher(workspace).push()
+            assert "by hand" not in str(caught.value)
+            assert "manually" not in str(caught.value)
+            assert "Another git process" not in str(caught.value)
+            assert lock.exists()
+        held.close()
+        assert publisher(workspace).push() == made
+    assert source.git("rev-parse", BRANCH).strip() == made
+    assert not lock.exists()
+
+
+def test_the_lock_of_another_branch_is_left_to_whoever_keeps_the_repository(source, make_workspace):
+    workspace = make_workspace(source)
+    change(workspace)
+    lock = source.path / ".git/refs/heads/main.lock"
+    lock.touch()
+    said = f"remote: error: cannot lock ref 'refs/heads/main': Unable to create '{lock}': File exists."
+    assert not publisher(workspace)._unlock(said)
+    assert lock.exists()
 
 
 def test_a_branch_that_is_in_the_way_of_our_name_is_said(source, make_workspace):

@@ -7,8 +7,8 @@ import pytest
 from work_repos import sh
 
 from agent.gitcmd import git
-from agent.work import Mirror, Workspace, revived
-from agent.work.stage import Stage
+from agent.work import Mirror, Workspace, work_tree_snapshot
+from agent.work.commit import Index
 
 WHO = {"name": "makimono", "email": "makimono@localhost"}
 BRANCH = "makimono/7-11111111"
@@ -25,7 +25,7 @@ def hosts(tmp_path, source, make_workspace):
     made = []
 
     def revive(**kept):
-        files = revived.save(first).files
+        files = work_tree_snapshot.save(first).files
         folder = tmp_path / f"second{len(made)}" / "running" / "11111111-2222"
         folder.mkdir(parents=True)
         for name, data in (files | kept).items():
@@ -33,7 +33,7 @@ def hosts(tmp_path, source, make_workspace):
         other = Mirror(folder.parents[1], "local", "local", "repo", str(there))
         other.fetch()
         made.append(Workspace(folder, other, branch=BRANCH, base=None))
-        return made[-1], revived.revive(made[-1], WHO["email"])
+        return made[-1], work_tree_snapshot.restore(made[-1], WHO["email"])
 
     return first, revive, there
 
@@ -72,20 +72,22 @@ def test_saving_changes_nothing_of_the_work(hosts):
     first, _, _ = hosts
     change(first.tree)
     before = (first.git_dir / "index").read_bytes(), content(first.tree), first.uncommitted()
-    saved = revived.save(first)
+    saved = work_tree_snapshot.save(first)
     assert set(saved.files) == {"tree.json", "tree.patch"}
     assert ((first.git_dir / "index").read_bytes(), content(first.tree), first.uncommitted()) == before
-    assert revived.save(first, saved.word) == revived.Saved(saved.word, {}), "nothing was changed since"
+    assert work_tree_snapshot.save(first, saved.word) == work_tree_snapshot.SavedTree(saved.word, {}), (
+        "nothing was changed since"
+    )
     (first.tree / "empty").write_text("no more")
-    assert revived.save(first, saved.word).files
+    assert work_tree_snapshot.save(first, saved.word).files
 
 
 def test_the_tree_is_looked_at_once_for_each_saved_one(hosts, monkeypatch):
     first, _, _ = hosts
     change(first.tree)
-    looks, look = [], Stage.look
-    monkeypatch.setattr(Stage, "look", lambda stage: looks.append(stage.tree) or look(stage))
-    assert revived.save(first).files
+    looks, look = [], Index.look
+    monkeypatch.setattr(Index, "look", lambda stage: looks.append(stage.tree) or look(stage))
+    assert work_tree_snapshot.save(first).files
     assert looks == [first.tree]
 
 
@@ -150,7 +152,7 @@ def test_a_branch_that_was_removed_costs_no_file(hosts):
 def test_what_we_pushed_after_the_last_save_is_gone_on_from(hosts):
     first, revive, there = hosts
     (first.tree / "a").write_text("a")
-    files = revived.save(first).files
+    files = work_tree_snapshot.save(first).files
     (first.tree / "late").write_text("of the turn that is lost")
     late = first.commit("late", **WHO)
     push(first, there, late)
@@ -164,7 +166,7 @@ def test_what_we_pushed_after_the_last_save_is_gone_on_from(hosts):
 def test_what_somebody_else_pushed_is_not_taken_for_ours(hosts):
     first, revive, there = hosts
     pushed = published(first, there)
-    files = revived.save(first).files
+    files = work_tree_snapshot.save(first).files
     (first.tree / "theirs").write_text("x")
     push(first, there, first.commit("theirs", name="Bob", email="bob@example.com"))
     second, said = revive(**files)
@@ -190,12 +192,12 @@ def test_begun_again_after_a_kill_it_comes_to_the_same(hosts):
     second, _ = revive()
     (second.tree / "README.md").write_text("half")
     shutil.rmtree(second.git_dir / "refs")
-    said = revived.revive(second, WHO["email"])
+    said = work_tree_snapshot.restore(second, WHO["email"])
     assert said.lacks == ""
     assert content(second.tree) == content(first.tree)
-    assert revived.waits(second.context_dir)
-    revived.settled(second.context_dir)
-    assert not revived.waits(second.context_dir)
+    assert work_tree_snapshot.is_waiting(second.context_dir)
+    work_tree_snapshot.mark_restored(second.context_dir)
+    assert not work_tree_snapshot.is_waiting(second.context_dir)
     second.open()
     assert content(second.tree) == content(first.tree)
 
@@ -213,9 +215,9 @@ def test_in_an_empty_repository_all_of_it_is_the_patch(tmp_path):
     first, second = made
     first.open()
     (first.tree / "a").write_text("a\n")
-    for name, data in revived.save(first).files.items():
+    for name, data in work_tree_snapshot.save(first).files.items():
         (second.context_dir / name).write_bytes(data)
-    assert revived.revive(second, WHO["email"]).lacks == ""
+    assert work_tree_snapshot.restore(second, WHO["email"]).lacks == ""
     assert content(second.tree) == content(first.tree)
     assert second.commit("first", **WHO)
     assert git("ls-tree", "--name-only", "HEAD", git_dir=second.git_dir).output == b"a\n"
@@ -223,7 +225,7 @@ def test_in_an_empty_repository_all_of_it_is_the_patch(tmp_path):
 
 def test_too_much_is_refused_and_ignored_files_are_none_of_it(hosts, monkeypatch):
     first, revive, there = hosts
-    monkeypatch.setattr(revived, "LARGEST", 1000)
+    monkeypatch.setattr(work_tree_snapshot, "LARGEST", 1000)
     (first.tree / ".gitignore").write_text("build/\n")
     (first.tree / "build").mkdir()
     (first.tree / "build" / "large").write_bytes(os.urandom(5000))
@@ -234,10 +236,10 @@ def test_too_much_is_refused_and_ignored_files_are_none_of_it(hosts, monkeypatch
     push(first, there, pushed)
     first.update_state(pushed=pushed)
     (first.tree / "larger").write_bytes(os.urandom(6000))
-    saved = revived.save(first)
+    saved = work_tree_snapshot.save(first)
     assert saved.lacks == "1 changed files have 6,000 bytes; at most 1,000 are kept"
     assert list(saved.files) == ["tree.json"]
-    assert revived.save(first, saved.word) == revived.Saved(saved.word, {}, saved.lacks)
+    assert work_tree_snapshot.save(first, saved.word) == work_tree_snapshot.SavedTree(saved.word, {}, saved.lacks)
     second, said = revive()
     assert said.lacks == saved.lacks
     assert content(second.tree).keys() == {"README.md", "src/app.py", ".gitignore", "large"}, "what was pushed"

@@ -10,7 +10,7 @@ import pytest
 from work_repos import OTHER_UID, commit
 
 from agent import proc
-from agent.config.reach import of_setup, parse_all
+from agent.config.host_allowlist import parse_all
 from agent.config.sections import Setup
 from agent.errors import ConfigError
 from agent.values import Finished
@@ -42,7 +42,11 @@ class Runs:
 def settings(command, **fields):
     hosts = fields.pop("hosts", ())
     setup = Setup(command=command, **fields)
-    return SimpleNamespace(workspace=SimpleNamespace(setup=setup), sandbox=SimpleNamespace(network=hosts))
+    return SimpleNamespace(
+        workspace=SimpleNamespace(setup=setup),
+        sandbox=SimpleNamespace(network=hosts),
+        setup_hosts=lambda section: tuple(dict.fromkeys((*section.network, *hosts))),
+    )
 
 
 COMMAND = "mkdir -p node_modules/x $HOME/.local/bin && echo 1 > node_modules/x/i.js && echo t > $HOME/.local/bin/tool"
@@ -189,35 +193,38 @@ def test_a_build_that_was_cut_off_is_done_again(source, make_workspace):
 def test_whatever_the_result_depends_on_is_in_the_key(source, make_workspace, tmp_path, monkeypatch):
     source.write("sub/requirements-dev.txt", "pytest\n")
     source.commit()
+
+    def key(workspace, command="c", **fields):
+        made = settings(command, **fields)
+        hosts = made.setup_hosts(made.workspace.setup)
+        return setting_up.cache_key(made.workspace.setup, workspace.mirror, workspace, hosts)
+
+    named = {"cache_key_files": ("requirements*.txt",)}
     one = make_workspace(source, uuid="one")
+    ones = key(one, **named)
     source.commit("the same tree in another commit")
     same = make_workspace(source, uuid="same")
     source.write("src/app.py", "changed = 1\n")
     source.commit()
     two = make_workspace(source, uuid="two")
+    twos = key(two, **named)
     source.write("sub/requirements-dev.txt", "pytest>9\n")
     source.commit()
     three = make_workspace(source, uuid="three")
     source.git("checkout", "-q", "-b", "release")
-    source.commit()
+    source.commit("a branch")
     source.git("checkout", "-q", "main")
     branch = make_workspace(source, uuid="branch", base="release")
 
-    def key(workspace, command="c", **fields):
-        made = settings(command, **fields)
-        hosts = of_setup(made, made.workspace.setup)
-        return setting_up.cache_key(made.workspace.setup, workspace.mirror, workspace, hosts)
-
-    assert key(one) == key(same)
-    assert len({key(one), key(two), key(three)}) == 3, "the command may read any file"
+    assert len({key(one), key(same), key(two), key(three)}) == 4, "the command may read any file, and ask git"
     assert key(one) != key(one, "d")
     assert len({key(one), key(one, network=True), key(one, network=["a.example"]), key(one, hosts=["b.example"])}) == 4
     assert key(one, network=["a.example"]) == key(one, hosts=["a.example"])
     assert key(one) != key(one, env={"A": "1"})
-    assert key(three) == key(branch)
-    named = {"cache_key_files": ("requirements*.txt",)}
-    assert key(one, **named) == key(two, **named) != key(three, **named), "the operator says that it reads no other"
+    assert key(three) != key(branch)
+    assert ones == twos != key(three, **named), "the operator says that it reads no other"
     assert key(three, **named) != key(branch, **named) == key(branch), "which is believed of the default branch only"
+    assert key(one, **named) == key(one), "and of its newest commit"
     before = key(one)
     (tmp_path / "os-release").write_text("ID=another\n")
     monkeypatch.setattr(setting_up, "OS_RELEASE", tmp_path / "os-release")
@@ -240,6 +247,41 @@ def test_a_branch_with_another_script_feeds_nothing_to_tasks_on_the_default_bran
         assert report.cached == (number > 1)
         assert (workspace.tree / "node_modules/i.js").read_text() == f"{expected}\n"
         assert (workspace.context_dir / "home/profile").read_text() == f"{expected}\n"
+
+
+@pytest.mark.parametrize("named", [(), ("requirements.txt",)])
+def test_a_commit_of_a_merged_branch_feeds_nothing_to_tasks_on_the_default_branch(source, make_workspace, named):
+    """Nobody has looked at each commit of a merged branch; a pull request that begins there has it as its base."""
+    good = "mkdir node_modules; echo good > node_modules/i.js\n"
+    source.write("requirements.txt", "pytest\n")
+    source.write("setup.sh", good)
+    source.commit()
+    source.write("setup.sh", "mkdir node_modules; echo evil > node_modules/i.js\n")
+    source.commit("not looked at")
+    evil = source.git("rev-parse", "HEAD").strip()
+    source.write("setup.sh", good)
+    source.write("src/more.py", "more = 1\n")
+    source.commit("what is seen of the pull request")
+    source.git("branch", "pull", evil)
+    workspace = make_workspace(source, uuid="task-0", base="main", start_at="pull")
+    assert (workspace.base, workspace.base_commit) == ("main", evil)
+    runs = Runs()
+    put(workspace, "sh setup.sh", runs=runs, fields={"cache_key_files": named})
+    workspace = make_workspace(source, uuid="task-1", base="main")
+    assert not put(workspace, "sh setup.sh", runs=runs, fields={"cache_key_files": named}).cached
+    assert (workspace.tree / "node_modules/i.js").read_text() == "good\n"
+
+
+def test_what_git_says_of_a_commit_is_in_the_key(source, make_workspace):
+    """A commit without a change has the tree of the one before, and other words."""
+    source.git("checkout", "-q", "-b", "evil")
+    source.git("commit", "-q", "--allow-empty", "-m", "evil")
+    source.git("checkout", "-q", "main")
+    command = "mkdir node_modules; git log -1 --format=%s > node_modules/i.js"
+    for number, base in enumerate(("evil", "main")):
+        workspace = make_workspace(source, uuid=f"task-{number}", base=base)
+        assert not put(workspace, command.replace("git ", f"git --git-dir={workspace.git_dir} ")).cached
+    assert (workspace.tree / "node_modules/i.js").read_text() != "evil\n"
 
 
 def test_what_the_set_up_makes_is_not_taken_for_work_of_the_task(source, make_workspace):

@@ -9,10 +9,11 @@ import sys
 import pytest
 from work_repos import ENV, OTHER_UID, Source, commit, mode, remove, sh
 
+from agent import deadline, git_guard
 from agent.errors import BaseMissing, WorkError
 from agent.gitcmd import git
 from agent.work import Mirror, Workspace
-from agent.work.gitdir import State, read_state
+from agent.work.gitdir import WorkspaceState, read_state
 
 ROOT = os.geteuid() == 0
 
@@ -167,7 +168,8 @@ def test_a_tree_that_somebody_removed_comes_back_from_the_newest_commit(source, 
 
 
 def test_opening_is_crash_safe_at_every_git_call(source, make_mirror, tmp_path):
-    """Each stop is a kill -9 of a real process at its n-th git call: a `git` on PATH counts down and kills its parent."""
+    """Each stop is a kill -9 of a real process at its n-th git call: a `git` on PATH counts down and kills its
+    parent."""
     make_mirror(source.path)
     script = """
 import sys
@@ -221,7 +223,7 @@ def test_a_broken_index_is_made_anew(content, source, make_workspace):
 
 def test_the_state_survives_as_a_file_and_a_broken_one_says_so(source, make_workspace):
     workspace = make_workspace(source)
-    assert read_state(workspace.git_dir) == State(
+    assert read_state(workspace.git_dir) == WorkspaceState(
         workspace.branch, "main", workspace.base_commit, workspace.base_commit, ready=True
     )
     (workspace.git_dir / "makimono.json").write_text("{")
@@ -401,3 +403,17 @@ def test_a_tree_that_a_command_closed_to_itself_is_open_for_the_next_command(sou
     workspace.mounts()
     assert stat.S_IMODE(workspace.tree.stat().st_mode) == 0o700
     assert workspace.paths() == ["README.md", "src/app.py"]
+
+
+def test_files_that_git_does_not_know_are_listed_also_while_the_task_is_told_to_end(source, make_workspace):
+    """They are what a full disk may cost, and a task that ends for that was told to."""
+    workspace = make_workspace(source)
+    for name in (".gitignore", "log/1", "log/2", "new/1"):
+        (workspace.tree / name).parent.mkdir(exist_ok=True)
+        (workspace.tree / name).write_text("log/\n")
+    with deadline.listening(lambda: True):
+        assert sorted(workspace.unknown()) == [".gitignore", "log/1", "log/2", "new/1"]
+        assert sorted(workspace.unknown(ignored=False)) == [".gitignore", "new/1"]
+    os.mkfifo(workspace.tree / "new" / ".gitignore")
+    git_guard._judged.clear()  # what a command does
+    assert workspace.unknown() == [], "git may not look at such a tree"

@@ -1,4 +1,4 @@
-"""What the tests of this room share: plain git, a person's repository, receipts."""
+"""Helpers of this room's tests: plain git, a user's repository, receipts."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ OTHER_UID = 54321
 
 
 def sh(*argv, cwd, env=None, stdin=None):
-    """Plain git as a person runs it."""
+    """Plain git as a user runs it."""
     done = subprocess.run(
         argv, cwd=cwd, env={**ENV, **(env or {})}, input=stdin, capture_output=True, check=False, timeout=60
     )
@@ -32,7 +32,7 @@ def sh(*argv, cwd, env=None, stdin=None):
 
 
 class Source:
-    """A repository of a person, with a work tree."""
+    """A user's repository with a work tree."""
 
     def __init__(self, path, branch="main"):
         self.path = path
@@ -55,7 +55,8 @@ class Source:
 
 
 class Receipts:
-    """Effects as the contract in values says: recorded, else looked up, else done."""
+    """Effects according to the contract in values: return the recorded receipt, else look the effect up, else perform
+    it."""
 
     def __init__(self):
         self.receipts = {}
@@ -91,7 +92,7 @@ def remove(path):
 
 
 class Backend(BaseHTTPRequestHandler):
-    """git's own HTTP server behind a password."""
+    """git's own HTTP server, protected by a password."""
 
     protocol_version = "HTTP/1.0"
 

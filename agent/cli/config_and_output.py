@@ -1,0 +1,199 @@
+"""State that all commands share: the configuration that was given, and the output.
+
+`--config PATH` and `--json` may precede or follow the command; `take_global_options` removes them from the arguments,
+so that no command needs to handle them.  Text from outside is sanitised here for every command, so that nothing that
+could move the cursor reaches a terminal.  If the reader closes the pipe (`| head -1`), the output ends, but the work
+continues.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.errors import DiskError, UsageError
+from agent.security.terminal import plain, plain_json
+from agent.store.storable_text import fit_json, replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TextIO
+
+    from agent.config import Settings
+    from agent.errors import MakimonoError
+
+
+@dataclass
+class CliState:
+    """One call of the program.  `overrides` are dotted keys from the command line, above the environment."""
+
+    config: Path | None = None
+    json: bool = False
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The validated configuration."""
+        return self.load()
+
+    @cached_property
+    def settings_to_inspect(self) -> Settings:
+        """The configuration for commands that only read: an unset `${NAME}` must not prevent their output."""
+        return self.load(complete=False)
+
+    def load(self, complete: bool = True) -> Settings:
+        """Load the configuration again."""
+        from agent import durable_files
+        from agent.config import load
+        from agent.errors import DiskError
+
+        settings = load(self.config, overrides=self.overrides, complete=complete)
+        with suppress(DiskError):  # a command that only reads does not need a folder for temporary files
+            durable_files.temporary(settings.base_dir / "tmp")
+        return settings
+
+    def has_tasks(self) -> bool:
+        """Whether a ledger exists; the check does not create one."""
+        from agent.store.ledgers import LedgerKind
+
+        return LedgerKind.of(self.settings_to_inspect).exists()
+
+    def require_tasks(self, prefix: str) -> None:
+        """Raise UsageError when there is no ledger, so that no task can match the prefix."""
+        if not self.has_tasks():
+            raise UsageError(f"no task has a uuid that begins with {prefix!r}: {self.where_none()}")
+
+    def where_none(self) -> str:
+        """A sentence about the place that has no ledger, since it may be the wrong folder."""
+        from agent.store.ledgers import LedgerKind
+
+        said = f"{self.settings_to_inspect.base_dir} has no {LedgerKind.of(self.settings_to_inspect).title}"
+        if self.config is None and not Path("config.yaml").exists():
+            said += f"; there is no config.yaml in {Path.cwd()}: call from the folder of yours, or give --config"
+        return said
+
+    # --- output -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_stdout_terminal(self) -> bool:
+        """Whether stdout is a terminal for a person."""
+        return not self.json and is_terminal(sys.stdout)
+
+    @property
+    def is_stderr_terminal(self) -> bool:
+        """Whether stderr, which shows progress, is a terminal for a person."""
+        return not self.json and is_terminal(sys.stderr)
+
+    def print_line(self, text: str = "") -> bool:
+        """Print one line for a person; with `--json` print nothing.
+
+        Returns False when the reader has closed the pipe.
+        """
+        return self.json or write(sys.stdout, plain(text) + "\n")
+
+    def print_json(self, value: Any) -> None:
+        """Print the result as one JSON document; without `--json` print nothing."""
+        if self.json:
+            write(sys.stdout, _json(value) + "\n")
+
+    def print_json_items(self, head: Mapping[str, Any], name: str, items: Iterable[Any]) -> None:
+        """Print `head` as JSON with the list `items` under `name`, which is written while the items are produced."""
+        if not self.json:
+            return
+        opened = _json(head).removesuffix("\n}")
+        going = write(sys.stdout, f"{opened},\n  {_json(name)}: [")
+        comma = "\n    "
+        for item in items:
+            if not going:
+                return
+            going = write(sys.stdout, comma + _json(item, indent=False))
+            comma = ",\n    "
+        write(sys.stdout, "\n  ]\n}\n")
+
+    def fail(self, error: MakimonoError) -> None:
+        """Print the error on stderr; with `--json` also as an object on stdout."""
+        with suppress(DiskError):  # the error may be that the disk is full
+            write(sys.stderr, f"error: {plain(str(error))}\n")
+            self.print_json(failure(error.code, replace_surrogates(str(error)), error.exit_code))
+
+
+def failure(code: str, message: str, exit_code: int) -> dict[str, Any]:
+    """An error in the form of the JSON output."""
+    return {"error": {"code": code, "message": message, "exit_code": exit_code}}
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person reads the stream; a closed stream has no reader."""
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def write(stream: TextIO | None, text: str) -> bool:
+    """Write `text` to the stream and flush it.
+
+    Returns False when the reader has closed the pipe; later output is then dropped without an error.  Raises DiskError
+    when writing fails for another reason, such as a full disk.
+    """
+    if stream is None:
+        return False
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _to_nowhere(stream)
+        return False
+    except OSError as error:
+        _to_nowhere(stream)
+        raise DiskError(f"the output cannot be written: {error.strerror or error}") from error
+    return True
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Drop later output to this stream, since otherwise Python reports another error when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _json(value: Any, *, indent: bool = True) -> str:
+    option = orjson.OPT_INDENT_2 if indent else 0
+    try:
+        data = orjson.dumps(value, default=str, option=option)
+    except orjson.JSONEncodeError:  # a text has an unpaired surrogate, as arguments from a shell may
+        data = orjson.dumps(fit_json(json.loads(json.dumps(value, default=_plain))), option=option)
+    return plain_json(data.decode())
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+
+def take_global_options(argv: Sequence[str], state: CliState) -> list[str]:
+    """`argv` without `--config PATH`, `--config=PATH` and `--json`; their values are stored in `state`.
+
+    Arguments after `--` are not changed.
+    """
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            rest += [word, *words]
+        elif word == "--json":
+            state.json = True
+        elif word == "--config":
+            path = next(words, None)
+            if path is None:
+                raise UsageError("--config needs a path")
+            state.config = Path(path)
+        elif word.startswith("--config="):
+            state.config = Path(word.partition("=")[2])
+        else:
+            rest.append(word)
+    return rest

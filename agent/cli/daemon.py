@@ -1,0 +1,317 @@
+"""Commands that start, pause and end tasks, and commands for maintenance: `run`, `pause`, `resume`, `stop`, `retry`,
+`cleanup`, `backup`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - typer evaluates the annotations at run time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.cli.app import app
+from agent.config.value_kinds import MOST_PRIORITY
+from agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from agent.cli.config_and_output import CliState
+    from agent.taskqueue.transitions import Request
+    from agent.wiring.wiring import Wiring
+
+
+MISSED = 20
+"""The maximum number of lines about unreadable files of a backup that are printed."""
+
+OPEN_ADVICE = {
+    "queued": "`run` works it off; `stop {uuid}` takes it out of the queue",
+    "running": "`show {uuid}` tells how far it is; `stop {uuid}` ends it",
+    "paused": "`resume {uuid}` puts it back in the queue; `stop {uuid}` ends it",
+}
+"""Status → advice for a task that has not ended."""
+
+
+class Role(StrEnum):
+    """The part of the work that a daemon does."""
+
+    both = "both"
+    producer = "producer"
+    worker = "worker"
+
+
+Uuid = Annotated[str, typer.Argument(metavar="UUID", help="The task, or the beginning of its uuid.")]
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Poll once, work off what there is, exit.")] = False,
+    role: Annotated[
+        Role,
+        typer.Option(
+            metavar="ROLE", help="producer only polls and queues, worker only works off what is queued, both does both."
+        ),
+    ] = Role.both,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Answer GET /metrics, /live and /ready on this port of 127.0.0.1.",
+        ),
+    ] = None,
+) -> int:
+    """Run the daemon: poll, queue, one process per task."""
+    from agent.cli.progress import event_sources, serve_metrics
+    from agent.daemon.daemon import Daemon
+
+    state: CliState = context.obj
+    with event_sources(state) as (events, heard), serve_metrics(metrics, state.settings, events, heard):
+        daemon = Daemon(state.settings, events, heard, role=role.value)
+        code = daemon.run(once=once)
+    if state.json:
+        state.print_json({"exit_code": code, "tasks": _ended(state, daemon.worked)})
+    return code
+
+
+def _ended(state: CliState, uuids: Sequence[str]) -> list[dict[str, object]]:
+    """The results of the tasks with these uuids, for scripts."""
+    from agent.wiring.wiring import Wiring
+
+    wiring = Wiring(state.settings)
+    try:
+        rows = [row for uuid in uuids if (row := wiring.ledger.get(uuid)) is not None]
+    finally:
+        wiring.close()
+    return [{"uuid": row.uuid, "status": str(row.status), "error_code": row.error_code, "url": row.url} for row in rows]
+
+
+@app.command()
+def stop(context: typer.Context, uuid: Uuid) -> int:
+    """Ask a task to stop; a running one ends at its next step."""
+    return _ask(context.obj, uuid, "stop")
+
+
+@app.command()
+def pause(context: typer.Context, uuid: Uuid) -> int:
+    """Ask a task to wait; a running one does at its next step, and goes on after `resume`."""
+    return _ask(context.obj, uuid, "pause")
+
+
+@app.command()
+def resume(context: typer.Context, uuid: Uuid) -> int:
+    """Put a paused task back in the queue."""
+    return _ask(context.obj, uuid, "resume")
+
+
+@app.command()
+def retry(
+    context: typer.Context,
+    uuid: Annotated[
+        str | None, typer.Argument(metavar="[UUID]", help="The task, or the beginning of its uuid.")
+    ] = None,
+    failed_since: Annotated[
+        str | None,
+        typer.Option(
+            "--failed-since",
+            metavar="WHEN",
+            help="Instead of UUID: all that failed since then, as 90m, 12h, 2d or 2026-01-31T09:15 (UTC).",
+        ),
+    ] = None,
+    code: Annotated[
+        str | None, typer.Option("--code", metavar="CODE", help="With --failed-since: only those with this error code.")
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            "--priority",
+            metavar="N",
+            min=-MOST_PRIORITY,
+            max=MOST_PRIORITY,
+            help="Higher goes first; without it that of the task before.",
+        ),
+    ] = None,
+) -> int:
+    """Queue a new task that goes on from one that has ended, or from each that failed since a time."""
+    from agent.commands.retry import retry_task, start_description, why_not
+    from agent.values import CLOSED_STATUSES
+    from agent.wiring.wiring import Wiring
+
+    state: CliState = context.obj
+    if (uuid is None) == (failed_since is None):
+        raise UsageError("retry takes the UUID of a task, or --failed-since WHEN; give one of the two")
+    if uuid is None:
+        return _retry_all(state, str(failed_since), code, priority)
+    if code is not None:
+        raise UsageError("--code goes with --failed-since only; leave it out")
+    state.require_tasks(uuid)
+    wiring = Wiring(state.settings)
+    try:
+        ledger = wiring.ledger
+        row = ledger.get(ledger.resolve(uuid))
+        assert row is not None, "it was resolved just now"
+        newest = ledger.latest(row.key) or row
+        if newest.status not in CLOSED_STATUSES:
+            which = "" if newest.uuid == row.uuid else f", a later one of the same issue as {row.uuid},"
+            raise UsageError(
+                f"task {newest.uuid}{which} is {newest.status}; only what has ended can be tried again. "
+                f"{OPEN_ADVICE[newest.status].format(uuid=newest.uuid)}"
+            )
+        begins = start_description(wiring, newest)
+        made, refused = retry_task(wiring, newest, priority)
+        if made is None:
+            raise UsageError(f"task {newest.uuid} cannot be tried again: {why_not(refused)}")
+    finally:
+        wiring.close()
+    state.print_line(f"{made}: queued, {begins}")
+    state.print_json({"uuid": made, "status": "queued", "parent_uuid": newest.uuid})
+    return 0
+
+
+def _retry_all(state: CliState, text: str, code: str | None, priority: int | None) -> int:
+    """Queue all failed tasks again; returns 1 when one of them could not be queued."""
+    from agent.commands.retry import failed_since, parse_moment
+    from agent.wiring.wiring import Wiring
+
+    since = parse_moment(text)
+    if not state.has_tasks():
+        raise UsageError(f"nothing can be tried again: {state.where_none()}")
+    wiring = Wiring(state.settings)
+    try:
+        done = failed_since(wiring, since, code, priority=priority)
+    finally:
+        wiring.close()
+    for made, parent in done.queued:
+        state.print_line(f"{made}: queued, follows {parent}")
+    for left, why in done.left.items():
+        state.print_line(f"{left}: left as it is: {why}")
+    if not (done.queued or done.left):
+        state.print_line(f"nothing has failed since {since:%Y-%m-%d %H:%M} UTC that nobody has tried again")
+    queued = [{"uuid": made, "parent_uuid": parent} for made, parent in done.queued]
+    state.print_json({"queued": queued, "left": done.left})
+    return 1 if done.left else 0
+
+
+def _ask(state: CliState, prefix: str, word: Request) -> int:
+    """Make a request for the task with a uuid that begins with `prefix`."""
+    from agent.daemon.finalize import close_from_outside
+    from agent.issue.status import show_status
+    from agent.wiring.wiring import Wiring
+
+    state.require_tasks(prefix)
+    wiring = Wiring(state.settings_to_inspect)
+    try:
+        uuid = wiring.ledger.resolve(prefix)
+        row = wiring.ledger.get(uuid)
+        if word == "resume" and row is not None and row.status == "running" and row.requested != "pause":
+            raise UsageError(f"task {uuid} is running and nobody paused it; there is nothing to resume")
+        status = wiring.ledger.request(uuid, word)
+        row = wiring.ledger.get(uuid)
+        if status == "stopped" and row is not None:
+            close_from_outside(wiring, row)  # no process works on the task, so no other one notifies people
+        elif row is not None:
+            show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
+    finally:
+        wiring.close()
+    state.print_line(f"{uuid}: {f'{word} requested' if status == 'running' else status}")
+    state.print_json({"uuid": uuid, "status": str(status), "requested": word})
+    return 0
+
+
+@app.command()
+def cleanup(
+    context: typer.Context,
+    days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="Age in days; context_storage.cleanup_days by default.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+    gone: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST", help="A host that does not come back: what it worked on goes too. Repeatable."),
+    ] = None,
+) -> int:
+    """Remove closed tasks that are old enough, folders and rows, and what nobody used as long (mirrors, set-ups)."""
+    from agent.commands.branch_cleanup import Branches
+    from agent.commands.cleanup import cleanup as clean_up
+    from agent.commands.cleanup import replicas
+    from agent.wiring.wiring import Wiring
+
+    state: CliState = context.obj
+    if days is not None and days < 0:
+        raise UsageError(f"--days is {days:g}; it must be 0 or more")
+    if not state.has_tasks():
+        raise UsageError(f"nothing can be removed: {state.where_none()}")
+    wiring = Wiring(state.settings)
+    try:
+        more: dict[str, Any] = {"gone": _names_of_hosts(wiring, gone or ())}
+        branches = Branches(wiring, dry_run)
+        if state.settings.context_storage.cleanup_branches:
+            more["branch"] = branches.remove
+        more["replica"], without = replicas(state.settings)
+        broken: dict[str, str] = {}
+        more["failed"] = broken.__setitem__
+        removed = clean_up(state.settings, wiring.ledger, days=days, dry_run=dry_run, **more)
+    finally:
+        wiring.close()
+    for one in removed:
+        did = ("would empty" if dry_run else "emptied") if one.until else "would remove" if dry_run else "removed"
+        stays = f"; its row, and how it ended, stay until {one.until[:10]}" if one.until else ""
+        state.print_line(f"{did} {one.uuid} {one.status} {one.completed_at} {one.size:,} bytes{stays}")
+    if without:
+        state.print_line(f"every task that may have a replica stays: {without}")
+    for uuid in branches.waiting:
+        state.print_line(f"kept {uuid}: nobody answered about its branch; the next cleanup asks again")
+    for name, why in broken.items():
+        state.print_line(f"kept {name}: it cannot be removed: {why}; the next cleanup tries again")
+    age = state.settings.context_storage.cleanup_days if days is None else days
+    said = f"older than {age:g} day{'' if age == 1 else 's'}"
+    said += "" if days is not None else " (context_storage.cleanup_days; --days takes another age)"
+    if removed:
+        state.print_line(f"{len(removed)} in all, {sum(one.size for one in removed):,} bytes; each {said}")
+    elif not (branches.waiting or broken or without):
+        state.print_line(f"nothing to remove: nothing that has ended is {said}")
+    state.print_json(
+        {"dry_run": dry_run, "days": age, "removed": removed, "waiting": branches.waiting, "broken": broken}
+    )
+    return 1 if broken or without else 0
+
+
+def _names_of_hosts(wiring: Wiring, names: Iterable[str]) -> list[str]:
+    """The names of other hosts that some row has; raises UsageError for any other name, which would have no effect."""
+    from agent.taskqueue.row_holder import hostname
+
+    found = list(names)
+    for name in found:
+        if name == hostname():
+            raise UsageError(f"--gone {name}: that is this host; name one that does not come back")
+        if wiring.ledger.host_last_seen(name) is None:
+            raise UsageError(f"--gone {name}: no task names a host of this name; `tasks` shows them")
+    return found
+
+
+@app.command()
+def backup(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder outside base_dir.")],
+) -> int:
+    """Copy all stored data to DIR, while a daemon runs; docs/operations.md says how to restore."""
+    from agent.commands.backup import backup as back_up
+
+    state: CliState = context.obj
+    if not state.has_tasks():
+        raise UsageError(f"there is nothing to copy: {state.where_none()}")
+    made = back_up(state.settings_to_inspect, folder)
+    state.print_line(
+        f"{made.folder}: {made.completed} ended and {made.running} open task(s), {made.rows}, {made.size:,} bytes"
+    )
+    if made.note:
+        state.print_line(made.note)
+    for line in made.missed[:MISSED]:
+        state.print_line(f"not copied: {line}")
+    if len(made.missed) > MISSED:
+        state.print_line(f"and {len(made.missed) - MISSED} more")
+    state.print_json(made)
+    return 1 if made.missed else 0

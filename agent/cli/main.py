@@ -1,0 +1,50 @@
+"""`main.py COMMAND` runs one command; only this module turns an error into a message and an exit code.
+
+The exit codes are 0 (done), 1 (a task failed), 2 (wrong usage or configuration), 3 (the environment) and 130
+(interrupted).
+"""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+from typing import TYPE_CHECKING
+
+import typer
+from typer.exceptions import TyperException
+
+from agent import durable_files
+from agent.cli import commands  # noqa: F401 - each command registers itself on `app`
+from agent.cli.app import INTERRUPTED, app
+from agent.cli.config_and_output import CliState, failure, take_global_options
+from agent.errors import HostError, MakimonoError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    state = CliState()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # a terminal that has no Japanese characters still shows the text
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(take_global_options(argv, state), prog_name="main.py", obj=state, standalone_mode=False)
+    except TyperException as error:  # an argument is missing or wrong
+        error.show()  # type: ignore[attr-defined]# the classes that can be raised here have this method
+        if state.json:
+            state.print_json(failure("usage", error.format_message(), error.exit_code))
+        return int(error.exit_code)
+    except MakimonoError as error:
+        state.fail(error)
+        return error.exit_code
+    except OSError as error:  # a file of this machine cannot be read; writes raise errors of this program
+        state.fail(HostError(f"{error.filename or 'the system'}: {durable_files.advice(error)}"))
+        return HostError.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0
+    return code if isinstance(code, int) else 0

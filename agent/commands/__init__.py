@@ -1,0 +1,1 @@
+"""The commands of `main.py` except `run`, without their output: doctor, backup, cleanup, replay, solve, demo."""

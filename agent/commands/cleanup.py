@@ -1,0 +1,200 @@
+"""Removes closed tasks older than `context_storage.cleanup_days`, the row first, then the folder; afterwards removes
+other data that was not used for as long (`garbage.py`).
+
+Tasks of every closed status are removed, and their age is that of the recorded end (docs/design/context.md, 8.3).  A
+running task is never touched: only closed rows are considered, no row is removed that an open task continues, and a
+folder stays while its lock is held.  The row is removed first, because the database refuses to remove a row that an
+open task has begun to continue.  A folder without its row is removed like any folder without a row.
+
+The newest task of an issue may be continued for `context_inheritance.expiry_days`, by a mention or by the label.  Until
+then its row stays, and so do the files of its folder that describe its end, because a later task reads only these
+(`worker/parent_task.py`).  If a person gives an age (`--days`), older tasks are removed as a whole.
+
+Hosts that share a ledger each clean up the tasks that they worked on.  If a host is gone for good, any other host
+removes its tasks, with row and replica.  A host counts as gone when no row shows activity of it for GONE and for the
+requested age, or when a person names it (`--gone`).  If that host returns, its folders have no row and are removed like
+other folders without a row.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files, filetree
+from agent.commands.garbage import remove_unused
+from agent.commands.removed_items import Removed, remove_each, size_of, tree_size
+from agent.errors import ConfigError, LedgerError, MakimonoError
+from agent.observe.item_loop import Items
+from agent.store.remote_storage import RemoteFolder
+from agent.store.replica import STATE
+from agent.taskqueue.row_holder import of_another_host
+from agent.wiring import private_tracker
+from agent.wiring.folders import REPLAYS, folder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from agent.commands.removed_items import OnFailure
+    from agent.config import Settings
+    from agent.taskqueue import Row
+    from agent.taskqueue.ledger import Ledger
+
+GONE = timedelta(days=30)
+"""The minimum time without activity after which a host counts as gone."""
+
+KEPT = ("metadata.json", "end.json", "effects.jsonl", "lock")
+"""Files that stay in the folder of a task that may be continued: they have its request, its end, and the text of its
+comments."""
+
+
+def cleanup(
+    settings: Settings,
+    ledger: Ledger,
+    *,
+    days: float | None = None,
+    dry_run: bool = False,
+    branch: Callable[[Row, Path], Removed | None] = lambda _row, _folder: None,
+    replica: Callable[[str], object] = lambda _uuid: None,
+    failed: OnFailure = lambda _name, _why: None,
+    gone: Collection[str] = (),
+) -> list[Removed]:
+    """Remove everything that is old enough; returns the removed items, oldest first.
+
+    `branch` removes a task's pushed branch (`branch_cleanup.py`) before its folder is removed.  If `branch` raises a
+    MakimonoError, the forge does not answer now: folder and row stay unchanged, and the next cleanup asks again.
+    `replica` removes the replica of a task; when that fails, the task stays too.  `failed(name, why)` is called for
+    each item that could not be removed; the others are removed.  `gone` are names of hosts that will not come back; the
+    time of their last activity does not matter then.
+    """
+    age = settings.context_storage.cleanup_days if days is None else days
+    before = clock.stamp(clock.now() - timedelta(days=age))
+    removed = []
+    tasks = Items(failed, whole=(LedgerError,))
+    is_gone = _gone(ledger, gone, min(before, clock.stamp(clock.now() - GONE)))
+    for closed in ledger.closed_before(before):
+        uuid = str(closed["uuid"])
+        with tasks.handling(uuid):
+            everything = days is not None
+            removed += _task(settings, ledger, uuid, branch, replica, is_gone, all_of_it=everything, dry_run=dry_run)
+    tasks.finish()
+    removed += old_replays(settings, before, failed, dry_run=dry_run)
+    return removed + remove_unused(
+        settings, ledger, before, failed, dry_run=dry_run
+    )  # mirrors are last, since tasks that were removed borrow no more objects
+
+
+def replicas(settings: Settings) -> tuple[Callable[[str], object], str]:
+    """A function that removes a task's replica, and why that is impossible here ("" if it is possible).
+
+    If the driver of the storage is missing, the function raises ConfigError for each task that may have a replica: that
+    task stays, and others are removed.
+    """
+    address = settings.context_storage.replica
+    if address is None:
+        return (lambda _uuid: None), ""
+    try:
+        return RemoteFolder(address).remove_all, ""
+    except ConfigError as error:
+        why = str(error)
+
+    def keep(uuid: str) -> None:
+        folder = folder_of(settings, uuid)
+        if folder is None or os.path.lexists(folder / STATE):
+            raise ConfigError("its replica cannot be removed with it")
+
+    return keep, why
+
+
+def _task(
+    settings: Settings,
+    ledger: Ledger,
+    uuid: str,
+    branch: Callable[[Row, Path], Removed | None],
+    replica: Callable[[str], object],
+    is_gone: Callable[[str | None], bool],
+    *,
+    all_of_it: bool,
+    dry_run: bool,
+) -> list[Removed]:
+    """Remove one closed task; returns the removed items.
+
+    Raises OSError when the folder cannot be removed: the row is gone then, and the next cleanup removes the folder as
+    one without a row.
+    """
+    folder, row = folder_of(settings, uuid), ledger.get(uuid)
+    if row is None or (folder is not None and durable_files.is_locked(folder / "lock")):
+        return []
+    if folder is None and of_another_host(row, settings) and not is_gone(row.hostname):
+        return []  # the folder is on that host, which removes it together with the row
+    until = "" if all_of_it else gone_on_from_until(settings, ledger, row)
+    kept = KEPT if until else ()
+    going = [path for path in folder.iterdir() if path.name not in kept] if folder is not None else []
+    if kept and not going:
+        return []
+    size = sum(map(size_of, going))
+    try:
+        gone = branch(row, folder) if folder is not None else None
+    except MakimonoError:
+        return []
+    removed = [] if gone is None else [gone]
+    if not dry_run:
+        replica(uuid)
+    if not (dry_run or kept or ledger.delete(row.uuid)):
+        return removed  # an open task has begun to continue this one since it was listed
+    if not dry_run:
+        remove(folder, going, whole=not kept)
+        if ledger.latest(row.key) is None:  # otherwise a later task uses the same tracker
+            private_tracker.forget(settings, row.instance)
+    return [*removed, Removed(row.uuid, str(row.status), row.completed_at or "", size, until)]
+
+
+def _gone(ledger: Ledger, named: Collection[str], before: str) -> Callable[[str | None], bool]:
+    """A function that returns whether a host is gone for good: it is in `named`, or no row shows activity of it since
+    `before`."""
+
+    @cache
+    def is_gone(host: str | None) -> bool:
+        return host in named or (host is not None and (ledger.host_last_seen(host) or "") < before)
+
+    return is_gone
+
+
+def gone_on_from_until(settings: Settings, ledger: Ledger, row: Row) -> str:
+    """The time until which a mention, or the label again, starts a task that continues this one (`CommentPoller`,
+    `parent_of`); "" when that is no longer possible."""
+    if row.completed_at is None or private_tracker.is_private(settings, row.instance):
+        return ""
+    until = clock.parse(row.completed_at) + timedelta(days=settings.context_inheritance.expiry_days)
+    newest = ledger.latest(row.key)
+    return clock.stamp(until) if until >= clock.now() and newest is not None and newest.uuid == row.uuid else ""
+
+
+def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
+    """Remove the folder, or with `whole` False only the paths in `going`."""
+    if folder is None:
+        return
+    for path in [folder] if whole else going:
+        filetree.remove(path)
+
+
+def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
+    """Remove the copies of `replay` that were last written before the time `before`, except a copy that a running
+    replay uses.
+
+    Returns the removed copies; with `dry_run` those that would be removed."""
+
+    def one(folder: Path) -> Removed | None:
+        changed = clock.stamp(datetime.fromtimestamp(folder.lstat().st_mtime, UTC))
+        if folder.is_symlink() or changed >= before or any(map(durable_files.is_locked, folder.glob("running/*/lock"))):
+            return None
+        size = tree_size(folder)
+        if not dry_run:
+            filetree.remove(folder)
+        return Removed(folder.name, "replay", changed, size)
+
+    top = settings.base_dir / REPLAYS
+    return list(remove_each(sorted(top.iterdir()) if top.is_dir() else (), one, failed))

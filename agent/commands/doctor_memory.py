@@ -1,0 +1,42 @@
+"""Findings of `doctor` about long-term memory: whether memory.db can be used, and who shares it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from agent.errors import MemoryUnavailable
+from agent.wiring.memory import open_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+
+
+def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """Each a (state, observation, advice); the state is "ok" or "warn", since tasks go on without memory."""
+    actor = settings.memory.actor
+    if "{repo}" not in actor or "{owner}" not in actor:
+        found = (
+            f"memory.actor is {actor!r}: repositories share one memory, private ones too, and what one taught reaches "
+            f"tasks in the others"
+        )
+        yield "warn", found, "memory.actor: '{instance}/{owner}/{repo}' gives each repository its own"
+    with closing(open_memory(settings, "doctor")) as store:
+        if not store.path.exists():
+            yield "ok", f"{store.path} is not there yet; it is made at the first use", ""
+            return
+        try:
+            figures = store.figures()
+        except MemoryUnavailable as error:
+            yield "warn", str(error), "tasks go on without memory until then"
+            return
+    records = sum(number for states in figures["records"].values() for number in states.values())
+    waiting = sum(states.get("quarantined", 0) for states in figures["records"].values())
+    failed = figures["jobs"].get("failed", 0)
+    said = f"{records:,} records, {waiting:,} of them in quarantine; {figures['events']:,} events"
+    if failed:
+        yield "warn", f"{said}; {failed} jobs failed", "`memory jobs --status failed` lists them"
+    else:
+        yield "ok", said, ""

@@ -1,0 +1,171 @@
+"""Removes data, other than tasks, that was not used for as long: mirrors, cached set-ups, check results of base
+commits, quarantine, and folders in `completed/` without a row.
+
+This is safe while a daemon runs.  A mirror is removed only under its lock, and only when no task's git directory
+borrows from it; branches of ended tasks that the mirror has are removed with it.  A cached set-up is removed under its
+lock.  The age counts from the last use, which each use records.  No link is followed, and nothing outside base_dir is
+touched.  `cleanup.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files, filetree
+from agent.commands.removed_items import Removed, remove_each, tree_size
+from agent.errors import LockHeld
+from agent.wiring.folders import QUARANTINE, is_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.commands.removed_items import OnFailure
+    from agent.config import Settings
+    from agent.taskqueue.ledger import Ledger
+
+IN_USE = timedelta(hours=1)
+"""A mirror or a set-up that was used more recently stays even if the requested age is shorter: a task may be about to
+borrow or copy it."""
+
+
+def remove_unused(
+    settings: Settings, ledger: Ledger, before: str, failed: OnFailure, *, dry_run: bool
+) -> list[Removed]:
+    """Remove data that was last used before the time `before`; returns the removed items, with their kind as status.
+
+    Items that cannot be removed are passed to `failed`.
+    """
+    base_dir = settings.base_dir
+    unused = min(before, clock.stamp(clock.now() - IN_USE))
+    mirrors = _mirrors(base_dir / "repos")
+
+    def mirror(path: Path) -> Removed | None:
+        return _mirror(base_dir, path, unused, dry_run=dry_run)
+
+    return [
+        *remove_each(_in(base_dir / QUARANTINE), lambda path: _aged(path, before, dry_run=dry_run), failed),
+        *remove_each(
+            _in(base_dir / "completed"), lambda path: _unlisted(path, ledger, before, dry_run=dry_run), failed
+        ),
+        *remove_each(_in(base_dir / "setup"), lambda path: _setup(path, unused, dry_run=dry_run), failed),
+        *remove_each(_in(base_dir / "checks"), lambda path: _check(path, before, dry_run=dry_run), failed),
+        *remove_each(mirrors, mirror, failed),
+    ]
+
+
+def _mirrors(repos: Path) -> list[Path]:
+    """Complete mirrors below `repos`, at any depth: a group of GitLab may be inside another."""
+    found: list[Path] = []
+    if not durable_files.is_real_dir(repos):
+        return found
+    for entry in filetree.walk(repos, only=frozenset(), on_error=filetree.pass_over):
+        if not entry.left and entry.name.endswith(".git"):
+            entry.enter = False
+            if (repos / entry.path / "made").exists():
+                found.append(repos / entry.path)
+    return sorted(found)
+
+
+def _in(top: Path) -> list[Path]:
+    return sorted(top.iterdir()) if durable_files.is_real_dir(top) else []
+
+
+def _check(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """Remove the stored result of a check on a base commit; it is made again on demand."""
+    at = _stamp(path.lstat().st_mtime)
+    if at >= before or not path.is_file():
+        return None
+    size = path.lstat().st_size
+    if not dry_run:
+        path.unlink(missing_ok=True)  # ours
+    return Removed(path.name, "check", at, size)
+
+
+def _aged(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """Remove an item that was put into quarantine before the time `before`; a rename sets the change time of the
+    renamed item."""
+    at = _stamp(path.lstat().st_ctime)
+    if at >= before:
+        return None
+    size = tree_size(path) if durable_files.is_real_dir(path) else 0
+    if not dry_run:
+        filetree.remove(path)
+    return Removed(path.name, "quarantine", at, size)
+
+
+def _unlisted(path: Path, ledger: Ledger, before: str, *, dry_run: bool) -> Removed | None:
+    """Remove the folder of an ended task that has no row, because a database was lost."""
+    if not (is_uuid(path.name) and durable_files.is_real_dir(path)) or (at := _stamp(path.lstat().st_ctime)) >= before:
+        return None
+    if ledger.get(path.name) is not None or durable_files.is_locked(path / "lock"):
+        return None
+    size = tree_size(path)
+    if not dry_run:
+        filetree.remove(path)
+    return Removed(path.name, "unlisted", at, size)
+
+
+def _setup(path: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """Remove a cached set-up; its last use is the time of `done.json`, which each use updates."""
+    done = path / "done.json"
+    if path.name.startswith(".") or not durable_files.is_real_dir(path) or not done.is_file():
+        return None
+    if (at := _stamp(done.lstat().st_mtime)) >= before:
+        return None
+    with _alone(path.with_name(f".{path.name}.lock")) as alone:
+        if not alone or _stamp(done.lstat().st_mtime) >= before:
+            return None
+        size = tree_size(path)
+        if not dry_run:
+            done.unlink()  # without this file the rest counts as no set-up, if the removal is interrupted # ours
+            filetree.remove(path)
+        return Removed(path.name, "setup", at, size)
+
+
+def _mirror(base_dir: Path, mirror: Path, before: str, *, dry_run: bool) -> Removed | None:
+    """Remove a mirror; its last use is the time of `made`, which each fetch updates."""
+    top, made = base_dir / "repos", mirror / "made"
+    if any(part.is_symlink() for part in (mirror, *mirror.parents) if part.is_relative_to(top)):
+        return None
+    if (at := _stamp(made.lstat().st_mtime)) >= before:
+        return None
+    with _alone(mirror.with_name(f".{mirror.name}.lock")) as alone:
+        if not alone or _stamp(made.lstat().st_mtime) >= before or mirror in borrowed(base_dir):
+            return None
+        size = tree_size(mirror)
+        if not dry_run:
+            made.unlink()  # a mirror without this file is made again  # ours
+            filetree.remove(mirror)
+        return Removed(str(mirror.relative_to(top)), "mirror", at, size)
+
+
+def borrowed(base_dir: Path) -> set[Path]:
+    """Mirrors from which some task's git directory borrows objects."""
+    found: set[Path] = set()
+    for parent in ("running", "completed", QUARANTINE, "replays/*/running", "replays/*/completed"):
+        for path in base_dir.glob(f"{parent}/*/git/objects/info/alternates"):
+            with suppress(OSError):
+                found |= {Path(os.fsdecode(line)).parent for line in path.read_bytes().splitlines() if line}
+    return found
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[bool]:
+    """Take a lock without waiting; yields False if another process holds the lock."""
+    try:
+        held = durable_files.lock(lock)
+    except LockHeld:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        durable_files.unlock(held)
+
+
+def _stamp(seconds: float) -> str:
+    return clock.stamp(datetime.fromtimestamp(seconds, UTC))

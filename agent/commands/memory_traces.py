@@ -1,0 +1,49 @@
+"""Traces of long-term memory in the folders of tasks: what a task was given, and which folders still have a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.context.recalled import RecalledStore
+from agent.errors import UsageError
+from agent.store.jsonl import records
+from agent.wiring.folders import folder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.values import Json
+
+
+def retrievals(settings: Settings, uuid: str) -> list[Json]:
+    """The retrievals of a task, the oldest first.  UsageError when its folder is gone."""
+    folder = folder_of(settings, uuid)
+    if folder is None:
+        raise UsageError(f"task {uuid} has no folder on this host any more; nothing shows what it recalled")
+    return [record for _, record in records(folder / RecalledStore.NAME)]
+
+
+def folders_with(settings: Settings, sessions: Collection[str], ids: Collection[str]) -> list[Path]:
+    """The folders of tasks on this host that were the source of something, or were given it: `sessions` are the
+    sources, `ids` the records and events."""
+    return [
+        folder
+        for folder in _folders(settings)
+        if folder.name in sessions or any(name in ids for name in _given(folder))
+    ]
+
+
+def _folders(settings: Settings) -> Iterator[Path]:
+    for parent in ("running", "completed"):
+        path = settings.base_dir / parent
+        if path.is_dir():
+            yield from sorted(one for one in path.iterdir() if one.is_dir() and not one.is_symlink())
+
+
+def _given(folder: Path) -> Iterator[str]:
+    for _, record in records(folder / RecalledStore.NAME):
+        for hit in record.get("hits") or ():
+            if isinstance(hit, dict):
+                yield str(hit.get("id"))

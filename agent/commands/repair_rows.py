@@ -1,0 +1,52 @@
+"""`doctor --repair` restores missing rows on the word of a person who has looked at the folder.
+
+Rows are made again from all folders without a row, including those in quarantine.  Issues with the label of a running
+or paused task are queued when the ledger has no task for them.  The daemon does both when it starts and detects that
+the ledger was lost; this command needs no such detection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeError
+from agent.intake.orphaned_issues import enqueue_orphans
+from agent.intake.restore_rows import restore_rows
+
+if TYPE_CHECKING:
+    from agent.wiring.wiring import Wiring
+
+
+@dataclass
+class RepairReport:
+    """`rows`: the number of rows that were made again.
+
+    `issues`: the uuids of tasks that were queued.  `unasked`: forges that did not answer, and issues with a replica
+    that cannot be reached, each with the reason.
+    """
+
+    rows: int = 0
+    issues: list[str] = field(default_factory=list)
+    unasked: dict[str, str] = field(default_factory=dict)
+
+
+def repair(wiring: Wiring) -> RepairReport:
+    """Make rows again from folders, then compare the issues with the rows.  Raises LedgerError or DiskError."""
+    done = RepairReport(restore_rows(wiring, everything=True))
+    items = wiring.items("repair")
+    for forge in wiring.forges:
+        try:
+            done.issues += enqueue_orphans(
+                wiring.settings,
+                wiring.ledger,
+                forge,
+                wiring.events,
+                items,
+                surely=True,
+                waits=done.unasked.__setitem__,
+            )
+            items.finish()
+        except ForgeError as error:
+            done.unasked[f"{forge.source} {forge.instance}"] = str(error)
+    return done

@@ -1,0 +1,112 @@
+"""`retry` queues a new task that continues one that has ended, or new tasks for all that failed since a time.
+
+The command line calls this module.  After an outage of a host or a server, `--failed-since` queues all tasks again that
+failed meanwhile, once for each issue.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import ForgeError, MakimonoError, UsageError
+from agent.intake.enqueue import enqueue_task
+from agent.values import Status
+from agent.worker.parent_task import read_parent
+
+if TYPE_CHECKING:
+    from agent.intake.enqueue import Refusal
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+
+
+@dataclass
+class RetryReport:
+    """`queued` has (uuid of the new task, uuid of the task that it continues); `left` maps uuid → the reason why there
+    is no new task."""
+
+    queued: list[tuple[str, str]] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+
+
+def retry_task(wiring: Wiring, row: Row, priority: int | None = None) -> tuple[str | None, Refusal]:
+    """Queue a task that continues `row`, the newest of its issue; returns the same as `enqueue.enqueue_task`.
+
+    If `priority` is None, that of `row` is used.
+    """
+    return enqueue_task(
+        wiring.settings,
+        wiring.ledger,
+        wiring.forge_of(row.key),
+        row.key,
+        wiring.events,
+        user=row.user,
+        title=row.title,
+        priority=row.priority if priority is None else priority,
+        parent_uuid=row.uuid,
+        started_by=f"retry:{row.uuid}",
+    )
+
+
+def start_description(wiring: Wiring, row: Row) -> str:
+    """A sentence about when a task that follows `row` will start; the task is queued even while the forge cannot be
+    reached."""
+    try:
+        parent = read_parent(wiring.settings, wiring.ledger, wiring.forge_of(row.key), row.uuid)
+    except ForgeError as error:
+        return f"follows {row.uuid}; whether its pull request is open cannot be asked now: {error}"
+    if parent is not None and parent.is_gone_on_from:
+        return f"goes on from {row.uuid}"
+    return f"starts anew from its issue: no work of {row.uuid} is kept here or in an open pull request"
+
+
+def failed_since(
+    wiring: Wiring, since: datetime, code: str | None = None, *, priority: int | None = None
+) -> RetryReport:
+    """Queue the tasks again that failed after `since` (only those with `code`, if it is given) and are the newest of
+    their issue; `priority` as in `retry_task`."""
+    done = RetryReport()
+    for row in reversed(wiring.ledger.list(Status.FAILED)):  # the oldest first, which is the order of the requests
+        if (row.completed_at or "") < clock.stamp(since) or (code is not None and row.error_code != code):
+            continue
+        newest = wiring.ledger.latest(row.key)
+        if newest is not None and newest.uuid != row.uuid:
+            continue  # another task was already started for this issue
+        try:
+            made, refused = retry_task(wiring, row, priority)
+        except MakimonoError as error:
+            done.left[row.uuid] = str(error)
+            continue
+        if made is None:
+            done.left[row.uuid] = why_not(refused)
+        else:
+            done.queued.append((made, row.uuid))
+    return done
+
+
+def why_not(refused: Refusal) -> str:
+    """A sentence about the reason why no task was queued."""
+    if refused == "limit":
+        return "a daily limit of its repository is used up (section limits)"
+    return "the issue is closed, or another daemon works on it; open it, or wait"
+
+
+def parse_moment(text: str) -> datetime:
+    """The time that a text means: `90m`, `12h` or `2d` ago, or a time such as `2026-01-31T09:15` (UTC).
+
+    Raises UsageError for any other text.
+    """
+    if (ago := _AGO.fullmatch(text.strip())) is not None:
+        return clock.now() - timedelta(**{UNITS[ago[2]]: float(ago[1])})
+    try:
+        return clock.parse(text.strip())
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no time; write how long ago, as 90m, 12h or 2d, or when, as 2026-01-31T09:15 (UTC)"
+        ) from None

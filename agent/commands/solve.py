@@ -1,0 +1,346 @@
+"""`solve` works on one task now, in the foreground, with the code of a worker: lock, claim, handle.
+
+The command takes the folder's lock before the row is queued, so that any other worker that sees the row fails to claim
+it.  Ctrl-C has the same effect as `stop UUID`: the task ends as stopped; a second Ctrl-C ends it at once.  A private
+tracker (`wiring/private_tracker.py`) is made in two cases: for a file that is not an issue of the configured tracker,
+and for an issue that is to be solved in another repository.  A daemon that finds such a task after a crash continues it
+like any other task.  A second `solve` of an issue continues the first, on its branch while the pull request is open
+(`worker/parent_task.py`).
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from agent import durable_files, filetree
+from agent.commands.solve_issue import asked_for
+from agent.context import MessageStore
+from agent.context.task_row import TaskRow
+from agent.daemon.finalize import close_from_outside
+from agent.daemon.program_version import lock_of
+from agent.errors import (
+    AccessRefused,
+    ClaimLost,
+    DiskError,
+    Fenced,
+    HostError,
+    LockHeld,
+    MakimonoError,
+    ModelError,
+    ModelStalled,
+    ModelUnreachable,
+    TakenElsewhere,
+    UsageError,
+)
+from agent.extraction.process import start_beside
+from agent.forge import Task, TaskFactory
+from agent.forge.local import issue_files
+from agent.forge.local.forge import REPO, LocalForge
+from agent.intake.enqueue import budget_spent, priority_of
+from agent.llm import make_client
+from agent.llm.server_info import same_model
+from agent.observe.events import Events, to_log
+from agent.store.remote_storage import require_driver
+from agent.values import CLOSED_STATUSES, Status
+from agent.wiring import private_tracker
+from agent.wiring.disk_space import shortage
+from agent.wiring.folders import folder_of
+from agent.wiring.wiring import Wiring
+from agent.worker.attempt import Mode, attempt, hold
+from agent.worker.fork_task import fork_from, fork_point
+from agent.worker.parent_task import parent_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+    from agent.config import Settings
+    from agent.taskqueue import Claim, Row
+    from agent.values import Listener, Outcome
+
+INTERRUPTED = 130
+GIVEN_UP = (Status.FAILED, Status.PAUSED, Status.QUEUED)
+"""Statuses of a task that `solve` could not complete.
+
+A task is queued if its model or its forge cannot be reached; a daemon continues it.
+"""
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveResult:
+    """The result of `solve`.
+
+    `pull` is the file of the pull request, or its address on a forge; `folder` is the folder of the task; None if there
+    is none.  `summary` is the final text of the model: a summary, an answer or a question.  `error` is "" unless the
+    task failed.
+    """
+
+    uuid: str
+    status: str
+    branch: str | None
+    pull: Path | str | None
+    folder: Path | None
+    title: str
+    outcome: str
+    summary: str
+    error: str
+    exit_code: int
+
+
+def solve(
+    settings: Settings, issue: str, repository: str | None = None, listeners: Sequence[Listener] = ()
+) -> SolveResult:
+    """Work on `issue` until it ends.
+
+    Raises UsageError when the issue, or the repository, does not exist or is being worked on; HostError when no model
+    answers.  In these cases no files or rows remain.  Errors that end the task itself are part of the result.
+    """
+    with closing(Wiring(settings)) as wiring, asked_for(settings, wiring, issue, repository) as asked:
+        ask_the_surroundings(settings)
+        if isinstance(asked, Task):
+            return work_on(settings, asked, listeners)
+        tracker = private_tracker.make_tracker(
+            settings, asked.text, asked.repository, comments=asked.comments, issue=asked.origin
+        )
+    task = LocalForge(private_tracker.on_tracker(settings, tracker, {REPO: asked.repository})).task(1)
+    assert task is not None, "it was written with the label"
+    try:
+        return work_on(settings, task, listeners)
+    except UsageError:
+        private_tracker.forget(settings, str(tracker))
+        raise
+
+
+def solve_from(settings: Settings, uuid: str, seq: int, listeners: Sequence[Listener] = ()) -> SolveResult:
+    """Work on the issue of the task `uuid` in a new task that begins after message `seq` of that task
+    (`worker/fork_task.py`)."""
+    with closing(Wiring(settings)) as wiring:
+        row, point = fork_point(settings, wiring.ledger, uuid, seq)
+        open_one = wiring.ledger.latest(row.key)
+        if open_one is not None and open_one.status not in CLOSED_STATUSES:
+            raise UsageError(f"task {open_one.uuid} of this issue is {open_one.status}; stop it, or wait for its end")
+        ask_the_surroundings(settings)
+        carried = {**row.key.to_dict(), "uuid": row.uuid, "user": row.user, "title": row.title}
+        task = TaskFactory.from_dict(carried, wiring.forges_for(row.key))
+
+    def begin(wiring: Wiring, claim: Claim) -> None:
+        fork_from(settings, point, settings.base_dir / "running" / claim.uuid)
+        new = TaskRow(wiring.db, claim.uuid)
+        new.attempt = claim.attempt
+        new.set(parent_uuid=row.uuid, comment_cursor=row.cursor)
+
+    return work_on(settings, task, listeners, begin)
+
+
+def ask_the_surroundings(settings: Settings) -> None:
+    """Check the model and the driver for replicas before anything is made.
+
+    Raises HostError when no model answers; ConfigError when the driver is missing.
+    """
+    require_driver(settings.context_storage.replica)
+    with tempfile.TemporaryDirectory(prefix="makimono-model-") as folder:
+        place = Path(folder)
+        with closing(MessageStore(place, settings)) as store, closing(make_client(settings, store, place)) as client:
+            try:
+                models = client.models()
+                if client.provider == "replay" and not (check := client.check()).ok:
+                    raise HostError(f"no model answers: {check.text}")
+            except (ModelUnreachable, ModelStalled, AccessRefused) as error:
+                said = str(error).rstrip(".")
+                end = "" if said.endswith("?") else "."
+                raise HostError(f"no model answers: {said}{end} {provider_hint(settings)}") from error
+            except ModelError:
+                return  # the server answers, but has no list of its models
+    strict = client.provider in ("ollama", "lmstudio") and models
+    if strict and not any(same_model(client.model, model) for model in models):
+        names = ", ".join(sorted(models)[:12])
+        raise HostError(
+            f"no model answers: {client.provider} has no model {client.model!r}; it has {names}. "
+            f"Set llm.{client.provider}.model to one of them"
+        )
+
+
+def provider_hint(settings: Settings) -> str:
+    """The advice when no model can be reached, since the cause may be that no provider was chosen."""
+    if settings.origins.get("llm.provider", "default") != "default":
+        return "`doctor` shows the rest; see llm.provider"
+    return (
+        "No configuration names a provider, and openai, which takes OPENAI_API_KEY, is only the default: set "
+        "llm.provider (or LLM_PROVIDER) to openai, anthropic, ollama or lmstudio. `doctor` shows the rest"
+    )
+
+
+# --- the work ------------------------------------------------------------------------------------------------
+
+
+def work_on(
+    settings: Settings,
+    task: Task,
+    listeners: Sequence[Listener],
+    begin: Callable[[Wiring, Claim], None] | None = None,
+) -> SolveResult:
+    """Lock the task's folder, queue its row, and run one attempt (`worker/attempt.py`).
+
+    After a second Ctrl-C the row is stopped although the attempt did not finish.  This function then posts the end
+    itself, and moves the label and the folder."""
+    if settings.base_dir.is_dir() and (why := shortage(settings)):
+        raise DiskError(why)
+    wiring = Wiring(settings, events=Events([to_log]))
+    for listener in listeners:
+        wiring.events.on(listener)
+    try:
+        with hold_task(wiring, task) as uuid, stop_on_signal(settings, uuid) as interrupts:
+            outcome: Outcome | None = None
+            error: MakimonoError | None = None
+            try:
+                outcome, _ = attempt(wiring, uuid, Mode(asked_here=True, begin=begin))
+            except (Fenced, ClaimLost):
+                raise
+            except MakimonoError as failure:
+                error = failure
+            except KeyboardInterrupt:
+                pass  # the row shows that the task was stopped
+        row = wiring.ledger.get(uuid)
+        assert row is not None, "nobody removes a row that runs"
+        if row.status is Status.STOPPED:
+            close_from_outside(wiring, row)
+        remember_beside(settings, row)
+        return result(wiring, row, outcome, error, interrupted=interrupts != [])
+    finally:
+        wiring.close()
+
+
+def remember_beside(settings: Settings, row: Row) -> None:
+    """Have an ended task taken into long-term memory, by a process that nobody waits for; a daemon that works here does
+    it itself.  Where no process can be started, the next daemon or `solve` does it."""
+    if row.remember_at is not None and not durable_files.is_locked(lock_of(settings)):
+        with suppress(OSError):
+            start_beside(settings, row.uuid)
+
+
+@contextmanager
+def hold_task(wiring: Wiring, task: Task) -> Iterator[str]:
+    """Make the task's folder, lock it, and queue the row; yields the uuid.
+
+    If a row of that issue is already waiting, it is used.
+    """
+    settings, ledger, key = wiring.settings, wiring.ledger, task.get_task_key()
+    if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
+        raise UsageError(f"{key}: {spent} is used up for today; raise it, or go on tomorrow")
+    uuid = str(uuid4())
+    with ExitStack() as own:
+        folder = own.enter_context(hold(settings, uuid))
+        put = ledger.enqueue(
+            key,
+            uuid=uuid,
+            user=task.get_user(),
+            title=task.title,
+            priority=priority_of(settings, task.labels),
+            parent_uuid=parent_of(settings, ledger, key),
+            provider=settings.llm.provider,
+            model=settings.provider().model,
+        )
+        if put is None:
+            filetree.remove(folder)
+            own.close()
+            uuid = waiting(ledger.latest(key))
+            try:
+                own.enter_context(hold(settings, uuid))
+            except LockHeld:
+                raise UsageError(f"task {uuid} of this issue is being started by another process") from None
+        if not task.prepare() and task.forge is not None:
+            task.forge.move_label(key, "processing")  # the issue had no label, and a missing label would mean `stop`
+        yield uuid
+
+
+def waiting(row: Row | None) -> str:
+    """The uuid of a row that may be used; raises UsageError, which explains the state of any other row."""
+    if row is None:
+        raise UsageError("the task of this issue ended just now; try again")
+    if row.status is Status.PAUSED:
+        raise UsageError(f"task {row.uuid} of this issue waits ({row.outcome}); `resume {row.uuid}` puts it back")
+    if row.status is not Status.QUEUED:
+        raise UsageError(
+            f"task {row.uuid} of this issue is {row.status} already; `show {row.uuid}` tells how far it is"
+        )
+    return row.uuid
+
+
+@contextmanager
+def stop_on_signal(settings: Settings, uuid: str) -> Iterator[list[int]]:
+    """Inside the block the first signal asks the task to stop, as `stop UUID` does; the second ends it.
+
+    Yields the list of signals so far.
+    """
+    heard: list[int] = []
+
+    def ask() -> None:
+        with closing(Wiring(settings)) as wiring, suppress(MakimonoError):
+            wiring.ledger.request(uuid, "stop")
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        heard.append(number)
+        if len(heard) > 1:
+            raise KeyboardInterrupt
+        # the task may be using its own database connection
+        threading.Thread(target=ask, name="stop", daemon=True).start()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+    before = {number: signal.signal(number, hear) for number in STOPPING}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def result(
+    wiring: Wiring, row: Row, outcome: Outcome | None, error: MakimonoError | None, *, interrupted: bool
+) -> SolveResult:
+    """The result of `solve`, from the row, the files and the forge."""
+    settings = wiring.settings
+    folder = folder_of(settings, row.uuid)
+    code = 0
+    taken = row.error_code == TakenElsewhere.code
+    if taken:
+        code = TakenElsewhere.exit_code
+    elif row.status is Status.STOPPED or (interrupted and error is None and row.status is not Status.COMPLETED):
+        code = INTERRUPTED
+    elif row.status is Status.QUEUED and error is not None:  # the task was requeued
+        code = HostError.exit_code
+    elif row.status is Status.FAILED or error is not None:
+        code = error.exit_code if error is not None else 1
+    return SolveResult(
+        uuid=row.uuid,
+        status=str(row.status),
+        branch=row.branch,
+        pull=pull_of(wiring, row, folder),
+        folder=folder,
+        title=row.title or "",
+        outcome=row.outcome or row.error_code or "",
+        summary=outcome.summary if outcome is not None else "",
+        error=row.error_message or str(error or "") if taken or row.status in GIVEN_UP else "",
+        exit_code=code,
+    )
+
+
+def pull_of(wiring: Wiring, row: Row, folder: Path | None) -> Path | str | None:
+    """The pull request: its address on a forge, else `pull.md` in the folder, else the file of the tracker."""
+    if row.key.task_source != "local":
+        return row.url
+    if folder is not None and (folder / private_tracker.PULL).is_file():
+        return folder / private_tracker.PULL
+    if not row.branch:
+        return None
+    pull = wiring.forge_of(row.key).find_pull(row.key, row.branch)
+    return None if pull is None else issue_files.pull_file(pull)

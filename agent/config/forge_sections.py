@@ -1,0 +1,122 @@
+"""The sections `github`, `gitlab` and `local`: the sources of tasks, and the labels that people see.
+
+This module defines keys only, as `sections.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from agent.config.base import Section
+from agent.config.value_kinds import RootPath, Secret, Size, Text, Url, Whole  # noqa: TC001 - needed by pydantic
+
+
+class Labels(Section):
+    """The labels of an issue: a person sets one to start a task, the program sets the others to show its state."""
+
+    bot_label: Text = Field(
+        default="coding agent", description="A person sets this label to give the issue to the agent."
+    )
+    processing_label: Text = Field(default="coding agent processing", description="The agent works on it.")
+    done_label: Text = Field(default="coding agent done", description="The agent has finished.")
+    paused_label: Text = Field(default="coding agent paused", description="The agent waits, mostly for an answer.")
+    stopped_label: Text = Field(default="coding agent stopped", description="Somebody stopped the agent.")
+    failed_label: Text = Field(default="coding agent failed", description="The agent could not do it.")
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> Labels:
+        names = [name for name in type(self).model_fields if name.endswith("_label")]
+        seen: dict[str, str] = {}
+        for name in names:
+            label = getattr(self, name).casefold()
+            if label in seen:
+                raise ValueError(
+                    f"{seen[label]} and {name} are the same label {getattr(self, name)!r}; they must differ"
+                )
+            seen[label] = name
+        return self
+
+
+class Host(Section):
+    """Keys that GitHub and GitLab hosts share."""
+
+    base_url: Url = Field(default="", description="Address of the API.")
+
+    token: Secret | None = Field(default=None, description="Access token.")
+    ca_file: RootPath | None = Field(default=None, description="Certificates to trust besides the system's (PEM).")
+    owner: Text | None = Field(default=None, description="Only projects of this user, organisation or group.")
+    projects: tuple[Text, ...] = Field(
+        default=(), description="Only these projects, as owner/name; empty: all that are found."
+    )
+    query: Text | None = Field(default=None, description="More terms for the search of issues.")
+    bot_name: Text | None = Field(default=None, description="Account of the agent; empty: the account of the token.")
+    allowed_users: tuple[Text, ...] = Field(
+        default=(), description="Who may give work; empty: everybody who may write to the project."
+    )
+
+
+class GitHubApp(Section):
+    """The keys of a GitHub App, which authenticates instead of a token."""
+
+    id: Whole = Field(ge=1, description="Number of the app.")
+    private_key: Secret | None = Field(default=None, description="Private key (PEM text).")
+    private_key_file: RootPath | None = Field(default=None, description="File of the private key.")
+    installation_id: Whole | None = Field(
+        default=None, ge=1, description="Installation; empty: looked up for the owner."
+    )
+
+    @model_validator(mode="after")
+    def _one_key(self) -> GitHubApp:
+        if (self.private_key is None) == (self.private_key_file is None):
+            raise ValueError("needs either private_key or private_key_file")
+        return self
+
+
+class GitHub(Labels, Host):
+    """A GitHub host."""
+
+    base_url: Url = Field(default="https://api.github.com", description="Address of the API.")
+    app: GitHubApp | None = Field(default=None, description="A GitHub App instead of a token.")
+    max_file_size: Size | None = Field(
+        default=100 << 20, description="Largest file that the host takes in a push; GitHub: 100M. Empty: not looked at."
+    )
+
+
+def _number_as_text(value: Any) -> Any:
+    """The number of a GitLab project as text; YAML reads it as a number."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class GitLab(Labels, Host):
+    """A GitLab host."""
+
+    base_url: Url = Field(default="https://gitlab.com", description="Address of the host, with port and sub-path.")
+    owner: Text | None = Field(default=None, description="Only projects below this group or user.")
+    projects: tuple[Annotated[Text, BeforeValidator(_number_as_text)], ...] = Field(
+        default=(),
+        description="Only these projects, as group/subgroup/name or number; empty: all that the account develops.",
+    )
+    max_file_size: Size | None = Field(
+        default=None, description="Largest file that the host takes in a push (its push rules); empty: not looked at."
+    )
+
+
+class Tracker(Section):
+    """A folder of Markdown files."""
+
+    tracker: RootPath = Field(
+        default=Path("tracker"), description="Folder of issues/ and pulls/.", validate_default=True
+    )
+    repos: dict[Text, RootPath] = Field(
+        default={"default": Path()},
+        description="Repositories by name; an issue without `repo` means `default`.",
+        validate_default=True,
+    )
+    bot_name: Text = Field(default="makimono", description="Author of the agent's comments.")
+
+
+class Local(Labels, Tracker):
+    """The local tracker and the repositories of its issues."""

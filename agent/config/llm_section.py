@@ -1,0 +1,201 @@
+"""The section `llm` of config.yaml: the model, its server, and the configuration of its window.
+
+This module defines keys only, as `sections.py`; `configured_window.py` computes the window.  Source:
+docs/design/context.md, 9.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, SecretStr, field_validator
+
+from agent.config.base import DIALECTS, PROVIDERS, Section
+from agent.config.value_kinds import Header, Number, OneOf, RootPath, Secret, ServerUrl, Text, Whole
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.values import Usage
+
+TOOL_CALLS = ("auto", "native", "text")
+SILENCE = "Seconds without a byte after which a call is given up."
+SLOW_START = 600
+"""Seconds for which a self-hosted server may send nothing.
+
+Such a server sends nothing while it loads the model (Ollama itself waits five minutes for that) and reads the prompt,
+and a client that disconnects makes it start again."""
+
+
+class Price(Section):
+    """Prices per million tokens, in the currency of `limits.cost`."""
+
+    input: Number = Field(ge=0, description="Per million prompt tokens.")
+    cached: Number | None = Field(default=None, ge=0, description="Per million cached prompt tokens; empty: as input.")
+    output: Number = Field(ge=0, description="Per million completion tokens.")
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of these tokens; cached tokens have their own price if one is configured."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(0, usage.prompt - usage.cached)
+        return (fresh * self.input + usage.cached * cached + usage.completion * self.output) / 1_000_000
+
+
+class Provider(Section):
+    """One provider of models.
+
+    `KNOWN_WINDOWS` has the window of its default model, which applies when `context_length` is missing.
+    """
+
+    model: Text = Field(default="", description="Model name as the server knows it.")
+    context_length: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="Window of the model in tokens; empty: known for models of vendors, else what the server tells,"
+        " DEFAULT_MAX_TOKENS or 4096.",
+    )
+    max_output_tokens: Whole | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; empty: 8192, at most a quarter of the window."
+    )
+    base_url: ServerUrl = Field(default="", description="Address of the server; `endpoint` is the same key.")
+    api_key: Secret | None = Field(default=None, description="Key of the server; empty: none is sent.")
+    api_key_header: Header | None = Field(
+        default=None,
+        description="Header that carries `api_key`; empty: what the server wants (`Authorization: Bearer`,"
+        " `x-api-key`, `api-key`).",
+    )
+    headers: dict[Header, Secret] = Field(
+        default={},
+        description="More headers of each request; their values are secrets, best as ${NAME}. One that the program"
+        " sends too is replaced.",
+    )
+    dialect: Annotated[Text, OneOf(DIALECTS)] | None = Field(
+        default=None,
+        description="What kind of server it is, where the program does not recognise it; empty: by its address and by"
+        " what it says of itself (docs/wire.md).",
+    )
+    tool_calls: Annotated[Text, OneOf(TOOL_CALLS)] = Field(
+        default="auto",
+        description="How the model calls tools. native: by the server's tool calls. text: in its text, for models"
+        " without. auto: native, and text once the server says that it has none.",
+    )
+    images: Annotated[Text, OneOf(("auto", "never"))] = Field(
+        default="auto",
+        description="Pictures of issues and comments: `auto` sends them until the server refuses, `never` does not.",
+    )
+    timeout: Number = Field(default=1800, gt=0, description="Seconds that one whole call may take.")
+    idle_timeout: Number = Field(default=120, gt=0, description=SILENCE)
+    price: Price | None = Field(default=None, description="Price of the model, for costs in reports and `limits.cost`.")
+
+    @field_validator("headers")
+    @classmethod
+    def _one_line_each(cls, value: dict[str, Secret]) -> dict[str, Secret]:
+        """Strip white space around each value, since the value of an environment variable may have some."""
+        kept = {name: SecretStr(secret.get_secret_value().strip()) for name, secret in value.items()}
+        for name, secret in kept.items():
+            text = secret.get_secret_value()
+            if not text.isascii() or not text.isprintable():
+                raise ValueError(
+                    f"the value of {name} (not shown) has a sign that no header can carry; allowed is ASCII"
+                )
+        return kept
+
+
+class OpenAI(Provider):
+    """OpenAI, or any server with its chat completions API."""
+
+    model: Text = Field(default="gpt-4o", description="Model name as the server knows it.")
+    base_url: ServerUrl = Field(
+        default="https://api.openai.com/", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class Ollama(Provider):
+    """Ollama, with its own API."""
+
+    model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
+    base_url: ServerUrl = Field(
+        default="http://localhost:11434", description="Address of the server; `endpoint` is the same key."
+    )
+    idle_timeout: Number = Field(default=SLOW_START, gt=0, description=SILENCE)
+
+
+class LMStudio(Provider):
+    """LM Studio."""
+
+    model: Text = Field(default="qwen3-30b", description="Model name as the server knows it.")
+    base_url: ServerUrl = Field(
+        default="http://localhost:1234", description="Address of the server; `endpoint` is the same key."
+    )
+    idle_timeout: Number = Field(default=SLOW_START, gt=0, description=SILENCE)
+
+
+class Anthropic(Provider):
+    """Anthropic's messages API."""
+
+    model: Text = Field(default="claude-sonnet-4-5", description="Model name as the server knows it.")
+    base_url: ServerUrl = Field(
+        default="https://api.anthropic.com", description="Address of the server; `endpoint` is the same key."
+    )
+
+
+class Replay(Section):
+    """A provider without a server: it reads answers from a recorded messages.jsonl."""
+
+    messages: RootPath | None = Field(default=None, description="messages.jsonl with the answers to repeat.")
+    model: Text = Field(default="replay", description="Name that the records carry; also chooses the token counter.")
+    context_length: Whole | None = Field(default=None, ge=1, description="Window in tokens; empty: known for `replay`.")
+    max_output_tokens: Whole | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; empty: no limit."
+    )
+    price: Price | None = Field(default=None, description="Price to reckon with.")
+
+
+class Plugin(Provider):
+    """The provider of a third-party package, in use when `llm.provider` is a dotted path."""
+
+    model: Text = Field(default="plugin", description="Model name as the server knows it.")
+    base_url: ServerUrl | None = Field(default=None, description="Address of the server; `endpoint` is the same key.")  # type: ignore[assignment]
+
+
+class LLM(Section):
+    """The model and its provider."""
+
+    provider: Annotated[Text, OneOf(PROVIDERS, dotted=True)] = Field(
+        default="openai", description="The provider in use."
+    )
+    openai: OpenAI = Field(
+        default_factory=OpenAI, description="OpenAI, or any server that speaks its chat completions."
+    )
+    ollama: Ollama = Field(default_factory=Ollama, description="Ollama, by its own API.")
+    lmstudio: LMStudio = Field(default_factory=LMStudio, description="LM Studio.")
+    anthropic: Anthropic = Field(default_factory=Anthropic, description="Anthropic's messages API.")
+    replay: Replay = Field(default_factory=Replay, description="Recorded answers, without a server.")
+    plugin: Plugin = Field(default_factory=Plugin, description="Settings of a provider given as a dotted path.")
+
+    def of(self, name: str) -> Provider | Replay:
+        """The keys of one provider; a provider with a dotted path has the keys of `plugin`.
+
+        Raises ConfigError for other names.
+        """
+        if name in PROVIDERS:
+            section: Provider | Replay = getattr(self, name)
+            return section
+        try:
+            OneOf(PROVIDERS, dotted=True).check(name)
+        except ValueError:
+            known = ", ".join(PROVIDERS)
+            raise ConfigError(f"llm.provider: {name!r} is not known; known are {known}, or a dotted path") from None
+        return self.plugin
+
+
+KNOWN_WINDOWS = {
+    "openai": ("gpt-4o", 128_000),
+    "ollama": ("qwen3-30b", 32_768),
+    "lmstudio": ("qwen3-30b", 32_768),
+    "anthropic": ("claude-sonnet-4-5", 200_000),
+    "replay": ("replay", 128_000),
+}
+"""provider → (default model, its window in tokens).
+
+The windows of other models are configured or reported by the server.
+"""

@@ -1,0 +1,180 @@
+"""Generates the documentation of the configuration from the models: the key table and the commented config.yaml.
+
+`scripts/write_docs.py` writes both files; tests/docs checks that they are up to date.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic_core import PydanticUndefined
+
+from agent.config import key_tree, library_credentials
+from agent.config.base import may_be_empty, section_in
+from agent.config.settings import Settings, value_text
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+WIDTH = 116
+
+_HEAD = """\
+# Configuration
+
+Everything can be set in `config.yaml`; most of it need not be. `./main.py config show` prints every value and where it
+came from. This page is made from the program (`scripts/write_docs.py`); the commented `config.yaml` beside the README
+has every key with its default.
+
+## Where a value comes from
+
+default < `config.yaml` < environment < command line.
+
+- **config.yaml** is the one in the current folder, or the one named by `--config`. Without one, the defaults hold; one
+  that is named must exist. Relative paths count from its folder. It is read with a safe loader; an unknown key, a
+  wrong type, a key that is given twice or an empty required value is refused, with the line and the nearest known
+  key.
+- **`${NAME}`** in a value is replaced from the environment. When it is unset or empty that is an error in a section in
+  use (the chosen `llm.provider`, the listed `task_sources`, everything that is not about one of these); elsewhere the
+  default holds. `$${` is a literal `${`.
+- **Environment**: the variables in the table. A variable set to nothing counts as unset; an `AGENT__…` that names no
+  key is refused. Lists may be written with commas or as JSON, mappings as JSON or one entry a variable
+  (`AGENT__LOCAL__REPOS__app=../app`), `null` means empty. Of several hosts a number names one:
+  `AGENT__GITHUB__0__OWNER`.
+- **`GITHUB_TOKEN`** (and `GITHUB_PERSONAL_ACCESS_TOKEN`, which comes first; likewise for GitLab) sets the token of the
+  only host. Among several it goes to the public one only, and never to a host that has an `app`.
+- **Secrets** are never printed: `config show`, error messages, logs, comments and the files of a task have a mask where
+  a declared secret of at least 8 characters would stand. Declared are secret keys, passwords in addresses, and what
+  libraries find by themselves: @CREDENTIALS@,
+  `FSSPEC_…`, and the values with a telling name in the files that @FILES@
+  name, or in those below HOME that are read without them. No command gets any of them.
+
+## The window of a model
+
+How many tokens a request may have is, as far as it is configured, the first of:
+
+1. `<MODEL>_MAX_CONTEXT_TOKENS` in the environment: the model's name in upper case, every sign other than A–Z and 0–9
+   as `_` (`gpt-4o` → `GPT_4O_MAX_CONTEXT_TOKENS`);
+2. `GEMINI_MAX_TOKENS` or `ANTHROPIC_MAX_TOKENS` when the model's name contains `gemini` or `claude`, then the
+   provider's: `OPENAI_MAX_TOKENS`, `CHATGPT_MAX_TOKENS`; `OLLAMA_MAX_TOKENS`; `LMSTUDIO_MAX_TOKENS`;
+   `ANTHROPIC_MAX_TOKENS`;
+3. `context_length` of the provider, which is about the model configured beside it;
+4. the known window of the model: the default ones (@KNOWN@), and with `openai`, `anthropic` and plug-ins those that
+   their vendors serve under a name (GPT, Claude, Gemini, DeepSeek, Kimi, Qwen, Mistral, Grok; made in @MADE@);
+5. `DEFAULT_MAX_TOKENS`;
+6. 4096.
+
+`MLC_MAX_CONTEXT_TOKENS` caps the result. What the server says is loaded, and what an error has taught, can only lower
+what 1 to 4 say; it replaces 5 and 6. So 4096 tokens count only where neither you nor the server says more: a window
+that is assumed too large breaks a task, one that is too small only compacts it more often.
+
+A conversation is compacted above the least of `compression_threshold` × window and 0.9 × the room for the request
+(window less answer and margin); `request UUID` shows both.
+
+## Every key
+
+`[…]` means a list, an empty default for "nothing". The keys of `github` and `gitlab` stand in one mapping or in a
+list of them.
+"""
+
+
+def markdown() -> str:
+    """The text of docs/configuration.md."""
+    from agent.config.known_windows import MADE
+    from agent.config.llm_section import KNOWN_WINDOWS
+
+    known = ", ".join(f"{provider}: {model} {tokens}" for provider, (model, tokens) in KNOWN_WINDOWS.items())
+    head = _HEAD.replace("@KNOWN@", known).replace("@MADE@", MADE)
+    head = head.replace("@CREDENTIALS@", ", ".join(f"`{name}`" for name in library_credentials.VARIABLES))
+    parts = [head.replace("@FILES@", ", ".join(f"`{name}`" for name in library_credentials.FILES))]
+    for name, field in Settings.model_fields.items():
+        inner = section_in(field.annotation)
+        parts.append(f"\n### `{name}`\n\n{field.description}\n")
+        rows = [((name,), field)] if inner is None else list(key_tree.leaves(inner, (name,)))
+        parts.append("\n| key | default | allowed | meaning | environment |\n|---|---|---|---|---|\n")
+        parts.extend(_row(path, one) for path, one in rows)
+    return "".join(parts)
+
+
+def _row(path: key_tree.Path, field: FieldInfo) -> str:
+    names = key_tree.VARIABLES.get(path, ()) or (key_tree.variable(path),)
+    default = "(required)" if field.is_required() else _default(field)
+    cells = (
+        f"`{'.'.join(path)}`",
+        f"`{default}`" if default and not field.is_required() else default,
+        key_tree.allowed(field),
+        field.description or "",
+        " or ".join(f"`{name}`" for name in names),
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(field: FieldInfo) -> str:
+    text = value_text(_plain(field.get_default(call_default_factory=True)), is_size=key_tree.is_size(field))
+    return text if len(text) <= 60 else text.partition("\\n")[0] + " …"
+
+
+def _plain(value: Any) -> Any:
+    """A default value in YAML's types: a path as text."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return value
+
+
+def example() -> str:
+    """The text of config.yaml: every key with its description and default; loading it gives the defaults."""
+    lines = [
+        "# Makimono's configuration: every key with its default.  All of them may be left out.",
+        "# Precedence: default < this file < environment < command line.  ${NAME} is taken from the environment.",
+        "# Where nothing stands after the colon the value is empty.  More: docs/configuration.md",
+    ]
+    for name, field in Settings.model_fields.items():
+        lines.append("")
+        lines.extend(_entry(name, field, 0))
+    return "\n".join(lines) + "\n"
+
+
+def _entry(name: str, field: FieldInfo, depth: int) -> list[str]:
+    pad = "  " * depth
+    inner = section_in(field.annotation)
+    if inner is not None and may_be_empty(field.annotation):
+        shown = [f"{name}:", *(f"  {line}" for key, one in inner.model_fields.items() for line in _entry(key, one, 0))]
+        return [*_comment(field, pad), f"{pad}{name}:", *(f"{pad}# {line}" for line in shown)]
+    lines = [*_comment(field, pad), f"{pad}{name}:"]
+    if inner is not None:
+        for key, one in inner.model_fields.items():
+            lines.extend(_entry(key, one, depth + 1))
+        return lines
+    value = None if field.is_required() else _plain(field.get_default(call_default_factory=True))
+    if value is None or value is PydanticUndefined:
+        return lines
+    if isinstance(value, str) and "\n" in value:
+        block = [f"{pad}  {line}".rstrip() for line in value.rstrip("\n").split("\n")]
+        return [*lines[:-1], f"{pad}{name}: |", *block]
+    return [*lines[:-1], f"{pad}{name}: {_scalar(value, is_size=key_tree.is_size(field))}"]
+
+
+def _comment(field: FieldInfo, pad: str) -> list[str]:
+    inner = section_in(field.annotation)
+    text = field.description or ""
+    if inner is None:
+        text += f"  [{key_tree.allowed(field)}]"
+    words, lines = text.split(" "), [f"{pad}#"]
+    for word in words:
+        if len(lines[-1]) + 1 + len(word) > WIDTH:
+            lines.append(f"{pad}#")
+        lines[-1] += f" {word}"
+    return lines
+
+
+def _scalar(value: Any, *, is_size: bool) -> str:
+    if isinstance(value, str):
+        # The YAML dumper quotes texts where necessary (`null`, but not `none`).
+        return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
+    if isinstance(value, tuple | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value_text(value, is_size=is_size)

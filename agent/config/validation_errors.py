@@ -1,0 +1,88 @@
+"""Converts pydantic's errors to one ConfigError with advice for a person.
+
+Each error becomes one line: its place, the key, the value found, the allowed values, and for an unknown key the most
+similar known key.  Values of secret keys and of unknown keys are never shown.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from agent.config import key_tree
+from agent.config.base import section_in
+from agent.config.settings import Settings, passwords_in
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+    from agent.config.layers import Merged
+
+LONGEST = 60
+
+
+def explain(error: ValidationError, merged: Merged) -> ConfigError:
+    """One ConfigError for all of pydantic's errors."""
+    found = error.errors(include_url=False)
+    # For a list with a wrong entry pydantic also reports that the list matches no other type of the union; that report
+    # is left out.
+    inner = {one["loc"][:-1] for one in found}
+    lines = [_line(one, merged) for one in found if one["loc"] not in inner]
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def dotted(path: key_tree.Path, merged: Merged) -> str:
+    """The key as people write it: without the number of the host if there is only one."""
+    if len(path) > 1 and path[1] == "0" and len(merged.entries(path[0])) <= 1:
+        path = (path[0], *path[2:])
+    return ".".join(path)
+
+
+def _line(one: ErrorDetails, merged: Merged) -> str:
+    path = tuple(str(step) for step in one["loc"])
+    if path[-1:] == ("[key]",) and one["type"] != "extra_forbidden":
+        path = path[:-1]  # the last step is pydantic's mark for an error about the key itself instead of its value
+    section, field, steps = key_tree.find(Settings, path)
+    where = merged.place(path)
+    if one["type"] == "extra_forbidden":
+        near = key_tree.nearest(Settings, path, steps)
+        hint = f"; did you mean {dotted(near, merged)}?" if near else ""
+        known = ", ".join(section.model_fields)
+        return f"{where}: {dotted(path, merged)} is not a known key{hint or '.'} Known here: {known}"
+    key = dotted(path[:steps], merged)
+    if len(path) > steps:
+        rest = path[steps]
+        key += f", entry {int(rest) + 1}" if rest.isdigit() else f".{rest}"
+    words = key_tree.allowed(field) if field is not None else "a mapping"
+    if one["type"] == "missing":
+        return f"{where}: {key} is missing; allowed is {words}"
+    said = str(one.get("ctx", {}).get("error", ""))
+    if said:
+        return f"{where}: {key or 'configuration'}: {said}"
+    return f"{where}: {key}: found {_found(one['input'], field)}; allowed is {words}{_hint(one['input'], field)}"
+
+
+def _found(value: Any, field: FieldInfo | None) -> str:
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if field is None or key_tree.is_secret(field) or section_in(field.annotation) is not None:
+        return f"{'text' if isinstance(value, str) else type(value).__name__} (not shown)"
+    text = repr(value) if isinstance(value, str) else str(value)
+    for password in passwords_in(value) if isinstance(value, str) else ():
+        text = text.replace(password, "********")
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _hint(value: Any, field: FieldInfo | None) -> str:
+    names = key_tree.names_of(field) if field is not None else ()
+    near = get_close_matches(str(value).lower(), names, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

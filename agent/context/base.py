@@ -1,0 +1,52 @@
+"""The contract of a store: one append-only file of facts in a task's folder (docs/files.md).
+
+A new store is a class like the ones in this room, one line in `stores.STORES`, and a row in docs/files.md.
+`TaskContextManager` opens and repairs a store, syncs it with every turn, closes it, and moves it with the folder; the
+replica and `backup` copy its file (`stores.file_names`).  `worker/fork_task.py` defines which lines are copied into a
+task that begins at a point of another task.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from agent.context.secret_masking import unmasked
+from agent.store.jsonl import JsonlFile
+
+if TYPE_CHECKING:
+    from agent.values import Redact
+
+
+class Store:
+    """A store is the file `NAME` of one task; `ID` is the key of the number of a line.
+
+    `redact` masks secrets in texts before they are recorded.  `repairs` are sentences about repairs at the opening of
+    the file; `file.damaged` has those about broken lines.  Only the process that holds the folder's lock writes.
+    """
+
+    NAME: ClassVar[str]
+    ID: ClassVar[str] = "seq"
+    NAMES_MESSAGES: ClassVar[bool] = False
+    """Whether lines of this store refer to messages.jsonl, which is then synced before them; messages may refer to any
+    other store."""
+
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
+        self.context_dir = Path(context_dir)
+        self.path = self.context_dir / self.NAME
+        self.redact = redact
+        self.repairs: list[str] = []
+        self.file = JsonlFile(self.path, durability=durability, id_key=self.ID)
+
+    def sync(self, *, force: bool = False) -> None:
+        """Sync the appended lines, as often as `context_storage.durability` demands.  Raises DiskError."""
+        self.file.sync(force=force)
+
+    def close(self) -> None:
+        """Close the file descriptors; after that nothing can be added.  A second call does nothing."""
+        self.file.close()
+
+    def move_to(self, context_dir: Path) -> None:
+        """Set the path after the task's folder was moved; the file is closed then."""
+        self.context_dir = context_dir
+        self.path = self.file.path = context_dir / self.NAME

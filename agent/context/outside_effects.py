@@ -1,0 +1,115 @@
+"""EffectStore: effects.jsonl, so that an outside effect happens once (docs/files.md, "Outside effects").
+
+The order is: an intent, the effect with a marker that can be found again, a receipt.  After a crash between intent and
+receipt the next process first searches for the marker.  `forge` and `work` have the effects themselves (comment, push,
+pull request).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.context.base import Store
+from agent.context.secret_masking import unmasked
+from agent.store import jsonl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.values import Json, Redact
+
+
+NAME = "effects.jsonl"
+
+ROW = "row"
+"""The name of the receipt that repeats columns of the task's row (`manager.KEPT`), from which a lost row can be
+restored."""
+
+
+def receipt_in(context_dir: Path, name: str) -> Json | None:
+    """The newest receipt of the effect `name` in a task's folder.
+
+    This function only reads: the folder may belong to another process.
+    """
+    for _, record in jsonl.backwards(context_dir / NAME):
+        if (record.get("name"), record.get("state")) == (name, "receipt"):
+            receipt: Json | None = record.get("receipt")
+            return receipt
+    return None
+
+
+class EffectStore(Store):
+    """The effects of one task.
+
+    Every line is durable before the call that writes it returns, with any value of `durability`.  No secret is masked,
+    since records are compared with what is outside.
+    """
+
+    NAME = NAME
+
+    def __init__(self, context_dir: Path, *, durability: str = "turn", redact: Redact = unmasked) -> None:
+        super().__init__(context_dir, durability=durability, redact=redact)
+        self._receipts: dict[str, int] = {}  # name of an effect → offset of its newest receipt
+        self._intended: set[str] = set()
+        self._load()
+
+    def _load(self) -> None:
+        self._receipts.clear()
+        for offset, record in self.file.records():
+            self._remember(record, offset)
+
+    def once(self, name: str, look_up: Callable[[], Json | None], do: Callable[[], Json], **detail: Any) -> Json:
+        """The receipt of effect `name`: the recorded one, else the one that `look_up` finds by the marker.
+
+        If neither exists, an intent is written and synced, `do` runs, and its result is recorded as the receipt.
+        Errors of `look_up` or `do` are raised; the intent stays, and the next call looks the effect up first.
+        """
+        found = self.receipt(name)
+        if found is not None:
+            return found
+        found = look_up()
+        if found is None:
+            self.intend(name, **detail)
+            found = do()
+        return self.done(name, found)
+
+    def receipt(self, name: str) -> Json | None:
+        """The recorded receipt of an effect, None when the effect is not known to have happened."""
+        if self.file.refresh():
+            self._load()
+        offset = self._receipts.get(name)
+        record = self.file.at(offset) if offset is not None else None
+        return record["receipt"] if record else None
+
+    def intend(self, name: str, **detail: Any) -> None:
+        """Record the intent to cause the effect `name`."""
+        self._append({"name": name, "state": "intent", "detail": detail})
+
+    def done(self, name: str, receipt: Json) -> Json:
+        """Record that the effect `name` happened; returns the receipt in the form in which later calls read it."""
+        self._append({"name": name, "state": "receipt", "receipt": receipt})
+        return self.receipt(name) or {}
+
+    def intended(self) -> frozenset[str]:
+        """Names of all effects with an intent, with or without receipt."""
+        return frozenset(self._intended)
+
+    def pending(self) -> list[str]:
+        """Names of the effects with an intent but no receipt: their result is unknown."""
+        return sorted(self._intended - self._receipts.keys())
+
+    def _append(self, fields: Json) -> None:
+        if self.file.refresh():
+            self._load()
+        record = {"seq": self.file.next_id(), **fields, "timestamp": clock.stamp()}
+        offset = self.file.append(record)
+        self.file.sync(force=True)
+        self._remember(record, offset)
+
+    def _remember(self, record: Json, offset: int) -> None:
+        if record.get("state") == "receipt" and isinstance(record.get("receipt"), dict):
+            self._receipts[str(record.get("name"))] = offset
+        elif record.get("state") == "intent":
+            self._intended.add(str(record.get("name")))

@@ -1,0 +1,81 @@
+"""RecalledStore has recalled.jsonl: one line for each time that long-term memory was asked for this task.
+
+A line is written before the message with the memories.  It has the text that the message gets, so a process that
+starts again after a crash between the two writes the same briefing without a second retrieval.  `memory why` shows the
+lines; extraction reads the ids, since what was recalled is never stored as something new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.context.base import Store
+from agent.store.storable_text import fit_json, replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.values import Json
+
+BRIEFING, COMMENT, COMPACTION, TOOL = "briefing", "comment", "compaction", "tool"
+"""The purposes of a retrieval."""
+
+
+class RecalledStore(Store):
+    """The retrievals of one task."""
+
+    NAME = "recalled.jsonl"
+
+    def add(
+        self,
+        purpose: str,
+        query: str,
+        *,
+        hits: Sequence[Mapping[str, Any]] = (),
+        dropped: Sequence[Mapping[str, Any]] = (),
+        missing: Mapping[str, str] | None = None,
+        text: str = "",
+        tokens: int = 0,
+    ) -> int:
+        """Record a retrieval; returns its number, from 1.
+
+        Each of `hits` has `id` ("" for a memory of a plug-in), `kind` (record, file, event, commit, memory), `layer`,
+        `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens.  `missing` has the
+        reason for each layer that was unavailable.  `text` is what the model gets, `tokens` its tokens without any
+        ratio.
+        """
+        self.file.refresh()
+        number = self.file.next_id()
+        record: Json = {
+            "seq": number,
+            "purpose": purpose,
+            "query": self.redact(replace_surrogates(query)),
+            "hits": [fit_json(one) for one in hits],
+            "dropped": [fit_json(one) for one in dropped],
+            "missing": fit_json(missing or {}),
+            "text": self.redact(replace_surrogates(text)),
+            "tokens": tokens,
+            "timestamp": clock.stamp(),
+        }
+        self.file.append(record)
+        return number
+
+    def records(self) -> list[Json]:
+        """All retrievals, the oldest first."""
+        self.file.refresh()
+        return [record for _, record in self.file.records()]
+
+    def briefing(self) -> Json | None:
+        """The newest retrieval for the briefing, None when there is none."""
+        return next((one for one in reversed(self.records()) if one.get("purpose") == BRIEFING), None)
+
+    def given(self, purpose: str | None = None) -> frozenset[str]:
+        """The ids of everything that was given to the model so far, or for one purpose."""
+        return frozenset(
+            str(hit["id"])
+            for record in self.records()
+            if purpose in (None, record.get("purpose"))
+            for hit in record.get("hits") or ()
+            if isinstance(hit, dict) and hit.get("id")
+        )

@@ -1,0 +1,38 @@
+"""The list of all stores of a task's folder.  A new store is one line in this list (`base.py` has the contract)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.context.compactions import CompactionStore
+from agent.context.outside_effects import EffectStore
+from agent.context.recalled import RecalledStore
+from agent.context.requests import RequestStore
+from agent.context.summaries import SummaryStore
+from agent.context.tools import ToolStore
+
+if TYPE_CHECKING:
+    from agent.context.base import Store
+
+STORES: tuple[type[Store], ...] = (
+    EffectStore,
+    RequestStore,
+    RecalledStore,
+    ToolStore,
+    SummaryStore,
+    CompactionStore,
+)
+"""All stores except messages.jsonl, whose store uses them (`messages.py`)."""
+
+MESSAGES = "messages.jsonl"
+
+
+def file_names() -> tuple[str, ...]:
+    """The names of the files of facts, each after the files that its lines refer to: the order in which they are
+    synced.
+
+    A copy of files that grow must be made in the opposite order.
+    """
+    before = [kind.NAME for kind in STORES if not kind.NAMES_MESSAGES]
+    behind = [kind.NAME for kind in STORES if kind.NAMES_MESSAGES]
+    return (*before, MESSAGES, *behind)

@@ -1,0 +1,335 @@
+"""`main.py run` polls, queues, and runs one process per task, until a signal stops it.
+
+A flock ensures that each base_dir has only one daemon.  The first SIGTERM or SIGINT begins a drain: no task is started,
+and running tasks end at their next turn and return to the queue.  A request to a model that is in progress may take up
+to `scheduling.drain_seconds`; workers that have not ended GRACE later are killed, and their rows are released.  The
+second signal kills all workers immediately.  With `once` the daemon polls once, works on all due tasks, and exits.
+
+A daemon with the role `producer` only polls and queues; with the role `worker` it only works on queued tasks.  Many
+daemons of both roles, on many hosts, may share one ledger.  With a broker, `broker_client.py` notifies the daemons of
+each other's rows; `once` does not use the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Literal
+
+from agent import __version__, clock, durable_files, proc
+from agent.daemon.finalize import send_pending_notifications
+from agent.daemon.health import HealthFile, path_of
+from agent.daemon.pollers import Pollers
+from agent.daemon.program_version import RESTART, lock_of, record
+from agent.daemon.reconcile import reconcile
+from agent.daemon.self_check import SelfCheck, is_lost
+from agent.daemon.supervisor import Supervisor
+from agent.daemon.waker import Waker
+from agent.error_text import reason
+from agent.errors import DiskError, HostError, LockHeld, MakimonoError
+from agent.intake.poller import Poller
+from agent.store.remote_storage import require_driver
+from agent.wiring import missing_task_sources
+from agent.wiring.folders import keep_from_others
+from agent.wiring.wiring import Wiring
+from agent.worker import process_groups, requeue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from agent.config import Settings
+    from agent.daemon.broker_client import BrokerClient
+    from agent.observe.events import Events
+    from agent.taskqueue.base import Notices
+
+TICK = 0.1
+NOTICE_SECONDS = 1.0
+"""The first notification of a change is handled at once, those that follow are handled together after this time.
+
+In a large fleet changes are constant, and each one would otherwise wake the daemons of all hosts.
+"""
+LISTEN_SECONDS = 30.0
+"""Seconds until the daemon tries again to listen for the ledger's notifications."""
+Role = Literal["both", "producer", "worker"]
+PATIENCE = 2
+GRACE = (5.0, 30.0)
+"""Bounds in seconds of the additional time after a drain in which a worker can release its row; the time itself equals
+`scheduling.drain_seconds`."""
+SAID_AGAIN = 300.0
+"""Seconds after which an error that lasts is reported again."""
+
+
+class Daemon:
+    """One run of the daemon.
+
+    `run` returns the exit code: 0, 1 when a task failed (`once`), 130 when it was killed.  `events` are those of the
+    daemon itself; `heard` announces those of its workers.
+    """
+
+    def __init__(self, settings: Settings, events: Events, heard: Events | None = None, *, role: Role = "both") -> None:
+        self.settings = settings
+        self.role = role
+        self.events = events
+        self.heard = heard
+        self.waker = Waker()
+        self.pollers: Pollers | None = None
+        self.notices: Notices | None = None
+        self.listen_at = 0.0
+        self.hear_at = 0.0  # time at which notifications are read again
+        self.lost = threading.Event()  # set when rows are known to be lost from the ledger
+        self.drain = False
+        self.kill = False
+        self.signal = ""
+        # (part of the daemon, error of its last round) → time at which it was reported
+        self.trouble: dict[tuple[str, str], float] = {}
+        # uuids of the last tasks that a worker of this daemon worked on, set when it ends
+        self.worked: tuple[str, ...] = ()
+
+    def run(self, *, once: bool = False) -> int:
+        """Take the daemon's lock and work.  Raises HostError when another daemon has the lock, or ConfigError."""
+        # without this check each task would run without its replica
+        require_driver(self.settings.context_storage.replica)
+        durable_files.claim_dir(self.settings.base_dir, durable_files.passable())
+        try:
+            lock = durable_files.lock(lock_of(self.settings))
+        except LockHeld:
+            raise HostError(
+                f"another daemon works on {self.settings.base_dir}; stop it, or set context_storage.base_dir elsewhere"
+            ) from None
+        with suppress(OSError):
+            path_of(self.settings).unlink()  # the file describes the health of an earlier daemon # ours
+        started: float | None = None
+        courier: BrokerClient | None = None
+        ground: SelfCheck | None = None
+        wiring = Wiring(self.settings, events=self.events)
+        try:
+            wiring.forges  # noqa: B018 - this reports a wrong configuration before anything is started
+            self._listen()
+            proc.become_subreaper()
+            started = clock.monotonic()
+            self.events.emit(
+                "daemon_started",
+                pid=os.getpid(),
+                role=self.role,
+                base_dir=str(self.settings.base_dir),
+                version=__version__,
+            )
+            missing_task_sources.move_instances(wiring)
+            missing_task_sources.tell_missing(wiring)
+            ground = SelfCheck(wiring, lock, lost=is_lost(wiring))
+            self.lost = ground.lost
+            if self.role != "producer":
+                process_groups.remove(self.settings.base_dir)
+                keep_from_others(self.settings)
+                if reconcile(wiring):
+                    ground.lost.set()
+                requeue.try_now(wiring.ledger)
+                wiring.ledger.release_reservations(wiring.owner)
+            courier = None if once else self._courier()
+            starts = self.role != "producer"
+            supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
+            with suppress(DiskError):  # if it fails, `doctor` cannot check whether this daemon is outdated
+                record(self.settings, supervisor.installed.code)
+            return self._once(wiring, supervisor) if once else self._forever(supervisor)
+        finally:
+            if courier is not None:
+                courier.stop()
+            if started is not None:
+                self.events.emit("daemon_stopped", seconds=round(clock.monotonic() - started, 3))
+            if self.pollers is not None:
+                self.pollers.wake_all()
+            if self.notices is not None:
+                self.notices.close()
+            wiring.close()
+            if ground is not None:
+                ground.close()
+            else:
+                durable_files.unlock(lock)
+
+    def _listen(self) -> None:
+        def heard(number: int, _frame: FrameType | None) -> None:
+            self.kill = self.kill or self.drain
+            self.drain = True
+            self.signal = signal.Signals(number).name
+            self.waker.wake()  # this takes no lock, which the interrupted main thread might hold itself
+
+        signal.signal(signal.SIGTERM, heard)
+        signal.signal(signal.SIGINT, heard)
+
+    def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
+        """Poll once and work on every due task.  Returns 3 when a source could not be polled and nothing else
+        failed."""
+        asked = True
+        if self.role != "worker":
+            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events, lost=self.lost)
+            poller.poll(everything=True)
+            asked = not poller.unasked
+        supervisor.requeue_dead()
+        self._tell(wiring)
+        if self.role == "producer":
+            return 0 if asked else HostError.exit_code
+        for row in wiring.ledger.running_here():
+            if wiring.ledger.is_mine(row, wiring.owner):
+                self.events.emit("worker_awaited", uuid=row.uuid)
+        code = self._work(supervisor, lambda: not supervisor.running() and not supervisor.startable(), once=True)
+        self._tell(wiring)
+        self._remember(supervisor)
+        return code or (0 if asked or self.drain else HostError.exit_code)
+
+    def _forever(self, supervisor: Supervisor) -> int:
+        if self.role != "worker":
+            self.pollers = Pollers(
+                self.settings,
+                self.events,
+                supervisor.wiring.forges,
+                lost=self.lost,
+                surviving=self._surviving,
+                wake=self.waker.wake,
+                is_over=lambda: self.drain,
+                tells=lambda: self.notices is not None,
+            )
+            for poller in self.pollers.threads():
+                supervisor.threads.append(poller)
+                poller.start()
+        if supervisor.courier is not None:
+            supervisor.courier.start()
+        return self._work(supervisor, lambda: False)
+
+    def _courier(self) -> BrokerClient | None:
+        """The broker client, None if no broker is configured; only this method imports kombu."""
+        if self.settings.taskqueue.broker is None:
+            return None
+        from agent.daemon.broker_client import BrokerClient
+
+        return BrokerClient(self.settings, self.events, self.waker.wake)
+
+    def _tell(self, wiring: Wiring) -> None:
+        """Send the notifications that could not be sent when a task ended."""
+        with self._surviving("ledger"):
+            send_pending_notifications(wiring)
+
+    def _remember(self, supervisor: Supervisor) -> None:
+        """Do the extraction jobs that are due, of all tasks that have ended by now."""
+        failed: list[Exception] = []
+        try:
+            while not (self.drain or failed) and supervisor.extraction.is_busy():
+                with self._surviving("memory") as failed:
+                    supervisor.extraction.step(look=True)
+                self.waker.wait(TICK, supervisor.extraction.descriptors())
+        finally:
+            supervisor.extraction.stop()
+
+    def _work(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool = False) -> int:
+        """Call the supervisor's `step` until `done` returns True, or the daemon is drained or killed."""
+        try:
+            return self._steps(supervisor, done, once=once)
+        finally:
+            self.worked = tuple(supervisor.exit_codes.last)
+
+    def _steps(self, supervisor: Supervisor, done: Callable[[], bool], *, once: bool) -> int:
+        deadline: float | None = None  # the time at which the drain ends
+        failures = 0
+        pulse = HealthFile(self.settings)
+        woken = True
+        while True:
+            if self.drain and deadline is None:
+                seconds = self.settings.scheduling.drain_seconds
+                deadline = clock.monotonic() + seconds + min(GRACE[1], max(GRACE[0], seconds))
+                self.events.emit("daemon_stopping", signal=self.signal, seconds=round(seconds))
+                supervisor.drain()
+            if self.kill:
+                supervisor.kill()
+                return 130
+            if deadline is not None and clock.monotonic() > deadline and supervisor.busy():
+                self.events.emit("drain_overdue", uuids=sorted({*supervisor.children, *supervisor.inherited}))
+                supervisor.kill()
+            error = self._step(supervisor, woken=woken or once)
+            unasked = self.pollers.unreachable() if self.pollers is not None else ""
+            pulse.write(
+                [
+                    *supervisor.reasons_not_to_start(),
+                    str(error or ""),
+                    f"no source can be asked: {unasked}" * bool(unasked),
+                ]
+            )
+            failures = 0 if supervisor.busy() else failures + (error is not None)
+            draining = deadline is not None
+            if error is not None and failures >= PATIENCE and (once or draining):
+                raise error  # no worker is alive and nothing can be written, so waiting would never end
+            if draining and not supervisor.busy():
+                return 0
+            if once and not draining and not supervisor.busy() and supervisor.room.settle():
+                continue
+            if not draining and done():
+                return supervisor.worst_exit()
+            if once and supervisor.room.why and not supervisor.busy():
+                raise DiskError(supervisor.room.why)
+            if once and supervisor.ground.why and not supervisor.busy():
+                raise HostError(supervisor.ground.why)
+            if once and supervisor.installed.changed and not supervisor.busy():
+                raise HostError(f"{supervisor.installed.changed}: {RESTART}")
+            woken = self._wait(supervisor, once=once or draining)
+
+    def _wait(self, supervisor: Supervisor, *, once: bool) -> bool:
+        """Wait until a worker reports or ends, the poller or the broker brings a task, the ledger sends a notification,
+        a signal arrives, or the next step is due.  Returns False only if the next step is due."""
+        notices = None if once else self._hear(supervisor)
+        supervisor.tells = notices is not None
+        if supervisor.courier is not None:
+            supervisor.courier.tells = supervisor.tells
+        seconds = TICK if once or self.drain else supervisor.seconds_to_next_step()
+        deaf = max(0.0, self.hear_at - clock.monotonic())
+        if notices is not None and deaf:
+            seconds, notices = min(seconds, deaf), None
+        heard = [] if notices is None else [notices.fileno()]
+        if not self.waker.wait(seconds, [*supervisor.descriptors(), *heard]):
+            return False
+        if notices is None:
+            return True
+        try:
+            if notices.poll():
+                self.hear_at = clock.monotonic() + NOTICE_SECONDS
+                if self.pollers is not None:
+                    self.pollers.wake_all()
+                if supervisor.courier is not None:
+                    supervisor.courier.wake()
+        except Exception as error:  # noqa: BLE001 - an error of the database client: the connection was cut
+            self.events.emit("notices_lost", error=reason(error))
+            notices.close()
+            self.notices = None
+        return True
+
+    def _hear(self, supervisor: Supervisor) -> Notices | None:
+        """The connection for the ledger's notifications; when it was lost, it is opened again after LISTEN_SECONDS."""
+        if self.notices is None and supervisor.ledger.has_notices and clock.monotonic() >= self.listen_at:
+            self.listen_at = clock.monotonic() + LISTEN_SECONDS
+            self.notices = supervisor.ledger.notices()
+        return self.notices
+
+    def _step(self, supervisor: Supervisor, *, woken: bool) -> Exception | None:
+        """One step of the supervisor; its error is returned: a busy database or a full disk must not end the daemon."""
+        with self._surviving("supervisor", str(self.settings.base_dir)) as failed:
+            supervisor.step(woken=woken)
+        if failed:
+            clock.sleep(1.0)
+        return failed[0] if failed else None
+
+    @contextmanager
+    def _surviving(self, source: str, instance: str = "") -> Iterator[list[Exception]]:
+        """A context manager that reports the error of one round of a part of the daemon, and lets that part continue.
+
+        The context manager yields a list that contains the error afterwards.  The same error is reported every
+        SAID_AGAIN seconds, since a report each second would fill the rest of the disk."""
+        failed: list[Exception] = []
+        try:
+            yield failed
+        except (MakimonoError, OSError) as error:
+            failed.append(error)
+            now, word = clock.monotonic(), (source, str(error))
+            lately = {said: at for said, at in self.trouble.items() if now - at < SAID_AGAIN}
+            if word not in lately:
+                self.events.emit("poll_failed", source=source, instance=instance, error=str(error))
+            self.trouble = {word: now, **lately}  # a new dict is made, since another thread may be reading the old one

@@ -1,0 +1,115 @@
+"""Checks whether the disk of base_dir is writable and has enough space.
+
+While the disk is not usable, no task is started; when it is usable again, paused tasks are resumed.
+
+A task that cannot write pauses with the outcome `disk` (`worker/end_by_error.py`).  The daemon resumes the task: at
+once when a shortage that it has detected is over, else after a pause that doubles each time, because the path that
+could not be written may be on another disk than base_dir.  `Supervisor` calls this module.  `wiring/disk_space.py`
+measures the free space.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.taskqueue.row_holder import of_another_host
+from agent.values import Status
+from agent.wiring.disk_space import OUTCOME, free, shortage
+
+if TYPE_CHECKING:
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+SECONDS = 5.0
+FIRST_SECONDS, LONGEST_SECONDS = 20.0, 1200.0
+"""Seconds that a task that could not write waits for its next attempt: the first time, and at most."""
+
+LEFT_SECONDS = 2 * LONGEST_SECONDS
+"""Seconds after which this host resumes a task of another host that could not write."""
+
+LAST_TRIES = 2
+"""The number of times that a run that would end (`run --once`) resumes each task that could not write."""
+
+
+class DiskMonitor:
+    """Monitors the disk of one base_dir.  `why` is the reason why no task can be started, "" when there is none."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.why = ""
+        self.looked_at = -SECONDS
+        # uuid → (number of times it was resumed, earliest time of the next)
+        self.tries: dict[str, tuple[int, float]] = {}
+        self.last: dict[str, int] = {}  # uuid → number of times that `settle` resumed it
+
+    def check(self) -> None:
+        """Check the disk, at most every five seconds: announce a shortage and its end, and resume tasks that wait for
+        the end."""
+        now = clock.monotonic()
+        if now - self.looked_at < SECONDS:
+            return
+        self.looked_at = now
+        waiting = self._waiting()
+        before = self._judge(waiting)
+        if not self.why:
+            items = self.wiring.items("disk_free")
+            for row in waiting:
+                with items.handling(row.uuid):
+                    self._resume(row, now, at_once=bool(before))
+            items.finish()
+
+    def settle(self) -> bool:
+        """Check the disk at the end of a run, when no running task can free space any more.
+
+        Returns whether there is space again since the last check, or whether a task resumes that could not write.  The
+        method is for people who start the program only now and then, and have no daemon that would resume the task."""
+        waiting = self._waiting()
+        if not self.why and not waiting:
+            return False
+        before = self._judge(waiting)
+        if self.why:
+            return False
+        resumed = []
+        items = self.wiring.items("disk_free")
+        for row in waiting:
+            if (count := self.last.get(row.uuid, 0)) < LAST_TRIES:
+                self.last[row.uuid] = count + 1
+                with items.handling(row.uuid):
+                    self._go_on(row)
+                    resumed.append(row.uuid)
+        items.finish()
+        return bool(before or resumed)
+
+    def _judge(self, waiting: list[Row]) -> str:
+        """Check the space and announce a change; returns the reason that the previous check had."""
+        before, self.why = self.why, shortage(self.wiring.settings, probe=bool(self.why or waiting))
+        if self.why and not before:
+            self.wiring.events.emit("disk_low", why=self.why)
+        elif before and not self.why:
+            self.wiring.events.emit("disk_free", free=free(self.wiring.settings.base_dir))
+        return before
+
+    def _waiting(self) -> list[Row]:
+        rows = self.wiring.ledger.paused_for(OUTCOME)
+        waiting = [row for row in rows if not of_another_host(row, self.wiring.settings) or self._is_left(row)]
+        self.tries = {row.uuid: self.tries[row.uuid] for row in rows if row.uuid in self.tries} if waiting else {}
+        return waiting
+
+    def _is_left(self, row: Row) -> bool:
+        """Whether the host that paused the row has not resumed the task for so long that the host may be gone for
+        good."""
+        heard = clock.parse(row.heartbeat_at or row.created_at)
+        return (self.wiring.ledger.now() - heard).total_seconds() >= LEFT_SECONDS
+
+    def _resume(self, row: Row, now: float, *, at_once: bool) -> None:
+        count, until = self.tries.setdefault(row.uuid, (0, now + FIRST_SECONDS))
+        if now < until and not at_once:
+            return
+        self.tries[row.uuid] = (count + 1, now + min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (count + 1)))
+        self._go_on(row)
+
+    def _go_on(self, row: Row) -> None:
+        if self.wiring.ledger.request(row.uuid, "resume", waiting=OUTCOME) is not Status.QUEUED:
+            return  # a person paused or stopped the task meanwhile
+        self.wiring.events.emit("task_resumed", uuid=row.uuid, why="the disk can be written again")

@@ -1,0 +1,150 @@
+"""Starts the extraction jobs of ended tasks, one at a time, each in a process of its own (`extraction/process.py`).
+
+The rows of the ledger that are due are the queue.  `Supervisor` calls `step` a few times a second; it never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock, proc
+from agent.error_text import reason
+from agent.extraction import process
+from agent.taskqueue.row_holder import hostname, is_alone
+from agent.wiring.folders import folder_of
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+    from agent.wiring.wiring import Wiring
+
+LOOK_SECONDS = 60.0
+"""Seconds between two looks for jobs that are due, beside those when a task has ended here."""
+LISTED = 20
+"""Rows that are looked at in one step: some may have their folder in another base_dir of this host."""
+LOST_DAYS = 7
+"""Days after which a task is given up whose folder no host has shown."""
+OVERDUE_SECONDS = 1800.0
+"""A job that takes longer hangs, and is ended."""
+END_SECONDS = 2.0
+
+
+class ExtractionRunner:
+    """The one job of this daemon.  `pid` is that of its process, None while there is none."""
+
+    def __init__(self, wiring: Wiring, context: ForkServerContext) -> None:
+        self.wiring = wiring
+        self.context = context
+        self.uuid = ""
+        self._look_at = 0.0
+        self._process: ForkServerProcess | None = None
+        self._report: Connection | None = None
+        self._overdue_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the job's process."""
+        return self._process.pid if self._process is not None else None
+
+    def step(self, *, look: bool, starts: bool = True) -> None:
+        """Collect what the job reports.  Where it `starts` any, start the next one that is due: when that one has
+        ended, with `look`, and now and then."""
+        if self._process is not None:
+            self._read()
+            if self._process.exitcode is None:
+                if clock.monotonic() >= self._overdue_at:
+                    self._end(signal.SIGKILL)
+                return
+            self._reap()
+            look = True  # perhaps there is another
+        now = clock.monotonic()
+        if starts and (look or now >= self._look_at) and process.is_wanted(self.wiring.settings):
+            self._look_at = now + LOOK_SECONDS
+            if (uuid := self.next_due()) is not None:
+                self._start(uuid)
+
+    def is_busy(self) -> bool:
+        """Whether a job runs, or is due here."""
+        return self._process is not None or (process.is_wanted(self.wiring.settings) and self.next_due() is not None)
+
+    def next_due(self) -> str | None:
+        """The task of the job that is due longest and can be done here; None when there is none."""
+        settings = self.wiring.settings
+        host = None if is_alone(settings) else hostname()
+        for row in self.wiring.ledger.due_extractions(LISTED, host=host):
+            if host is None or folder_of(settings, row.uuid) is not None:
+                return row.uuid
+            if clock.parse(str(row.remember_at)) < clock.now() - timedelta(days=LOST_DAYS):
+                self._give_up(row.uuid)
+        return None
+
+    def _give_up(self, uuid: str) -> None:
+        until = clock.now() + timedelta(seconds=END_SECONDS)
+        if self.wiring.ledger.begin_extraction(uuid, until):
+            self.wiring.ledger.mark_extracted(uuid, until)
+
+    def _start(self, uuid: str) -> None:
+        receive, send = self.context.Pipe(duplex=False)
+        try:
+            made = self.context.Process(target=process.main, args=(self.wiring.settings, uuid, send), daemon=False)
+            made.start()
+        except (OSError, EOFError) as error:  # no process or descriptor is left
+            receive.close()
+            self.wiring.events.emit("memory_unavailable", uuid=uuid, error=reason(error))
+            return
+        finally:
+            send.close()
+        self.uuid, self._process, self._report = uuid, made, receive
+        self._overdue_at = clock.monotonic() + OVERDUE_SECONDS
+
+    def descriptors(self) -> list[int]:
+        """Descriptors that become readable when the job reports or ends."""
+        if self._process is None or self._report is None:
+            return []
+        return [self._process.sentinel, *([] if self._report.closed else [self._report.fileno()])]
+
+    def _read(self) -> None:
+        """Announce what the job has reported as events of this process."""
+        report = self._report
+        while report is not None and not report.closed and report.poll():
+            try:
+                name, fields = report.recv()
+            except (EOFError, OSError):
+                report.close()
+                return
+            self.wiring.events.emit(name, **fields)
+
+    def _reap(self) -> None:
+        assert self._process is not None
+        self._read()
+        self._process.join()
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            self.wiring.events.emit("memory_worker_died", uuid=self.uuid, signal=-code)
+        self._process.close()
+        if self._report is not None:
+            self._report.close()
+        self._process = self._report = None
+
+    def _end(self, number: signal.Signals) -> None:
+        """Signal the job's process and what it started, even before it leads a session."""
+        if self._process is not None and self.pid is not None:
+            proc.kill_group(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """End the job, which is due again then."""
+        if self._process is None:
+            return
+        self._end(signal.SIGTERM)
+        self._process.join(END_SECONDS)
+        if self._process.exitcode is None:
+            self._end(signal.SIGKILL)
+            self._process.join()
+        self._reap()

@@ -1,0 +1,206 @@
+"""Ends a task that no process works on: moves its folder and its label, and posts its final comment.
+
+The module handles rows that were closed from outside: they were stopped while they waited, or the ledger gave them up
+because their workers died repeatedly.  The module also handles every end that could not be posted because the forge
+could not be reached.  The ledger lists these rows (`tell_at`) and gives each to one notifier at a time.  The marker
+shows whether a notifier that was killed had already posted the comment.  All steps can be repeated without a further
+effect, and none sends a request to a model.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files, filetree
+from agent.context import EffectStore
+from agent.context.folder import sweep, write_end
+from agent.errors import ForgeError, IssueUnreadable, LockHeld, MakimonoError
+from agent.forge.markers import marker
+from agent.issue.claims import ENDS, FINAL, LABELS, PROGRESS, home_of, with_claim_markers
+from agent.issue.comments import post_once, truncate
+from agent.issue.publish_filter import PublishFilter
+from agent.issue.status import show_status
+from agent.values import CLOSED_STATUSES, Outcome, Status
+from agent.wiring.folders import set_aside
+from agent.worker import unpublished_work
+from agent.worker.final_state import FinalState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.forge.base import Forge
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+SOONEST, LATEST = 60.0, 3600.0
+"""Bounds in seconds of the wait after a failed notification; the wait is as long as the task has been closed."""
+
+
+def close_from_outside(wiring: Wiring, row: Row) -> bool:
+    """Notify people about a closed row, and move its label and folder; returns False when another process holds its
+    lock."""
+    folder = wiring.settings.base_dir / "running" / row.uuid
+    if not durable_files.is_real_dir(folder):
+        notify_closed(wiring, row, None)
+        return True
+    try:
+        lock = durable_files.lock(folder / "lock")
+    except LockHeld:
+        return False
+    try:
+        notify_closed(wiring, row, folder)
+        _move(wiring, row, folder)
+    finally:
+        durable_files.unlock(lock)
+    return True
+
+
+def send_pending_notifications(wiring: Wiring, mine: Callable[[Row], bool] = lambda _row: True) -> list[str]:
+    """Send all due notifications for the rows for which `mine` returns True: those about ends, and those about waiting
+    tasks (`issue/status.py`).
+
+    Returns the uuids of the tasks about which people were notified.  The function must be called in a thread in which a
+    slow forge delays nothing else."""
+    if not (rows := wiring.ledger.due_notifications()):
+        return []
+    told, items = [], wiring.items("tell")
+    for row in rows:
+        with items.handling(row.uuid):
+            told += [row.uuid] if mine(row) and _notify_row(wiring, row) else []
+    items.finish()
+    return told
+
+
+def _notify_row(wiring: Wiring, row: Row) -> bool:
+    if row.status in CLOSED_STATUSES:
+        return notify_closed(wiring, row, None)
+    return show_status(wiring.settings, wiring.ledger, lambda: wiring.forge_of(row.key), wiring.events, row)
+
+
+def move_leftovers(wiring: Wiring) -> list[str]:
+    """Move folders with a closed row that are in `running/`, because of a crash between the row and the move, or
+    because the row was closed from outside.  Returns the uuids of these tasks."""
+    running = wiring.settings.base_dir / "running"
+    moved = []
+    items = wiring.items("move_leftovers")
+    # this is one query instead of one for each of hundreds of tasks
+    busy = {row.uuid for row in wiring.ledger.running_here()}
+    for folder in sorted(running.iterdir()) if durable_files.is_real_dir(running) else ():
+        if folder.name in busy:
+            continue
+        with items.handling(folder.name):
+            row = wiring.ledger.get(folder.name) if durable_files.is_real_dir(folder) else None
+            if row is None or row.status not in CLOSED_STATUSES:
+                continue
+            with suppress(LockHeld):
+                lock = durable_files.lock(folder / "lock")
+                try:
+                    _move(wiring, row, folder)
+                finally:
+                    durable_files.unlock(lock)
+                moved.append(row.uuid)
+    items.finish()
+    return moved
+
+
+def notify_closed(wiring: Wiring, row: Row, folder: Path | None) -> bool:
+    """Post the final comment, the progress comment and the label of a closed row, unless that is done; returns False
+    when it failed.
+
+    `folder`: the folder of the task; the caller holds its lock.  If the forge cannot be reached, this is reported and
+    does not delay other tasks.
+    """
+    now = clock.now()
+    closed = (now - clock.parse(row.completed_at)).total_seconds() if row.completed_at else 0.0
+    until = now + timedelta(seconds=min(LATEST, max(SOONEST, closed)))
+    if not wiring.ledger.begin_notification(row.uuid, until):
+        return False
+    try:
+        _notify(wiring, wiring.forge_of(row.key), row, folder)
+    except IssueUnreadable as error:  # the issue was deleted, so there is nowhere to post
+        wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
+    except MakimonoError as error:
+        wiring.events.emit("effect_failed", uuid=row.uuid, effect="final", error=str(error))
+        return False
+    wiring.ledger.mark_notified(row.uuid, until)
+    return True
+
+
+def _notify(wiring: Wiring, forge: Forge, row: Row, folder: Path | None) -> None:
+    ending = _final_state(wiring, forge, row)
+    effects = EffectStore(folder) if folder is not None else None
+    try:
+        post_once(forge, row.key, row.uuid, FINAL, lambda: ending.final, effects)
+    finally:
+        if effects is not None:
+            effects.file.close()
+    if (progress := forge.find_comment(row.key, marker(row.uuid, PROGRESS))) is not None:
+        with suppress(ForgeError):  # the final comment has the same content as this one
+            forge.edit_comment(
+                row.key,
+                progress,
+                with_claim_markers(ending.progress, row.uuid, row.started_by, home_of(wiring.settings)),
+            )
+    if row.status is Status.COMPLETED and row.branch:
+        _make_ready(forge, row, row.branch)
+    newest = wiring.ledger.latest(row.key)
+    if newest is None or newest.uuid == row.uuid:  # otherwise the label is that of a later task
+        forge.move_label(row.key, LABELS[row.status])
+    wiring.events.emit("effect_done", uuid=row.uuid, effect="final")
+
+
+def _make_ready(forge: Forge, row: Row, branch: str) -> None:
+    """Mark the pull request of a completed task as ready, since an older attempt may have made it a draft."""
+    with suppress(ForgeError):
+        pull = forge.find_pull(row.key, branch)
+        if pull is not None and pull.state == "open" and pull.draft:
+            forge.update_pull(row.key, pull, draft=False)
+
+
+def _final_state(wiring: Wiring, forge: Forge, row: Row) -> FinalState:
+    """The end as the task's own process composed it, if that matches the row; otherwise one made from the row."""
+    where = ""
+    door = PublishFilter.for_task(wiring.settings, wiring.events, forge.instance, row.uuid)
+    for place in ("running", "completed"):  # in this order, since the folder may be moved meanwhile
+        folder = wiring.settings.base_dir / place / row.uuid
+        kept = FinalState.load(folder)
+        if kept is not None and kept.status is row.status:
+            return replace(kept, progress=door.filter_again(kept.progress), final=door.filter_again(kept.final))
+        if row.status is not Status.COMPLETED and unpublished_work.has_work(folder) and not where:
+            where = unpublished_work.describe_kept_work(folder)
+    said = row.error_message or ""
+    where = "" if where in said else where
+    outcome = Outcome(ENDS[row.status], code=row.error_code or "", summary=f"{said} {where}".strip())
+    note = said if row.status is Status.STOPPED else ""
+    progress = door.render("progress", state=str(outcome.end), uuid=row.uuid, plan=[], last="", facts={}, note=note)
+    facts = {"closed": row.status is Status.STOPPED and forge.read_issue(row.key).state == "closed"}
+    final = door.render("final", outcome=outcome, report=None, uuid=row.uuid, facts=facts)
+    progress, final = (truncate(text, forge, row.uuid) for text in (progress, final))
+    return FinalState(row.status, outcome.code, outcome.summary, outcome, progress, final)
+
+
+def _move(wiring: Wiring, row: Row, folder: Path) -> None:
+    """Record the end in the folder and move it.
+
+    If `completed/` has a folder of this task already, that folder is not replaced.  In that case the folder here comes
+    from a process that came too late for the row, for example after a repeated broker message.  The folder here is
+    removed if it contains only a lock, otherwise it is moved to quarantine."""
+    target = wiring.settings.base_dir / "completed" / row.uuid
+    if target.is_dir():
+        if os.listdir(folder) == ["lock"]:  # noqa: PTH208 - only the names are needed
+            filetree.remove(folder)
+            return
+        place = set_aside(wiring.settings, folder)
+        why = f"{target} is there already"
+        wiring.events.emit("folder_quarantined", name=row.uuid, place=str(place), why=why)
+        return
+    sweep(folder)  # removes files of a worker that was killed
+    write_end(folder, row.status, outcome=row.outcome, error_code=row.error_code, error_message=row.error_message)
+    durable_files.make_dir(target.parent)
+    durable_files.move_dir(folder, target)
+    wiring.events.emit("folder_moved", uuid=row.uuid, status=str(row.status))

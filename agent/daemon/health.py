@@ -1,0 +1,97 @@
+"""Reports whether the daemon of a base_dir is alive, and whether it starts tasks, or why not.
+
+The daemon writes `daemon-health.json` beside its lock when the content changes, and updates its time in each round of
+its loop.  `health`, `GET /ready` and `/live` check the lock and the file, so that a daemon that hangs cannot report
+itself as healthy.  A model server or a host at which no tasks are started is one of the reasons.  A single repository
+at which no tasks are started is not one of the reasons, because the tasks of other repositories start.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import clock, durable_files
+from agent.daemon import start_holds
+from agent.daemon.program_version import lock_of
+from agent.errors import DiskError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from agent.config import Settings
+
+BEAT_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""Seconds without a round of the loop after which the daemon counts as hung; waiting for a busy ledger takes at most
+half of that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`live`: a daemon exists and its loop runs.
+
+    `ready`: the daemon starts tasks as they come.  `why`: the reasons why the daemon starts no tasks.
+    """
+
+    live: bool
+    ready: bool
+    why: tuple[str, ...] = ()
+
+
+class HealthFile:
+    """Writes the health file for the daemon.  If a write fails, nothing stops: the file then becomes old."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.path = path_of(settings)
+        self.said: tuple[str, ...] | None = None
+        self.beaten_at = -BEAT_SECONDS
+
+    def write(self, why: Sequence[str]) -> None:
+        """Record that the loop runs, with the reasons why no tasks are started; "" is ignored."""
+        now, words = clock.monotonic(), tuple(one for one in why if one)
+        if words == self.said and now - self.beaten_at < BEAT_SECONDS:
+            return
+        self.beaten_at = now
+        with suppress(DiskError, OSError):
+            if words == self.said and self.path.exists():
+                os.utime(self.path)  # this works even on a full disk
+                return
+            facts = {"pid": os.getpid(), "at": clock.stamp(), "why": words}
+            durable_files.write_file(self.path, orjson.dumps(facts), sync=False)
+            self.said = words
+
+
+def path_of(settings: Settings) -> Path:
+    """The health file of the daemon of this host."""
+    lock = lock_of(settings)
+    return lock.with_name(f"{lock.stem}-health.json")
+
+
+def read_health(settings: Settings) -> Health:
+    """The health of the daemon of this base_dir and host."""
+    try:
+        held = durable_files.is_locked(lock_of(settings))
+    except OSError as error:
+        return Health(False, False, (f"the daemon's lock cannot be looked at: {error}",))
+    if not held:
+        return Health(False, False, (f"no daemon works on {settings.base_dir}",))
+    path = path_of(settings)
+    try:
+        facts = orjson.loads(path.read_bytes())
+        why = [str(one) for one in facts["why"]]
+        age = clock.now().timestamp() - path.stat().st_mtime
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+        return Health(
+            False, False, (f"the daemon has not said yet that it is well, or {path} cannot be read: {error}",)
+        )
+    if age > SILENT_SECONDS:
+        said = f"the daemon (process {facts.get('pid')}) has not gone round for {age:.0f} s, or cannot write {path}"
+        return Health(False, False, (said,))
+    why += [one.text for one in start_holds.read(settings.base_dir) if one.until and not one.is_of_one_repository]
+    return Health(True, not why, tuple(dict.fromkeys(why)))

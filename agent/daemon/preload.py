@@ -1,0 +1,85 @@
+"""The modules that every worker needs, imported once in the forkserver, so that a worker costs a fork and a few pages.
+
+The forkserver imports this module by its name (`set_forkserver_preload`); it must not open a file descriptor, a thread
+or a database.  Modules that a task loads later must be imported too: modules behind registries, libraries that are
+imported where they are used.  The same holds for what a process makes once from the program's files: templates, SQL
+statements, weights, tables.  `tests/unit/daemon` checks that a task imports, compiles and reads nothing more.
+"""
+
+import encodings.ascii
+import encodings.idna  # the first connection of `requests` imports this module
+import encodings.utf_16_be  # the token estimate of text beyond ASCII uses its code units
+import encodings.utf_32_be  # the scan of a push for secrets and the estimate use these
+import encodings.utf_32_le  # noqa: F401
+import gc
+import importlib.resources.readers  # noqa: F401 - jsonschema reads its own schemas with this module
+import multiprocessing.popen_forkserver
+import multiprocessing.spawn
+import pickle
+import pprint  # noqa: F401 - jsonschema uses this module for its error messages
+import ssl  # noqa: F401 - workers share the memory of this code
+
+import jsonschema
+import setproctitle  # noqa: F401 - `proc.title` uses this module
+
+import agent.llm.transport  # must be first: it imports `requests` without a library that guesses encodings
+
+# isort: split
+import agent.extraction.process
+import agent.forge.local.forge
+import agent.intake.poller
+import agent.llm.retry
+import agent.taskqueue.sqlite
+import agent.worker.worker  # noqa: F401
+from agent import prompts, tokens
+from agent.issue.publish_filter import KINDS
+from agent.llm import dialects
+from agent.llm.base import CLIENTS
+from agent.memory.database import MIGRATIONS, MemoryDatabase
+from agent.observe import log
+from agent.sandbox.base import SANDBOXES
+from agent.security.secret_fragments import Pieces
+from agent.store import db, migrate, queries
+from agent.taskqueue import row_holder
+from agent.tools.base import TOOLS
+from agent.window.base import STRATEGIES
+
+for plug_ins in (CLIENTS, SANDBOXES, TOOLS, STRATEGIES):
+    for name in plug_ins.names():
+        plug_ins.load(name)
+db.module()
+for folder in (queries.LEDGER, MemoryDatabase.queries_folder):
+    queries.queries(folder)
+for database in (migrate.TASKS, MIGRATIONS):
+    migrate.migrations(database)
+row_holder.machine()
+log.get("preload")  # creates the objects that structlog makes for its first logger
+prompts.preload(KINDS)
+tokens.preload("any model")
+dialects.by_host("any host")  # compiles the patterns of all hosts
+Pieces(("any secret of a task",))("é")  # makes the tables of base85 and of look-alike letters
+jsonschema.Draft202012Validator({"type": "object"}).is_valid({})  # the call reads the meta-schemas
+
+# multiprocessing would run the main module of the daemon again in each worker, because the function to run may be
+# defined there.  The function that a worker runs is in `worker/worker.py`, and the compiler would take 0.9 MiB.
+multiprocessing.spawn._fixup_main_from_path = multiprocessing.spawn._fixup_main_from_name = lambda _: None  # type: ignore[attr-defined]  # noqa: SLF001
+
+_begin = multiprocessing.spawn._main  # noqa: SLF001
+
+
+def begin(fd: int, parent_sentinel: int) -> int:
+    """Run a forked process; returns its exit code.
+
+    If the daemon was killed before it sent the function to run, nothing has begun, and the log needs no traceback.
+    """
+    try:
+        code: int = _begin(fd, parent_sentinel)
+    except (EOFError, pickle.UnpicklingError):
+        return 1
+    return code
+
+
+multiprocessing.spawn._main = begin  # noqa: SLF001
+
+gc.collect()
+gc.freeze()

@@ -1,0 +1,98 @@
+"""Detects whether the files of the program differ from those that the daemon has loaded.
+
+A worker unpickles settings that the daemon has pickled, and imports modules that the daemon has not imported.  After an
+upgrade under a running daemon the two do not fit together, and every worker would die before it has claimed its task.
+So the daemon compares the files before it starts a worker, reports once that it must be restarted, and starts no more
+workers.  The daemon also writes a digest of its code beside its lock, from which `tasks` and `doctor` detect that it
+must be restarted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import __version__, clock, durable_files
+from agent.installed_files import TOP, files, stats
+from agent.taskqueue.row_holder import hostname, is_alone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+
+SUFFIXES = (".py", ".sql", ".j2", ".md")
+SECONDS = 1.0
+RESTART = "restart the daemon; queued tasks wait for it and lose no attempt"
+
+
+class InstalledProgram:
+    """The files of the package at `top`, as they were when this object was made."""
+
+    def __init__(self, top: Path = TOP) -> None:
+        self.top = top
+        self.stats = stats(top, SUFFIXES)
+        self.code = digest(top)
+        self.changed = ""
+        self.looked_at = clock.monotonic()
+
+    def change(self) -> str:
+        """A sentence about changed files, "" if there are none; a file that was rewritten with the same content is not
+        a change."""
+        now = clock.monotonic()
+        if self.changed or now - self.looked_at < SECONDS:
+            return self.changed
+        self.looked_at = now
+        if (now_there := stats(self.top, SUFFIXES)) == self.stats:
+            return ""
+        if digest(self.top) == self.code:
+            self.stats = now_there
+            return ""
+        both = now_there.keys() | self.stats.keys()
+        names = sorted(name for name in both if now_there.get(name) != self.stats.get(name))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        self.changed = f"{', '.join(names[:3])}{more} in {self.top} are not what this process has loaded"
+        return self.changed
+
+
+def digest(top: Path = TOP) -> str:
+    """One hash for the content of all files of the package."""
+    made = hashlib.blake2b(digest_size=16)
+    for name, path in files(top, SUFFIXES):
+        with suppress(OSError):  # the file has just been removed
+            made.update(f"{name}\0".encode())
+            made.update(path.read_bytes())
+    return made.hexdigest()
+
+
+def lock_of(settings: Settings) -> Path:
+    """The path of the lock of a base_dir's only daemon; if hosts with a shared ledger may share the base_dir, each host
+    has its own."""
+    name = "daemon.lock" if is_alone(settings) else f"daemon-{hostname()}.lock"
+    return settings.base_dir / name
+
+
+def record(settings: Settings, code: str) -> None:
+    """Write the version and digest of the daemon's code beside its lock.  Raises DiskError."""
+    facts = {"pid": os.getpid(), "version": __version__, "code": code, "started_at": clock.stamp()}
+    durable_files.write_file(lock_of(settings).with_suffix(".json"), orjson.dumps(facts), sync=False)
+
+
+def restart_reason(settings: Settings, top: Path = TOP) -> str:
+    """The reason why the daemon of this base_dir must be restarted; "" when none runs, or when it runs the installed
+    code."""
+    lock = lock_of(settings)
+    try:
+        if not durable_files.is_locked(lock):
+            return ""
+        facts = orjson.loads(lock.with_suffix(".json").read_bytes())
+        pid, code = int(facts["pid"]), str(facts["code"])
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return ""
+    if code == digest(top):
+        return ""
+    return f"the daemon (process {pid}) runs other code than what is installed in {top}, and starts nothing: {RESTART}"

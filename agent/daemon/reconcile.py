@@ -1,0 +1,182 @@
+"""Repairs rows and folders that do not match, before a daemon starts any task: a crash, a power loss or a person's
+change may have caused that.
+
+| row | folder | repair | event |
+|---|---|---|---|
+| the row is closed | in `running/` | move the folder; the poller sends missing notifications | `folder_moved` |
+| the row is open | in `completed/` | write the end of the folder's `end.json` into the row | `row_settled` |
+| the row is running | in `running/`, with a free lock | put the task back into the queue | `task_requeued` |
+| open, worked on before | missing | make the folder from the row; the task starts anew | `folder_recreated` |
+| no task has a row | any | make the rows from the folders (`intake/restore_rows.py`) | `row_restored` |
+| only other tasks have a row | in `running/` | move the folder to `quarantine/` | `folder_quarantined` |
+
+A name in `running/` counts as a task only when it is a real folder (links are not followed) and has a row; files of a
+folder that is moved to quarantine are not opened.  docs/files.md, "Rules", has the reasons.  `daemon/daemon.py` calls
+this module.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files
+from agent.context.folder import read_end, write_metadata
+from agent.daemon.finalize import move_leftovers
+from agent.errors import DiskError, LedgerError
+from agent.intake.restore_rows import restore_rows
+from agent.issue.close_ended_row import adopt_end
+from agent.taskqueue.row_holder import is_alone
+from agent.values import CLOSED_STATUSES, Status
+from agent.wiring.folders import is_uuid, set_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+YOUNG_SECONDS = 60.0
+"""A folder without a row that is younger than this may belong to `solve`, which makes folder and lock before the
+row."""
+
+OPEN = (Status.RUNNING, Status.QUEUED, Status.PAUSED)
+
+
+def reconcile(wiring: Wiring) -> int:
+    """Repair everything at a start, in an order in which one step helps the next; returns the number of rows that were
+    lost and made again.  Raises DiskError or LedgerError."""
+    restored = restore_rows(wiring)
+    quarantine(wiring)
+    adopt_ended(wiring, OPEN)
+    move_leftovers(wiring)
+    recreate_folders(wiring)
+    return restored
+
+
+# --- a folder without a row ----------------------------------------------------------------------------------
+
+
+def quarantine(wiring: Wiring) -> None:
+    """Move everything in `running/` that is no folder of a task to `quarantine/`.
+
+    Hidden entries do not belong to the program and stay.
+    """
+    running = wiring.settings.base_dir / "running"
+    items = wiring.items("quarantine")
+    for name in sorted(os.listdir(running)) if durable_files.is_real_dir(running) else ():  # noqa: PTH208 - names only
+        with items.handling(name):
+            if not name.startswith(".") and (why := misplaced_reason(wiring, running / name)):
+                _put_aside(wiring, running / name, why)
+    items.finish()
+
+
+def misplaced_reason(wiring: Wiring, path: Path) -> str:
+    """The reason why `path` is no folder of a task; "" when it is one, or may become one."""
+    if path.is_symlink():
+        return "it is a link"
+    if not path.is_dir():
+        return "it is no folder"
+    if wiring.ledger.get(path.name) is not None:
+        return ""
+    if clock.now().timestamp() - path.stat().st_mtime < YOUNG_SECONDS or _is_held(path):
+        return ""
+    return "no task has this uuid" if is_uuid(path.name) else "its name is no uuid"
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a process holds the lock of the folder; if the lock is no regular file, it is not held."""
+    try:
+        return durable_files.is_locked(folder / "lock")
+    except OSError:
+        return False
+
+
+def _put_aside(wiring: Wiring, path: Path, why: str) -> None:
+    """Rename a path into `quarantine/`; a path that cannot be moved (a mount) is also reported."""
+    target = path
+    try:
+        target = set_aside(wiring.settings, path)
+    except DiskError as error:
+        why = f"{why}; {error}"
+    wiring.events.emit("folder_quarantined", name=path.name, place=str(target), why=why)
+
+
+# --- an open row with an ended folder ------------------------------------------------------------------------
+
+
+def adopt_ended(wiring: Wiring, statuses: tuple[Status, ...] = ()) -> None:
+    """Give open rows with a folder in `completed/` the end that the folder records; if `statuses` is empty, only rows
+    that run on this host."""
+    items = wiring.items("settle_ended")
+    ledger = wiring.ledger
+    for row in [row for status in statuses for row in ledger.list(status)] if statuses else ledger.running_here():
+        folder = wiring.settings.base_dir / "completed" / row.uuid
+        with items.handling(row.uuid):
+            if not (is_uuid(row.uuid) and durable_files.is_real_dir(folder)) or _is_held(folder):
+                continue
+            now = wiring.ledger.get(row.uuid)  # a worker that closes the row writes it before it moves the folder
+            if now is not None and now.status not in CLOSED_STATUSES:
+                with suppress(LedgerError):  # another process has done this already
+                    _settle(wiring, now, folder)
+    items.finish()
+
+
+def _settle(wiring: Wiring, row: Row, folder: Path) -> None:
+    end = read_end(folder)
+    told = {name: end.get(name) for name in ("outcome", "error_message", "error_code")}
+    adopt_end(wiring.ledger, row, wiring.owner, end["status"], **told)
+    wiring.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=end["status"])
+
+
+# --- a row without a folder ----------------------------------------------------------------------------------
+
+
+def recreate_folders(wiring: Wiring) -> None:
+    """Make the missing folders of tasks that this base_dir has worked on."""
+    settings = wiring.settings
+    if not settings.context_storage.enabled:
+        return
+    items = wiring.items("recreate")
+    for row in _begun_here(wiring):
+        with items.handling(row.uuid):
+            _recreate(wiring, row)
+    items.finish()
+
+
+def _recreate(wiring: Wiring, row: Row) -> None:
+    settings = wiring.settings
+    folder = settings.base_dir / "running" / row.uuid
+    if os.path.lexists(folder) or os.path.lexists(settings.base_dir / "completed" / row.uuid):
+        return
+    durable_files.make_dir(durable_files.make_dir(folder.parent, durable_files.passable()) / row.uuid)
+    write_metadata(
+        folder,
+        row.uuid,
+        row.key,
+        {
+            "llm_provider": row.llm_provider,
+            "model": row.model,
+            "context_length": row.context_length,
+            "compression_threshold": settings.context_storage.compression_threshold,
+        },
+        user=row.user,
+        title=row.title,
+    )
+    wiring.events.emit("folder_recreated", uuid=row.uuid, status=str(row.status))
+
+
+def _begun_here(wiring: Wiring) -> Iterator[Row]:
+    """Open rows that a worker of this base_dir has worked on.
+
+    If hosts share the ledger, a row shows this only while it is leased; the folder of any other row is made by the host
+    that claims it.
+    """
+    alone = is_alone(wiring.settings)
+    for status in OPEN:
+        for row in wiring.ledger.list(status):
+            begun = row.attempt > 0 and row.lease_owner is not None if status is Status.RUNNING else row.attempt > 0
+            if begun and is_uuid(row.uuid) and (alone or wiring.ledger.is_mine(row, wiring.owner)):
+                yield row

@@ -1,0 +1,98 @@
+"""Regularly checks what the daemon depends on: base_dir, its own lock in it, tasks.db, and the schema of the rows.
+
+A person may remove or replace any of these while a daemon runs, and another host of a shared ledger may install a newer
+schema.  Files that are open continue to work in these cases, so that no error occurs: the daemon would poll, look
+healthy, and start nothing.  `Supervisor` makes the checks at each sweep; while `why` is set, it starts no tasks.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from agent import durable_files, filetree
+from agent.daemon.program_version import lock_of
+from agent.errors import DiskError, LockHeld
+from agent.store import migrate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.wiring.wiring import Wiring
+
+SHARED = "another daemon works on it now; stop one of the two"
+
+
+def is_lost(wiring: Wiring) -> bool:
+    """Whether a daemon has worked in this base_dir although the ledger has no row.
+
+    The function must be called before this daemon writes its record beside the lock.
+    """
+    there = lock_of(wiring.settings).with_suffix(".json").is_file()
+    return there and not any(wiring.ledger.counts().values())
+
+
+class SelfCheck:
+    """`lock` is the descriptor of the daemon's lock, which `close` releases; None if there is no daemon (in tests).
+
+    `why` is the reason why no task can be started, "" when there is none.  `lost` is set when rows are known to be
+    lost; `intake/orphaned_issues.py` then compares the issues with the ledger."""
+
+    def __init__(self, wiring: Wiring, lock: int | None = None, *, lost: bool = False) -> None:
+        self.wiring = wiring
+        self.lock = lock
+        self.why = ""
+        self.lost = threading.Event()
+        if lost:
+            self.lost.set()
+        self.base_dir = wiring.settings.base_dir
+        self.database: Path | None = getattr(wiring.db, "path", None)
+        self.seen = self._identities()
+
+    def check(self) -> bool:
+        """Check everything; returns whether a file was replaced, so that rows and folders must be reconciled."""
+        replaced = self._replaced()
+        before, self.why = self.why, self._why()
+        if self.why and self.why != before:
+            self.wiring.events.emit("ground_unfit", why=self.why)
+        elif before and not self.why:
+            self.wiring.events.emit("ground_fit")
+        return replaced
+
+    def close(self) -> None:
+        """Release the daemon's lock."""
+        if self.lock is not None:
+            durable_files.unlock(self.lock)
+            self.lock = None
+
+    def _identities(self) -> dict[Path, filetree.Identity | None]:
+        return {path: durable_files.identity(path) for path in (self.base_dir, self.database) if path is not None}
+
+    def _replaced(self) -> bool:
+        lost = [path for path, known in self.seen.items() if known != durable_files.identity(path)]
+        for path in lost:
+            self.wiring.events.emit("ground_replaced", path=str(path))
+        if not lost:
+            return False
+        durable_files.claim_dir(self.base_dir, durable_files.passable())
+        self.wiring.ledger.counts()  # this opens the present file, or makes one
+        self.seen = self._identities()
+        return True
+
+    def _why(self) -> str:
+        return self._lost_lock() or migrate.newer(self.wiring.db)
+
+    def _lost_lock(self) -> str:
+        """Take the lock again when its file was replaced; returns the reason if it cannot be taken."""
+        path = lock_of(self.wiring.settings)
+        if self.lock is None or durable_files.identity(path) == filetree.identity_of(self.lock):
+            return ""
+        try:
+            taken = durable_files.lock(path)
+        except LockHeld:
+            return f"{path} was replaced: {SHARED}"
+        except DiskError as error:
+            return f"{error}: the daemon's lock is gone"
+        durable_files.unlock(self.lock)
+        self.lock = taken
+        return ""

@@ -1,0 +1,282 @@
+"""Holds back the start of tasks: when MANY different tasks failed in the same way, the next ones would probably fail
+too.
+
+Each failure is assigned to a place: the model's server, the repository, or this host.  For the first two places,
+failures are of one kind when they have the same code.  A host can fail in many ways, so for a host all failures without
+progress that the host may have caused are of one kind: the host then pauses itself, and other hosts of a shared ledger
+take the tasks.
+
+After failures of one kind of MANY different tasks in a row, no more tasks are started at that place for a while; then
+one task starts as a probe.  When the model answers the probe, tasks start there again; when the probe fails in the same
+way, the wait is twice as long.  The state is in `holds.json`, where the next daemon finds it; that daemon begins with a
+probe.  `Supervisor` changes the state; `tasks` and `doctor` read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import orjson
+
+from agent import clock, durable_files
+from agent.errors import (
+    AccessRefused,
+    AnswerUnreadable,
+    BaseMissing,
+    DiskError,
+    ForgeAccessRefused,
+    ForgeLimited,
+    ForgeUnreachable,
+    GitError,
+    GitKilled,
+    GitStarved,
+    HostError,
+    LockHeld,
+    ModelNotFound,
+    ModelStalled,
+    ModelUnreachable,
+    QuotaExhausted,
+    RateLimited,
+    RemoteAway,
+    RemoteRefused,
+    RepositoryMissing,
+    RequestRefused,
+    SandboxUnavailable,
+    SetupFailed,
+)
+from agent.taskqueue.row_holder import hostname
+from agent.values import Status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.observe.events import Events
+    from agent.taskqueue import Ledger, Row
+
+NAME = "holds.json"
+MANY = 3
+FIRST_SECONDS, LONGEST_SECONDS = 60.0, 1800.0
+
+Kind = Literal["server", "repository", "host"]
+"""The kinds of places: the model's server, which all tasks use; one repository; this host."""
+
+SERVER = frozenset(
+    one.code
+    for one in (
+        *(ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused, ModelNotFound),
+        *(AnswerUnreadable, RequestRefused),
+    )
+)
+REPOSITORY = frozenset(
+    one.code
+    for one in (
+        *(SetupFailed, BaseMissing, RepositoryMissing, RemoteAway, RemoteRefused, GitKilled),
+        *(ForgeAccessRefused, ForgeUnreachable, ForgeLimited),
+    )
+)
+"""Codes of failures that the repository causes and not the task."""
+
+NO_SANDBOX = "no_sandbox"
+"""The code for a task with only refused commands (`worker/delivery_report.py`): the host is the cause, even if the
+model made progress."""
+DIED = "died"
+"""The code for a worker that died, or ended before it owned its task."""
+HOST = frozenset(
+    (
+        *(one.code for one in (GitError, GitKilled, GitStarved, HostError, SandboxUnavailable, LockHeld)),
+        *("host", "bug", NO_SANDBOX, DIED),
+    )
+)
+"""Codes of failures that this host may cause: its memory, processes and files, its sandbox, git, the installation."""
+
+CODES: dict[Kind, frozenset[str]] = {"server": SERVER, "repository": REPOSITORY, "host": HOST}
+
+
+@dataclass
+class StartHold:
+    """The state of one place.
+
+    `place`: the name of the place, for people.  `tasks`: keys of the tasks that failed in a row with `code`.  `until`:
+    no task starts before this time; "" while tasks start normally.  `tries`: the number of probes that failed.
+    `probe`: the uuid of the task that is the probe."""
+
+    kind: Kind
+    place: str
+    code: str
+    tasks: list[str] = field(default_factory=list)
+    until: str = ""
+    tries: int = 0
+    probe: str = ""
+
+    @property
+    def is_of_one_repository(self) -> bool:
+        """Whether only tasks of one repository are held back."""
+        return self.kind == "repository"
+
+    @property
+    def text(self) -> str:
+        """A line about the hold for people."""
+        if self.kind == "host":
+            return (
+                f"{self.place} starts nothing: {len(self.tasks)} different tasks in a row failed here (the newest: "
+                f"{self.code}); one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is "
+                f"started again"
+            )
+        return (
+            f"no new task of {self.place} is started: {len(self.tasks)} different ones failed alike ({self.code}); "
+            f"one is tried after {self.until[:16].replace('T', ' ')} UTC, or when the daemon is started again"
+        )
+
+
+class StartHolds:
+    """The holds of one base_dir, by place."""
+
+    def __init__(self, settings: Settings, ledger: Ledger, events: Events) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.events = events
+        self.path = settings.base_dir / NAME
+        self.known = {one.place: one for one in read(settings.base_dir)}
+        for one in self.known.values():  # a person who restarts the daemon may have corrected the cause
+            one.until, one.probe = (clock.stamp() if one.until else ""), ""
+
+    def record_end(self, uuid: str) -> None:
+        """Record the result of a task after its worker has ended."""
+        row = self.ledger.get(uuid)
+        if row is None:
+            return
+        code = row.error_code or ""
+        failed = row.status in (Status.FAILED, Status.QUEUED)
+        if not code and row.deaths:
+            code = DIED
+        before = [asdict(one) for one in self.known.values()]
+        for kind, place in self.resources_of(row).items():
+            if failed and code in CODES[kind] and not (kind == "host" and _has_got_on(row) and code != NO_SANDBOX):
+                self._failed(kind, code, row)
+            elif _has_got_on(row) or (kind != "server" and row.status is Status.COMPLETED):
+                self._free(place)
+            elif (hold := self.known.get(place)) is not None and hold.probe == uuid:
+                hold.probe = ""  # the probe ended in another way, which shows nothing about the place
+        if before != [asdict(one) for one in self.known.values()]:
+            self._write()
+
+    def note_unclaimed(self, uuid: str) -> None:
+        """Record that a worker ended before it owned its task."""
+        if (row := self.ledger.get(uuid)) is not None:
+            self._failed("host", DIED, row)
+            self._write()
+
+    def check_probe(self) -> None:
+        """Remove the holds with a probe that has made progress."""
+        for hold in list(self.known.values()):
+            if hold.code == NO_SANDBOX:
+                continue  # an answer of the model shows nothing about the sandbox
+            if hold.probe and (row := self.ledger.get(hold.probe)) is not None and _has_got_on(row):
+                self._free(hold.place)
+                self._write()
+
+    def is_held(self, row: Row) -> bool:
+        """Whether the task must wait because of a hold.
+
+        The first task that may start after a hold becomes the probe.
+        """
+        held = [one for place in self.resources_of(row).values() if (one := self._held(place)) is not None]
+        now = clock.stamp()
+        held = [one for one in held if one.probe != row.uuid]
+        if any(_lasts(one, now) or self._is_probed(one) for one in held):
+            return True
+        for one in held:
+            one.probe = row.uuid
+        if held:
+            self._write()
+        return False
+
+    def is_shut(self) -> bool:
+        """Whether no task at all may start: there is a hold for the model's server, and a probe is not due yet."""
+        hold = self._held(self._server())
+        return hold is not None and _lasts(hold, clock.stamp())
+
+    def _held(self, place: str) -> StartHold | None:
+        hold = self.known.get(place)
+        return hold if hold is not None and hold.until else None
+
+    def _is_probed(self, hold: StartHold) -> bool:
+        row = self.ledger.get(hold.probe) if hold.probe else None
+        if row is None:
+            return False
+        due = row.not_before is None or row.not_before <= clock.stamp()
+        return row.status is Status.RUNNING or (row.status is Status.QUEUED and due)
+
+    def _failed(self, kind: Kind, code: str, row: Row) -> None:
+        place = self.resources_of(row)[kind]
+        hold = self.known.get(place)
+        if hold is None or (hold.code != code and kind != "host"):
+            hold = self.known[place] = StartHold(kind, place, code)
+        hold.code = code
+        hold.tasks = [*(one for one in hold.tasks if one != str(row.key)), str(row.key)][-MANY:]
+        if len(hold.tasks) < MANY:
+            return
+        if not hold.until:
+            hold.until = _after(FIRST_SECONDS)
+            self.events.emit("starts_held", place=place, code=code, tasks=hold.tasks, until=hold.until)
+        elif hold.probe == row.uuid:
+            hold.tries, hold.probe = hold.tries + 1, ""
+            hold.until = _after(min(LONGEST_SECONDS, FIRST_SECONDS * 2.0**hold.tries))
+
+    def _free(self, place: str) -> None:
+        hold = self.known.pop(place, None)
+        if hold is not None and hold.until:
+            self.events.emit("starts_go_on", place=place)
+
+    def _server(self) -> str:
+        provider = self.settings.provider()
+        return f"the model's server {provider.name} {provider.base_url or ''}".strip()
+
+    def resources_of(self, row: Row) -> dict[Kind, str]:
+        """For each kind of place, the name of the place at which the task works."""
+        return {
+            "server": self._server(),
+            "repository": f"the repository {row.task_source} {row.instance} {row.owner}/{row.repo}",
+            "host": f"this host {hostname()}",
+        }
+
+    def _write(self) -> None:
+        try:
+            durable_files.write_file(self.path, orjson.dumps([asdict(one) for one in self.known.values()]), sync=False)
+        except DiskError:
+            pass  # this daemon has the state in memory, so no task is lost
+
+
+def read(base_dir: Path) -> list[StartHold]:
+    """The state of every place; an empty list when the file is missing, unreadable, or of an older version."""
+    try:
+        found: list[dict[str, Any]] = orjson.loads((base_dir / NAME).read_bytes())
+        return [StartHold(**one) for one in found if one["kind"] in get_args(Kind)]
+    except (OSError, orjson.JSONDecodeError, TypeError, KeyError):
+        return []
+
+
+def lines(base_dir: Path) -> list[str]:
+    """A line for each place at which tasks are held back."""
+    return [one.text for one in read(base_dir) if one.until]
+
+
+def _lasts(hold: StartHold, now: str) -> bool:
+    """Whether a hold still lasts, that is, a probe is not due yet.
+
+    A time that is further away than the longest hold was written before the clock was set back, and is ignored:
+    otherwise a hold of minutes would last for years.
+    """
+    return now < hold.until <= _after(LONGEST_SECONDS)
+
+
+def _has_got_on(row: Row) -> bool:
+    """Whether the newest attempt of the task got an answer of the model."""
+    return row.llm_call_count + row.tool_call_count > row.progress_at_claim
+
+
+def _after(seconds: float) -> str:
+    return clock.stamp(clock.now() + timedelta(seconds=seconds))

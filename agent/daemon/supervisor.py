@@ -1,0 +1,694 @@
+"""Starts workers, at most `scheduling.max_workers` at once, and requeues the tasks of workers that died.
+
+The ledger alone is authoritative: rows and locks show which tasks run, so workers of a daemon that was killed count
+too.  Workers are forked by a forkserver that has all common modules loaded.  `daemon/daemon.py` calls `step` a few
+times a second; `step` never waits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent import clock, proc, process_tree
+from agent.daemon.crash_blame import CrashBlame, memory_kills
+from agent.daemon.disk_monitor import DiskMonitor
+from agent.daemon.extraction_runner import ExtractionRunner
+from agent.daemon.finalize import move_leftovers
+from agent.daemon.host_affinity import HostAffinity
+from agent.daemon.log_tailer import LogTailer
+from agent.daemon.program_version import RESTART, InstalledProgram
+from agent.daemon.reconcile import adopt_ended, reconcile
+from agent.daemon.self_check import SelfCheck
+from agent.daemon.start_holds import StartHolds
+from agent.daemon.watchdog import Watchdog, end_worker
+from agent.error_text import reason
+from agent.errors import DiskError, LedgerError, RowUnreadable
+from agent.intake.restore_rows import restore_rows
+from agent.issue.status import announce
+from agent.observe.events import Events
+from agent.store.jsonl import last_record
+from agent.store.ledgers import LedgerKind
+from agent.taskqueue import AtOnce, alive_by_lock
+from agent.taskqueue.row_holder import is_alone, living_holder
+from agent.tokens.preloaded import modules_for
+from agent.values import CLOSED_STATUSES, End, Outcome, Status
+from agent.worker import process_groups, unpublished_work, worker
+from agent.worker.attempt import CLAIMED
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerProcess
+
+    from agent.daemon.broker_client import BrokerClient
+    from agent.daemon.restarting_thread import RestartingThread
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+SWEEP_SECONDS = 5.0
+IDLE_SWEEP_SECONDS = 15.0
+QUEUE_SECONDS = 1.0
+"""Seconds between two checks of the queue when the ledger sends no notifications."""
+WORK_SECONDS = 0.5
+"""Seconds between two checks of the workers, of their logs and their leases."""
+REFUSED_SECONDS = 300.0
+LEFT_SECONDS = 300.0
+"""Seconds between two checks of a task that is left to another host."""
+RESERVED_SECONDS = 60.0
+"""Seconds for which no other host starts a task that a worker here has not claimed yet."""
+NEWEST = 16
+"""The number of newest rows that a sweep remembers.
+
+If the next sweep does not find one of them that was open, rows were lost from the ledger.
+"""
+ROUNDS = 3
+"""The maximum number of times that one pass reserves more tasks in place of those that must wait."""
+HELD_SECONDS = 5.0
+"""Seconds between two checks of a task that is held back (`start_holds.py`)."""
+REMEMBERED = 10_000
+"""The number of tasks for which a daemon remembers the exit code by uuid, since it may live for months."""
+FREE_KILLS = 3
+"""The number of workers of one task that may be killed in a row without progress before the next one is delayed."""
+
+
+@dataclass
+class WorkerProcess:
+    """One worker of this daemon.
+
+    `heard` is True when the worker has reported that it owns the row (`claimed`), or why it does not (`why`).
+    """
+
+    process: ForkServerProcess
+    report: Connection
+    claimed: bool = False
+    heard: bool = False
+    why: str = ""
+    kills: int | None = field(default_factory=memory_kills)
+
+
+class ExitCodes:
+    """The exit code of the newest worker of each task: by uuid for the last `most` tasks, and as a set of codes for
+    earlier ones."""
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self.most = most
+        self.last: dict[str, int] = {}  # uuid → exit code, with the newest task at the end
+        self.before: set[int] = set()
+
+    def record(self, uuid: str, code: int) -> None:
+        """Record that a worker of the task has ended, or could not be started."""
+        self.last.pop(uuid, None)
+        self.last[uuid] = code
+        if len(self.last) > self.most:
+            self.before.add(self.last.pop(next(iter(self.last))))
+
+    def codes(self) -> set[int]:
+        """All exit codes that have occurred."""
+        return self.before | set(self.last.values())
+
+
+class Supervisor:
+    """Starts and observes the workers of one base_dir.
+
+    `heard` announces the events in the workers' logs (`log_tailer.py`); `courier` is the broker client
+    (`broker_client.py`); with `starts` False no worker is started (the role of a producer).
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        heard: Events | None = None,
+        *,
+        courier: BrokerClient | None = None,
+        starts: bool = True,
+        ground: SelfCheck | None = None,
+    ) -> None:
+        self.wiring = wiring
+        self.ground = ground or SelfCheck(wiring)
+        self.courier = courier
+        self.starts = starts
+        self.threads: list[RestartingThread] = [] if courier is None else [courier.thread]
+        self.settings = wiring.settings
+        self.ledger = wiring.ledger
+        self.owner = wiring.owner
+        self.events = wiring.events
+        self.alive_by_lock = alive_by_lock(self.settings.base_dir)
+        self.watch = LogTailer(self.settings.base_dir, heard or Events())
+        self.blame = CrashBlame()
+        self.watchdog = Watchdog(wiring, self.blame.record_hang)
+        self.room = DiskMonitor(wiring)
+        self.holds = StartHolds(self.settings, self.ledger, self.events)
+        self.home = HostAffinity(self.settings)
+        self.installed = InstalledProgram()
+        self.owed: dict[str, int] = {}  # uuid → pid of a worker that could not release its row itself
+        self.children: dict[str, WorkerProcess] = {}
+        self.exit_codes = ExitCodes()
+        self.killed: dict[str, int] = {}  # uuid → number of workers that were killed in a row without progress
+        # uuid → (number of workers that ended without a claim, earliest time of the next)
+        self.refusals: dict[str, tuple[int, float]] = {}
+        # uuid of a worker's task → uuid in the broker's message because of which it was started
+        self.messages: dict[str, str] = {}
+        provider = self.settings.provider()
+        self.server = f"{provider.name} {provider.base_url or ''}".strip()
+        self.tells = False  # whether the ledger sends notifications of changes at present
+        self.ended = False  # whether a worker has ended since the last check of the queue
+        self.queue_at = 0.0
+        self.draining = False
+        self.before = frozenset(process_tree.children())  # children of this process that are not workers
+        self.staying: dict[str, Row] = {}  # rows that were open at the last sweep, and exist until their end
+        self.inherited: dict[str, str] = {}  # uuid → lease owner, for workers of an earlier daemon that got SIGTERM
+        self.swept_at = -SWEEP_SECONDS
+        self.context = multiprocessing.get_context("forkserver")
+        summary = self.settings.context_storage.summary_model.model
+        self.context.set_forkserver_preload(
+            [
+                *LedgerKind.of(self.settings).preload,
+                "agent.llm.transport",  # before a tokenizer's package can import `requests`
+                *modules_for([provider.model, *([summary] if summary else [])]),
+                "agent.daemon.preload",  # the last: it freezes what there is
+            ]
+        )
+        self.extraction = ExtractionRunner(wiring, self.context)
+
+    def step(self, *, woken: bool = True) -> None:
+        """Collect workers that have ended, requeue tasks of dead workers, and start due tasks.
+
+        `woken`: there may be a change; if False, the queue is checked at its interval (`queue_seconds`).
+        """
+        self.watch.read_new(self.children)
+        for thread in self.threads:
+            thread.restart_if_due()
+        self.reap()
+        if self.watchdog.check():
+            self.requeue_dead()
+        now = clock.monotonic()
+        swept = now - self.swept_at >= self.sweep_seconds()
+        if swept:
+            self.swept_at = now
+            process_tree.reap_orphans()
+            self.requeue_dead()
+            self.holds.check_probe()
+            if self.draining:
+                self.drain_inherited()
+        if not self.draining:
+            self.room.check()
+            if self.starts:
+                self.extraction.step(look=self.ended, starts=not self.reasons_not_to_start())
+            if woken or swept or self.ended or now >= self.queue_at:
+                self.ended = False
+                self.queue_at = now + self.queue_seconds()
+                self.start_due(swept=swept)
+
+    def sweep_seconds(self) -> float:
+        """Seconds between two sweeps, which are longer when nothing runs and the ledger sends notifications."""
+        return SWEEP_SECONDS if self.children or not self.tells else IDLE_SWEEP_SECONDS
+
+    def queue_seconds(self) -> float:
+        """Seconds between two checks of the queue without a notification."""
+        return self.sweep_seconds() if self.tells else QUEUE_SECONDS
+
+    def seconds_to_next_step(self) -> float:
+        """Seconds that the next step may wait if there is no event."""
+        now = clock.monotonic()
+        wait = min(self.swept_at + self.sweep_seconds(), self.queue_at) - now
+        return max(0.0, min(wait, WORK_SECONDS) if self.children else wait)
+
+    def descriptors(self) -> list[int]:
+        """File descriptors that become readable when a worker reports or ends."""
+        children = list(self.children.values())
+        return [
+            *(one.process.sentinel for one in children),
+            *(one.report.fileno() for one in children if not one.heard),
+            *self.extraction.descriptors(),
+        ]
+
+    def reasons_not_to_start(self) -> list[str]:
+        """The reasons, as far as this process knows them, why no task is started here; [] when there are none."""
+        told = "the daemon was told to stop" if self.draining else ""
+        return [one for one in (told, self.ground.why, self.room.why, self.installed.changed) if one]
+
+    def busy(self) -> bool:
+        """Whether a worker of this daemon is alive, or a worker of an earlier daemon that drains together with it."""
+        self.inherited = {uuid: owner for uuid, owner in self.inherited.items() if _living(owner) is not None}
+        return bool(self.children or self.inherited)
+
+    def reap(self) -> None:
+        """Collect the reports of workers, and handle workers that have ended."""
+        items = self.wiring.items("reap")
+        for uuid, child in list(self.children.items()):
+            with items.handling(uuid):
+                self._reap(uuid, child)
+        items.finish()
+
+    def _reap(self, uuid: str, child: WorkerProcess) -> None:
+        """Read the report of one worker, and handle its end."""
+        if not child.heard and child.report.poll():
+            child.heard = True
+            with suppress(EOFError):
+                child.why = str(child.report.recv())
+            child.claimed = child.why == CLAIMED
+            self.acknowledge(uuid)
+            if child.claimed:
+                self.events.emit("task_claimed", uuid=uuid, pid=child.process.pid)
+        if child.process.exitcode is None:
+            return
+        child.process.join()
+        child.report.close()
+        self.watch.finish(uuid)
+        self.acknowledge(uuid)
+        del self.children[uuid]
+        try:
+            self._ended(uuid, child, child.process.exitcode)
+        finally:
+            self.end_strays()
+            process_groups.remove(self.settings.base_dir, uuid)
+            child.process.close()
+
+    def end_strays(self) -> None:
+        """End processes that dead workers left running, in any session and with any environment.
+
+        Such processes are children of this process now, since it adopts orphans.  Processes of a living worker are
+        below that worker in the process tree.
+        """
+        pids = (*(child.process.pid for child in self.children.values()), self.extraction.pid)
+        process_tree.end_strays(self.before | {pid for pid in pids if pid is not None})
+
+    def _ended(self, uuid: str, child: WorkerProcess, code: int) -> None:
+        """Handle the end of a worker.
+
+        Facts that cannot be determined again are recorded first, since the ledger may fail.
+        """
+        self.exit_codes.record(uuid, code)
+        self.blame.record_end(uuid, child.process.pid, code, child.kills)
+        self.ended = True
+        if not child.claimed:
+            self.handle_unclaimed(uuid, code, child.why)
+        if code == DiskError.exit_code and child.claimed and child.process.pid is not None:
+            self.requeue_running(uuid, child.process.pid, why="it could not write its row")
+        if code >= 0:
+            self.killed.pop(uuid, None)
+        else:
+            if child.claimed:
+                self.close_if_too_large(uuid, child.process.pid)
+                process_groups.end_tree(self.settings.base_dir, uuid)
+            if child.claimed or not self.draining:  # otherwise the worker had not begun when the drain came
+                self.events.emit("worker_died", uuid=uuid, signal=-code)
+            self.wait_after(uuid, child)
+            self.requeue_dead()
+        if child.claimed:
+            self.holds.record_end(uuid)
+
+    def wait_after(self, uuid: str, child: WorkerProcess) -> None:
+        """Delay the next worker of a task, longer each time, after its workers were repeatedly killed without being the
+        cause."""
+        row = self.ledger.get(uuid)
+        if not child.claimed or row is None or row.llm_call_count + row.tool_call_count > row.progress_at_claim:
+            self.killed.pop(uuid, None)
+            return
+        self.killed[uuid] = self.killed.get(uuid, 0) + 1
+        if self.killed[uuid] > FREE_KILLS:
+            self.postpone(uuid)
+
+    def handle_unclaimed(self, uuid: str, code: int, why: str) -> None:
+        """Handle the end of a worker that did not own its task.
+
+        If the task is still waiting, the next worker would probably end in the same way.  So the task waits longer each
+        time, and the reason is reported.  Nothing is reported when another worker was faster, or after a drain.
+        """
+        try:
+            row = self.ledger.get(uuid)
+        except LedgerError:
+            self.postpone(uuid)
+            raise
+        waits = (
+            row is not None and row.status is Status.QUEUED and (row.not_before or "") <= clock.stamp(self.ledger.now())
+        )
+        if code == 0 and not waits:
+            return
+        self.exit_codes.record(uuid, code or worker.EXIT_WAITS)
+        seconds = self.postpone(uuid)
+        self.is_outdated()
+        if code > 0:
+            self.holds.note_unclaimed(uuid)
+        if code >= 0 and not self.draining:
+            why = why or "it said nothing; the log of the daemon may have more"
+            self.events.emit("worker_unclaimed", uuid=uuid, exit_code=code, why=why, seconds=seconds)
+
+    def close_if_too_large(self, uuid: str, pid: int | None) -> None:
+        """Close the task of a worker that the kernel killed because the task exceeded its memory limit."""
+        if pid is None or self.settings.limits.memory is None:
+            return
+        if process_groups.ran_over(self.settings.base_dir, uuid):
+            self.watchdog.note_too_large(uuid, pid)
+
+    def requeue_dead(self) -> None:
+        """Requeue running rows with a dead holder, after the processes that it left have been ended."""
+        items = self.wiring.items("give_back")
+        for uuid, pid in list(self.owed.items()):
+            with items.handling(uuid):
+                self.requeue_running(uuid, pid, why="it could not write its row")
+        for uuid in list(self.watchdog.too_large):
+            with items.handling(uuid):
+                self.watchdog.close_too_large(uuid)
+        items.finish()
+        if self.ground.check():
+            reconcile(self.wiring)
+            self.ground.lost.set()
+        else:
+            rows = self.ledger.list(limit=NEWEST)
+            if self.is_lost(rows) or (not rows and restore_rows(self.wiring)):
+                self.ground.lost.set()
+            self.staying = {row.uuid: row for row in rows if _stays(row)}
+        self.ledger.repair_future_times()
+        settled: list[Row] = []
+        adopt_ended(self.wiring)
+        found = self.ledger.requeue_dead(
+            self.is_alive,
+            on_settled=settled.append,
+            everywhere=is_alone(self.settings),  # one kernel has all locks of a local ledger
+            tool_calls=self.tool_calls,
+            publish=self.publish,
+            blamed=self.blame.may_be_the_task,
+        )
+        for uuid in found:
+            self.events.emit("task_requeued", uuid=uuid, why="its worker died")
+        for row in settled:
+            if row.status is Status.FAILED:
+                self.events.emit("task_ended", uuid=row.uuid, status="failed", end="failed", code=row.error_code)
+            else:
+                announce(self.events, row.uuid, row.status, row.attempt, "its worker died")
+        self.forget_ended()
+        move_leftovers(self.wiring)
+        process_groups.remove(self.settings.base_dir)
+
+    def is_lost(self, newest: list[Row]) -> bool:
+        """Whether rows were lost since the last sweep: a row that should exist is missing, or another host has made
+        another row in its place.  Lost rows with a folder here are made again."""
+        now = {row.uuid: row for row in newest}
+        with suppress(RowUnreadable):
+            replaced = any(uuid in now and now[uuid].created_at != row.created_at for uuid, row in self.staying.items())
+            # One of them is looked up in the ledger: an event that removed some of the rows removed all of them.
+            gone = (row for uuid, row in self.staying.items() if uuid not in now)
+            missing = next((row for row in gone if not newest or self.would_stay(row)), None)
+            if replaced or (missing is not None and self.ledger.get(missing.uuid) is None):
+                restore_rows(self.wiring, lost=True)
+                return True
+        return False
+
+    def would_stay(self, row: Row) -> bool:
+        """Whether a row must still exist: a row that ran elsewhere may have ended since then, and been removed by a
+        cleanup."""
+        return row.status is Status.QUEUED or (self.settings.base_dir / "running" / row.uuid).is_dir()
+
+    def forget_ended(self) -> None:
+        """Drop data about ended tasks that no decision needs any more, since a daemon lives for months."""
+        if self.blame.known:
+            self.blame.forget_others({row.uuid for row in self.ledger.running_here()})
+        over = clock.monotonic() - REFUSED_SECONDS
+        self.refusals = {uuid: (count, until) for uuid, (count, until) in self.refusals.items() if until > over}
+
+    def is_alive(self, row: Row) -> bool:
+        """Whether a process holds the lock of a row of this base_dir; if not, the row's process tree is ended."""
+        child = self.children.get(row.uuid)
+        if child is not None and child.process.exitcode is None:
+            return True
+        # the row gets the memory limit as the reason of its end
+        if self.watchdog.is_too_large(row) or self.alive_by_lock(row):
+            return True
+        pid = living_holder(row.lease_owner)
+        if pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
+            proc.kill_group(pid)  # the task's folder was removed while it ran
+            proc.wait_gone(pid)
+        process_groups.end_tree(self.settings.base_dir, row.uuid)
+        return False
+
+    def publish(self, row: Row, code: str, message: str) -> bool:
+        """If the workers of a task die, leave its work to one more worker, which publishes it; returns whether there is
+        any work."""
+        return unpublished_work.leave_to_publish(self.wiring, row, Outcome(End.FAILED, message, code=code))
+
+    def tool_calls(self, row: Row) -> int:
+        """The number of tool calls in the files of a row of this base_dir, which show the progress of a process that
+        dies in a long turn; the row itself does not show this progress."""
+        newest = None
+        with suppress(OSError):  # an unreadable file counts as no progress
+            newest = last_record(self.settings.base_dir / "running" / row.uuid / "tools.jsonl")
+        return int(newest["seq"]) if newest else 0
+
+    def start_due(self, *, swept: bool = False) -> None:
+        """Start the next tasks in the ledger while fewer workers run than are allowed.
+
+        With a broker, the number of tasks that are started is the number of its messages; after a sweep (`swept`) all
+        waiting tasks are started, since a message may be lost, or belong to a task that could not start at that time.
+        """
+        if not self.starts:
+            return
+        room = 0 if self.room.why or self.ground.why else max(0, self.settings.scheduling.max_workers - self.running())
+        connected = self.courier is not None and self.courier.connected and not swept
+        if room > 0:
+            room -= len(self.start_next(room, unpublished_work.MARK if connected else None))
+        if self.courier is not None and connected:
+            self.start_arrived(self.courier, room)
+
+    def start_arrived(self, courier: BrokerClient, room: int) -> None:
+        """Start as many tasks as messages have come from the broker.
+
+        The ledger chooses which tasks: in the broker the messages of one person may precede all others.  Messages for
+        which no task is started are acknowledged.
+        """
+        arrived = courier.take_arrived(room)
+        started: list[str] = []
+        try:
+            if arrived:
+                self.start_next(len(arrived), started=started)
+        finally:  # even if the ledger fails half-way, a message that starts no worker is acknowledged
+            self.messages.update(zip(started, arrived, strict=False))
+            for uuid in arrived[len(started) :]:
+                courier.acknowledge(uuid)
+        if room - len(started) > courier.room:
+            courier.wake()
+        courier.room = room - len(started)
+
+    def start_next(self, room: int, outcome: str | None = None, started: list[str] | None = None) -> list[str]:
+        """Start at most `room` of the queued tasks that are next.
+
+        With `outcome`, only rows with that value of the column are started, for example those with finished work and a
+        pending publication.
+
+        Returns the uuids of the started tasks, which are also added to `started`.  A task that must wait, or for which
+        no worker can be started, is skipped and left to other hosts."""
+        items = self.wiring.items("start")
+        started = [] if started is None else started
+        for _ in range(0 if self.holds.is_shut() else ROUNDS):
+            taken = self.reserve(room - len(started), outcome)
+            # checked only now, since the check reads the state of each file of the program
+            if taken and self.is_outdated():
+                for uuid in taken:
+                    self.ledger.release_reservation(uuid, self.owner)
+                break
+            for uuid in taken:
+                well = False
+                with items.handling(uuid):
+                    if self.must_wait(uuid):
+                        self.ledger.release_reservation(uuid, self.owner)
+                    elif self.try_start(uuid):
+                        started.append(uuid)
+                    well = True
+                if not well:
+                    self.postpone(uuid)  # otherwise the task would block the head of the queue
+            if len(started) >= room or not taken:
+                break
+        items.finish()
+        return started
+
+    def reserve(self, count: int, outcome: str | None = None) -> list[str]:
+        """Reserve the next tasks, without those that have a worker here or wait for their next attempt."""
+        limits = self.settings.limits.at_once
+        return self.ledger.reserve(
+            count,
+            self.owner,
+            seconds=RESERVED_SECONDS,
+            server=self.server,
+            at_once=AtOnce(limits.repository, limits.person, limits.server),
+            without=sorted(self.postponed() | set(self.children)),
+            outcome=outcome,
+        )
+
+    def is_outdated(self) -> bool:
+        """Whether the code was replaced while this daemon ran, so that a new worker would not match it; reported
+        once."""
+        before = self.installed.changed
+        if (why := self.installed.change()) and not before:
+            self.events.emit("code_changed", why=why, todo=RESTART)
+        return bool(why)
+
+    def must_wait(self, uuid: str) -> bool:
+        """Whether the task is left to the host that has its work, or must wait because similar tasks failed; it is
+        checked again after a while."""
+        row = self.ledger.get(uuid)
+        if row is None:
+            return False
+        replica = self.settings.context_storage.replica is not None  # the replica has unpublished work too
+        if not replica and unpublished_work.lies_elsewhere(self.settings, row, self.ledger.now()):
+            seconds = LEFT_SECONDS
+        else:
+            seconds = min(HELD_SECONDS, self.home.seconds_to_wait(row))
+        if seconds and uuid not in self.refusals:
+            self.events.emit("task_left", uuid=uuid, host=row.hostname)
+        if not seconds and self.holds.is_held(row):
+            seconds = HELD_SECONDS
+        if seconds:
+            self.refusals[uuid] = (0, clock.monotonic() + seconds)
+        return bool(seconds)
+
+    def postpone(self, uuid: str) -> float:
+        """Delay a task, longer each time, because its worker could not even claim it; returns the number of seconds."""
+        count = self.refusals.get(uuid, (0, 0.0))[0] + 1
+        seconds = min(REFUSED_SECONDS, 2.0**count)
+        self.refusals[uuid] = (count, clock.monotonic() + seconds)
+        self.acknowledge(uuid)
+        with suppress(LedgerError, DiskError):  # if this fails, its reservation expires
+            self.ledger.release_reservation(uuid, self.owner)
+        return seconds
+
+    def acknowledge(self, uuid: str) -> None:
+        """Acknowledge the broker's message about the task, if there was one."""
+        if self.courier is not None:
+            self.courier.acknowledge(self.messages.pop(uuid, uuid))
+
+    def startable(self, outcome: str | None = None) -> list[str]:
+        """Queued tasks that are due, without those that have a worker and those in `postponed`.
+
+        `outcome`: only rows with that value of the column."""
+        hindered = self.postponed()
+        limit = self.settings.scheduling.max_workers + len(self.children) + len(hindered)
+        busy = hindered | set(self.children)
+        return [uuid for uuid in self.ledger.due(limit, outcome=outcome) if uuid not in busy]
+
+    def postponed(self) -> set[str]:
+        """Tasks that wait for their next attempt.
+
+        They are left to another host, or their workers could not even claim them, for example because their folder is
+        not writable; in the second case they wait longer each time.
+        """
+        now = clock.monotonic()
+        return {uuid for uuid, (_, until) in self.refusals.items() if now < until}
+
+    def running(self) -> int:
+        """The number of workers of this base_dir: rows that run, and children that have not claimed a row yet."""
+        rows = {row.uuid for row in self.ledger.running_here() if self.ledger.is_mine(row, self.owner)}
+        return len(rows | set(self.children))
+
+    def try_start(self, uuid: str) -> bool:
+        """Start one worker; returns whether that succeeded.
+
+        If the start fails, the task is delayed, longer each time, and other hosts may take it.
+        """
+        try:
+            self.start(uuid)
+        except (OSError, EOFError) as error:  # no process or descriptor can be created, or the forkserver was killed
+            self.exit_codes.record(uuid, worker.EXIT_WAITS)
+            self.postpone(uuid)
+            self.holds.note_unclaimed(uuid)
+            self.events.emit("worker_died", uuid=uuid, signal=0, error=reason(error))
+            return False
+        return True
+
+    def start(self, uuid: str) -> None:
+        """Fork one worker.  Raises OSError or EOFError when that fails; then no part of the worker remains."""
+        receive, send = self.context.Pipe(duplex=False)
+        self.watch.start(uuid)
+        try:
+            process = self.context.Process(target=worker.main, args=(self.settings, uuid, send), daemon=False)
+            process.start()  # if the forkserver was killed, the next start makes another one
+        except BaseException:
+            receive.close()
+            self.watch.finish(uuid)
+            raise
+        finally:
+            send.close()
+        self.children[uuid] = WorkerProcess(process, receive)
+
+    def worst_exit(self) -> int:
+        """The exit code: 0 when every task of this daemon went well, 1 when one failed, 3 when the environment caused
+        all failures."""
+        codes = self.exit_codes.codes() - {0, worker.EXIT_DRAINED}
+        return 0 if not codes else 3 if codes == {3} else 1
+
+    def drain(self) -> None:
+        """Start no more tasks, and signal every worker to end at its next turn and release its row."""
+        self.draining = True
+        self.fetch_nothing()
+        self.extraction.stop()
+        self.signal(signal.SIGTERM)
+        self.drain_inherited()
+
+    def drain_inherited(self) -> None:
+        """Send SIGTERM to workers here that an earlier daemon left running, once to each.
+
+        When the ledger cannot be read, the next sweep tries this again.  A `solve` that runs beside this daemon is not
+        its worker."""
+        if not self.starts:
+            return
+        with suppress(LedgerError, DiskError):
+            for row in self.ledger.running_here():
+                if row.uuid in self.children or row.uuid in self.inherited or not self.ledger.is_mine(row, self.owner):
+                    continue
+                pid = _living(row.lease_owner)
+                if row.lease_owner is not None and pid is not None and proc.has_title(pid, f"makimono: {row.uuid}"):
+                    self.inherited[row.uuid] = row.lease_owner
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End every worker and its process tree now, and release their rows; since a person requested it, it does not
+        count as a death."""
+        self.draining = True
+        self.fetch_nothing()
+        self.extraction.stop()
+        self.drain_inherited()
+        pids = {uuid: child.process.pid for uuid, child in self.children.items()}
+        for uuid, pid in {**pids, **{uuid: _living(owner) for uuid, owner in self.inherited.items()}}.items():
+            if pid is not None:
+                end_worker(self.settings.base_dir, uuid, pid)
+                self.requeue_running(uuid, pid, why="its worker was ended")
+        self.end_strays()
+
+    def requeue_running(self, uuid: str, pid: int, why: str) -> None:
+        """Release the row of a worker that did not die by itself; if the row cannot be written, each sweep tries it
+        again."""
+        self.owed[uuid] = pid
+        with suppress(LedgerError, DiskError):
+            row = self.ledger.get(uuid)
+            if row is not None and row.status is Status.RUNNING and row.process_id == pid:
+                announce(self.events, uuid, self.ledger.release(uuid, row.attempt), row.attempt, why)
+            del self.owed[uuid]
+
+    def fetch_nothing(self) -> None:
+        """Leave the messages in the broker to other daemons."""
+        if self.courier is not None:
+            self.courier.room = 0
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every living child."""
+        for child in self.children.values():
+            if child.process.exitcode is None and child.process.pid is not None:
+                proc.kill_group(child.process.pid, number)
+                with suppress(ProcessLookupError):  # a child that has just been forked leads no process group yet
+                    os.kill(child.process.pid, number)
+
+
+def _living(lease_owner: str | None) -> int | None:
+    """The pid that an owner's text contains, if that process lives; a zombie counts as dead."""
+    pid = living_holder(lease_owner)
+    return None if pid is None or proc.wait_gone(pid, 0, collect=False) else pid
+
+
+def _stays(row: Row) -> bool:
+    """Whether a row exists until its end; a row that no worker was offered may be withdrawn before
+    (`intake/enqueue.py`)."""
+    return row.status not in CLOSED_STATUSES and (row.attempt > 0 or row.not_before is None)

@@ -1,0 +1,122 @@
+"""Records the current step of the working thread and its deadline.
+
+Every operation that can take long has a time limit of its own (the time-out of a command, the time-out of a model call,
+the length of a wait), and declares it with `within`.  The work between two such steps has a limit of ALLOWANCE seconds.
+`worker/lease.py` renews a task's lease only while the current step is not overdue.  If another process has taken over
+the task, `worker/lease.py` calls `interrupt`, which ends the step.  The state is global, since a process works on one
+task only.  Calls from threads other than the one that called `begin` have no effect; calls in a command that works on
+no task have none either, since it never calls `begin`.
+
+Code that waits can ask with `is_stopping` whether the task shall stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ALLOWANCE = 600.0
+"""The limit in seconds of work without a time-out of its own: reading files, counting, a few requests to a forge."""
+MARGIN = 30.0
+"""Seconds after its time-out that a step may need to end, because it has to kill processes and clean up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the work.
+
+    `until` is a value of time.monotonic, which does not advance while the machine is suspended.
+    """
+
+    name: str
+    since: float
+    until: float
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the step is past its deadline, that is, hangs."""
+        return time.monotonic() > self.until
+
+
+class _Place:
+    def __init__(self) -> None:
+        self.worker: int | None = None
+        self.step = Step("start", 0.0, 0.0)
+        self.end: Exception | None = None
+        self.ear: tuple[int, Callable[[], bool]] | None = None
+
+
+_place = _Place()
+
+
+def begin(allowance: float = ALLOWANCE) -> None:
+    """Record that the calling thread starts to work on a task."""
+    now = time.monotonic()
+    _place.worker, _place.step, _place.end = threading.get_ident(), Step("start", now, now + allowance), None
+
+
+def finish() -> None:
+    """Record that the thread has finished its work; an error of `interrupt` is dropped."""
+    _place.worker, _place.end = None, None
+
+
+@contextmanager
+def within(name: str, seconds: float) -> Iterator[None]:
+    """The block is one step that ends by itself after `seconds`.
+
+    After the block the previous step continues, with at least ALLOWANCE seconds left.  Raises the error that was passed
+    to `interrupt`."""
+    if _place.worker != threading.get_ident():
+        yield
+        return
+    check()
+    before, now = _place.step, time.monotonic()
+    _place.step = Step(name, now, now + seconds + MARGIN)
+    try:
+        yield
+    finally:
+        now = time.monotonic()
+        _place.step = Step(before.name, now, max(before.until, now + ALLOWANCE))
+
+
+def current() -> Step:
+    """The current step."""
+    return _place.step
+
+
+def interrupt(error: Exception) -> None:
+    """End the step from another thread: from now on `check` and the next `within` raise `error`."""
+    if _place.worker is not None:
+        _place.end = error
+
+
+@contextmanager
+def listening(stop: Callable[[], bool]) -> Iterator[None]:
+    """Inside the block `is_stopping` of this thread returns `stop()`, which is True if the task shall stop and so a
+    wait shall end."""
+    _place.ear = threading.get_ident(), stop
+    try:
+        yield
+    finally:
+        _place.ear = None
+
+
+def is_stopping() -> bool:
+    """Whether the task of this thread shall stop."""
+    ear = _place.ear
+    return ear is not None and ear[0] == threading.get_ident() and ear[1]()
+
+
+def check() -> None:
+    """Raise the error that was passed to `interrupt`, if there is one.
+
+    Code that waits for a command calls this function a few times a second.
+    """
+    if _place.end is not None:
+        raise _place.end

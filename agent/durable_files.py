@@ -1,0 +1,453 @@
+"""Writes files durably: one write per line, a temporary file with fsync and rename, flock; symlinks are not followed.
+
+Every function converts an OSError of a write into a DiskError with the path and advice; an OSError of a read is not
+changed.  A kill -9 can still tear a line that one call writes (docs/files.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent import deadline
+from agent.errors import DiskError, LockHeld, StopHeard
+from agent.filetree import FOLDER, Identity, open_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+BLOCK = 1 << 16
+COPY = 1 << 20
+LOCK_TRIES = 10
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.001, 0.2
+"""Seconds between two attempts of `locked` to get the lock: the shortest and the longest pause."""
+LONGEST_WAIT = 7200.0
+"""The maximum seconds that `locked` waits, since another process may be cloning a large repository."""
+
+_ADVICE = {
+    errno.ENOSPC: "the disk is full; free some space and resume the task",
+    errno.EDQUOT: "the quota is used up; free some space and resume the task",
+    errno.EROFS: "the file system is read-only; make it writable or set context_storage.base_dir elsewhere",
+    errno.EACCES: "permission denied; check owner and mode",
+    errno.EPERM: "not permitted; check owner and mode",
+    errno.EFBIG: "a file may not become that large here; raise the limit (ulimit -f) and resume the task",
+}
+
+
+SLOW = 1.0
+"""A write or a sync that takes at least this many seconds is reported to the listener of `on_slow`."""
+
+_told: Callable[[str, str, float], None] | None = None
+
+
+def on_slow(listener: Callable[[str, str, float], None] | None) -> None:
+    """From now on call `listener(path, what, seconds)` for every slow write and sync of this process; None switches
+    this off."""
+    global _told  # noqa: PLW0603 - each process has one listener
+    _told = listener
+
+
+def took(path: str | os.PathLike[str], what: str, started: float) -> None:
+    """Report an operation that began at `started` (time.monotonic) and ended now, if it was slow."""
+    seconds = time.monotonic() - started
+    if seconds >= SLOW and _told is not None:
+        _told(os.fspath(path), what, seconds)
+
+
+def fsync(descriptor: int, path: str | os.PathLike[str], *, data: bool = False) -> None:
+    """Call fsync, or fdatasync with `data`.  The call has no time limit."""
+    started = time.monotonic()
+    if data:
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
+    took(path, "sync", started)
+
+
+def advice(error: OSError) -> str:
+    """The error text of the system, with advice if there is any."""
+    return _ADVICE.get(error.errno or 0, error.strerror or str(error))
+
+
+def disk_error(path: str | os.PathLike[str], error: OSError) -> DiskError:
+    """A DiskError for `error`, with the path and advice."""
+    return DiskError(f"cannot write {os.fspath(path)}: {advice(error)}")
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Translate OSError to DiskError inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def make_dir(path: Path, mode: int = 0o700) -> Path:
+    """Make the directory `path` and its parents.
+
+    New directories get exactly `mode`; the mode of existing ones does not change.
+
+    The names are durable when the function returns, since synced files are lost if the name of their folder is lost.
+    """
+    if path.is_dir():
+        return path
+    with writing(path):
+        there = next(parent for parent in path.parents if parent.is_dir())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=mode)
+            path.chmod(mode)
+        for parent in path.parents:
+            sync_dir(parent)
+            if parent == there:
+                break
+    return path
+
+
+def claim_dir(path: Path, mode: int) -> Path:
+    """Like `make_dir`, but also sets `mode` on an empty directory that belongs to this user, as in a fresh clone.
+
+    A directory that its owner may not write is left unchanged, since somebody set its mode on purpose."""
+    try:
+        make_dir(path, mode)
+        status = path.stat()
+        unused = is_unused(path)
+    except OSError as error:  # the directory or a parent cannot be read or entered
+        raise DiskError(f"cannot use {os.fspath(path)}: {advice(error)}") from error
+    if status.st_uid == os.geteuid() and status.st_mode & stat.S_IWUSR and unused:
+        with suppress(OSError):  # the file system may have no modes
+            path.chmod(mode)
+    return path
+
+
+def temporary(fallback: Path) -> None:
+    """Make `fallback` the folder for temporary files of this process and its children, if the machine has none.
+
+    A container without /tmp, or with a read-only root, has none."""
+    with suppress(FileNotFoundError):
+        # The last candidate of `tempfile` is the current folder, which may contain a person's files.
+        if tempfile.gettempdir() != os.path.abspath(os.curdir):  # noqa: PTH100 - as `tempfile` spells it
+            return
+    make_dir(fallback.parent, passable())
+    tempfile.tempdir = str(make_dir(fallback, passable()))
+    os.putenv("TMPDIR", tempfile.tempdir)  # only children read it; in this process only `config` may use os.environ
+
+
+def is_unused(path: Path) -> bool:
+    """Whether the directory is empty except for a `.gitkeep`."""
+    return all(name == ".gitkeep" for name in os.listdir(path))  # noqa: PTH208 - only the names are needed
+
+
+def is_real_dir(path: Path) -> bool:
+    """Whether `path` is a directory, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
+def identity(path: str | os.PathLike[str]) -> Identity | None:
+    """A value that distinguishes the file at `path` from a later file with the same name; None if no file is
+    visible."""
+    try:
+        found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - called at each statement of a database
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def sync_dir(path: Path) -> None:
+    """Sync a directory, so that a rename in it is durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fsync(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    """The C library, for functions that the module `os` lacks.
+
+    It is cached, since ctypes makes a new library class for each call.
+    """
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def sync_tree(path: Path) -> None:
+    """Make all writes below `path` durable with one syncfs (sync on other systems), even for thousands of files."""
+    descriptor = os.open(path, FOLDER)
+    try:
+        started = time.monotonic()
+        syncfs = getattr(libc(), "syncfs", None)
+        if syncfs is None:
+            os.sync()
+        elif syncfs(descriptor) != 0:
+            code = ctypes.get_errno()
+            raise disk_error(path, OSError(code, os.strerror(code)))
+        took(path, "sync", started)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def replacing(path: Path, mode: int = 0o600, *, sync: bool = True) -> Iterator[int]:
+    """Write a new version of `path`: yields the descriptor of a temporary file in the same folder.
+
+    The file is synced and renamed over `path` at the end of the block, or removed if the block raises."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        # The temporary file may exist already: a dead process with the same process id left it, or another user made
+        # it.  If it were a FIFO, the write would block.
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        if mode & 0o077:  # the mode of a file for other users must not depend on the umask
+            os.fchmod(descriptor, mode)
+    try:
+        yield descriptor
+        with writing(path):
+            if sync:
+                fsync(descriptor, path)
+            os.close(descriptor)
+            descriptor = -1
+            temporary.rename(path)
+            if sync:
+                sync_dir(path.parent)
+    except OSError as error:
+        raise disk_error(path, error) from error
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_all(descriptor: int, data: bytes | memoryview) -> None:
+    """Write every byte of `data`."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_file(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600, *, sync: bool = True) -> None:
+    """Replace `path` atomically with `data`."""
+    with replacing(path, mode, sync=sync) as descriptor:
+        for chunk in (data,) if isinstance(data, bytes) else data:
+            write_all(descriptor, chunk)
+
+
+def append(descriptor: int, data: bytes, path: Path) -> None:
+    """Append `data` in one write to an O_APPEND descriptor; a short or failed write is removed before the error is
+    raised."""
+    started = time.monotonic()
+    try:
+        written = os.write(descriptor, data)
+    except OSError as error:
+        # Only the length of the file shows how much was written.  The caller is the only writer of this file.
+        raise disk_error(path, error) from error
+    if written != len(data):
+        before = os.fstat(descriptor).st_size - written
+        try:
+            write_all(descriptor, data[written:])  # writing the rest raises the real error
+        except OSError as error:
+            with writing(path):
+                os.ftruncate(descriptor, before)
+            raise disk_error(path, error) from error
+    took(path, "write", started)
+
+
+def read_at(descriptor: int, size: int, position: int) -> bytes:
+    """At most `size` bytes of the file from `position`.
+
+    The function moves the position of the descriptor, so two threads must not use it on the same descriptor at once.
+    `pread` would not move it, but pyfakefs lacks `pread`, and people test code that embeds the stores with pyfakefs."""
+    os.lseek(descriptor, position, os.SEEK_SET)
+    return os.read(descriptor, size)
+
+
+def read_backwards(descriptor: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines before the offset `end`, the last first, as (offset, line without newline); they are read in blocks of
+    64 KiB."""
+    rest = b""
+    position = end
+    while position > 0:
+        size = min(BLOCK, position)
+        position -= size
+        block = read_at(descriptor, size, position) + rest
+        lines = block.split(b"\n")
+        rest = lines[0]
+        offset = position + len(block)
+        for line in reversed(lines[1:]):
+            offset -= len(line)
+            if line:
+                yield offset, line
+            offset -= 1
+    if rest:
+        yield 0, rest
+
+
+def copy_range(source: int, target: int, start: int, end: int) -> None:
+    """Copy the bytes from `start` to `end` of one descriptor to the end of the other, in the kernel if it supports
+    that."""
+    position = start
+    while position < end:
+        moved = os.sendfile(target, source, position, end - position)
+        if moved == 0:
+            raise OSError(errno.EIO, "source is shorter than expected")
+        position += moved
+
+
+def lock(path: Path, mode: int = 0o600) -> int:
+    """Take the flock on `path`; returns a descriptor that holds it until it is closed or the process dies.
+
+    Raises LockHeld if another process has it.  The descriptor is opened with O_CLOEXEC, since a tool that this process
+    starts must not inherit it.  The function tries for a tenth of a second, because `is_locked` in another process
+    holds the lock for an instant.
+    """
+    with writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    for last in (False,) * LOCK_TRIES + (True,):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if last:
+                os.close(descriptor)
+                raise LockHeld(f"{path} is locked by another process") from None
+            time.sleep(0.01)
+    return descriptor
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock by closing the descriptor that `lock` returned."""
+    os.close(descriptor)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a live process holds the flock on `path`.
+
+    It is False if there is no file, or a link in its place.  A lock is also found on a read-only file system, and on a
+    file without write permission.  Raises OSError if the answer is unknown.
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        try:
+            # NFS grants an exclusive lock only to a descriptor that is open for writing
+            descriptor = os.open(path, os.O_RDWR | flags)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            descriptor = os.open(path, os.O_RDONLY | flags)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Wait for the flock on `path` and hold it inside the block; yields its descriptor.
+
+    Raises StopHeard if the task shall stop meanwhile, LockHeld after LONGEST_WAIT.
+
+    A child that inherits the descriptor also holds the lock until it ends, even if this process dies first.
+    """
+    with writing(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with deadline.within(f"wait for {path.name}", LONGEST_WAIT):
+            _wait_for(descriptor, path)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: Path) -> None:
+    """Take the flock within LONGEST_WAIT.  The function polls, since a blocking system call would not notice a stop."""
+    until = time.monotonic() + LONGEST_WAIT
+    pause = SHORTEST_PAUSE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            deadline.check()
+            if deadline.is_stopping():
+                raise StopHeard(f"the wait for {path} ended, because the task was told to end") from None
+            if time.monotonic() > until:
+                raise LockHeld(f"{path} has been locked by another process for {LONGEST_WAIT:g} s") from None
+        else:
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def open_beneath(root: int, relative: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+    """Open `relative` below the directory descriptor `root`, following no symlink at any step.
+
+    Raises OSError: ELOOP or ENOTDIR for a symlink in the path, EXDEV for a path that leaves the directory (`..`,
+    absolute).  O_NONBLOCK prevents a FIFO from blocking; the caller checks the type of the file.
+    """
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if relative.startswith("/") or ".." in parts:
+        raise OSError(errno.EXDEV, "path leaves the work tree", relative)
+    current = os.dup(root)
+    try:
+        for part in parts[:-1]:
+            step = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
+            os.close(current)
+            current = step
+        name = parts[-1] if parts else "."
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode, dir_fd=current)
+    finally:
+        os.close(current)
+
+
+def stat_beneath(top: Path, relative: str) -> os.stat_result:
+    """The status of `relative` below the folder `top`, of a link itself, following no symlink in the path.
+
+    Raises OSError.
+    """
+    folder, _, name = relative.rpartition("/")
+    root = open_folder(top)
+    try:
+        parent = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(root)
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.close(parent)
+
+
+def is_regular(descriptor: int) -> bool:
+    """Whether the descriptor belongs to a regular file."""
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def move_dir(source: Path, target: Path) -> None:
+    """Rename a directory and sync both parents, so that the move survives a power loss."""
+    with writing(target):
+        source.rename(target)
+        sync_dir(target.parent)
+        sync_dir(source.parent)
+
+
+def passable() -> int:
+    """The mode of the folders above a task's work tree: 0711 for root, since commands run under another uid, else 0700
+    (docs/security.md, "Commands")."""
+    return 0o711 if os.geteuid() == 0 else 0o700

@@ -1,0 +1,64 @@
+"""Extracts the cause of a foreign error as text for a person.
+
+`requests` and urllib3 wrap the cause three times, and print pools, memory addresses and error numbers with it.  The
+functions are pure; `llm`, `forge` and `taskqueue` use them and add the URL and advice.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+
+_NUMBERED = re.compile(r"\[Errno -?\d+\] |Error -?\d+ (?=connecting to )")
+_OBJECT = re.compile(r"^<?[\w.]+(?:\(.*?\)| object at 0x[0-9a-f]+>): ")
+_START = "Failed to establish a new connection: "
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "PACKET_LENGTH_TOO_LONG")
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The innermost error, found through `reason` or the arguments of each outer one."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        inner = [getattr(error, "reason", None), *error.args]
+        error = next((one for one in inner if isinstance(one, BaseException)), error)
+    return error
+
+
+def reason(error: object) -> str:
+    """The text of the innermost error, on one line and without the error number; the name of its class if it has no
+    text."""
+    inner = innermost(error) if isinstance(error, BaseException) else error
+    words = _OBJECT.sub("", _NUMBERED.sub("", " ".join(str(inner).split()))).removeprefix(_START)
+    if words.startswith("Failed to resolve"):
+        words = words.partition("(")[0].rstrip()
+    return words or type(inner).__name__
+
+
+def is_untrusted(error: BaseException) -> bool:
+    """Whether TLS failed because of the server's certificate."""
+    return isinstance(innermost(error), ssl.SSLCertVerificationError)
+
+
+def is_no_tls(error: BaseException) -> bool:
+    """Whether TLS failed because the server does not use TLS on this port."""
+    return getattr(innermost(error), "reason", None) in _NO_TLS
+
+
+def tls_reason(error: BaseException) -> str:
+    """The cause of a TLS failure."""
+    inner = innermost(error)
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({_verified(inner)})"
+    if is_no_tls(inner):
+        return "it does not speak TLS on this port"
+    if isinstance(inner, ssl.SSLEOFError):
+        return "the connection was cut"
+    named = getattr(inner, "reason", None)
+    return named.replace("_", " ").lower() if isinstance(named, str) and named else reason(inner)
+
+
+def _verified(error: ssl.SSLCertVerificationError) -> str:
+    """OpenSSL's finding about the certificate of the server."""
+    said = getattr(error, "verify_message", "") or reason(error)
+    return str(said).rstrip(".")

@@ -1,0 +1,171 @@
+"""The events of an ended task: what was said and done, each with its trust and a token, so that it is stored once.
+
+Trust (`memory.base.TRUST`): a person's text has 1 when the person may ask for work there, else 0.  What the model wrote
+has 1, and 0 when it worked on a text of trust 0, or repeats what a tool, a file or a memory said (`repetition.py`).
+Output of commands has 0.  The outcome is a statement of this program: 2 when the check passed, else 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.extraction.repetition import Divided, divide
+from agent.extraction.task_record import COMMENT, ISSUE, ISSUE_TITLE
+from agent.filetree import printable
+from agent.memory import NewEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.extraction.task_record import Failure, Statement, TaskRecord
+    from agent.taskqueue import Row
+
+OUTSIDE, INFERENCE, VERIFIED = 0, 1, 2
+
+ISSUE_TEXT, COMMENT_TEXT, PLAN, COMMAND, OUTPUT, SUMMARY, REPEATED, OUTCOME = (
+    *("issue", "comment", "plan", "command", "output", "summary", "repeated", "outcome"),
+)
+"""Values of `source`."""
+
+SHOWN_FILES = 20
+LONGEST_PATH = 120
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """One event before it is stored: `token` is unique within the task."""
+
+    token: str
+    source: str
+    role: str
+    text: str
+    trust: int
+    at: str
+    author: str = ""
+
+
+def events_of(task: TaskRecord, row: Row) -> list[TaskEvent]:
+    """The events of the task in the order in which they happened, without those that say nothing."""
+    return [one for one in _events(task, row) if one.text.strip()]
+
+
+def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> list[NewEvent]:
+    """The events in the form in which they are stored."""
+    shared: dict[str, Any] = {"task": str(task.key)}
+    if task.origin.get("confidential"):
+        shared["confidential"] = True
+    return [
+        NewEvent(
+            actor,
+            task.uuid,
+            one.text,
+            role=one.role,
+            timestamp=one.at,
+            source=one.source,
+            trust=one.trust,
+            metadata=shared | ({"author": one.author} if one.author else {}),
+            client_token=f"{task.uuid}:{one.token}",
+        )
+        for one in events
+    ]
+
+
+def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
+    people = list(_people(task))
+    yield from people
+    least = min((one.trust for one in people), default=OUTSIDE)
+    own = min(INFERENCE, least)  # what the model wrote about texts of this trust
+    others = OtherTexts(task, people)
+    plan = others.divide("\n".join(task.plan))
+    yield TaskEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
+    for failure in task.failures:
+        command = others.divide(failure.command)
+        trust = own if command.own else OUTSIDE
+        yield TaskEvent(f"command-{failure.seq}", COMMAND, "tool", command_text(failure), trust, failure.at)
+        output = f"Output of `{failure.command}`:\n{failure.output}" if failure.output else ""
+        yield TaskEvent(f"output-{failure.seq}", OUTPUT, "tool", output, OUTSIDE, failure.at)
+    summary = others.divide(task.summary)
+    yield TaskEvent("summary", SUMMARY, "assistant", summary.own, own, task.ended_at)
+    yield TaskEvent("repeated", REPEATED, "assistant", summary.repeated, OUTSIDE, task.ended_at)
+    verified = VERIFIED if task.is_verified else INFERENCE
+    yield TaskEvent("outcome", OUTCOME, "system", outcome_text(task, row), verified, task.ended_at)
+
+
+class OtherTexts:
+    """The texts of a task that the model did not write itself."""
+
+    def __init__(self, task: TaskRecord, people: Sequence[TaskEvent]) -> None:
+        self.task = task
+        self.untrusted = [one.text for one in people if one.trust == OUTSIDE]
+
+    def divide(self, text: str) -> Divided:
+        """The sentences of `text` that are the model's own, and those that repeat another text."""
+        return divide(text, self._all()) if text.strip() else Divided("", "")
+
+    def _all(self) -> Iterator[str]:
+        yield from self.untrusted
+        yield from self.task.texts_of_others()
+
+
+# --- texts -----------------------------------------------------------------------------------------------------
+
+
+def _people(task: TaskRecord) -> Iterator[TaskEvent]:
+    """The issue as one event, then the comments."""
+    may_ask = bool(task.origin.get("author_may_ask"))
+    about = [one for one in task.statements if one.source in (ISSUE_TITLE, ISSUE)]
+    if about:
+        first = about[0]
+        text = "\n\n".join(one.text for one in about)
+        yield _said("issue", ISSUE_TEXT, first, text, trusted=may_ask)
+    trusted = bool(task.origin.get("comments_may_ask"))
+    numbers: dict[int, int] = {}
+    for one in task.statements:
+        if one.source == COMMENT:
+            numbers[one.seq] = numbers.get(one.seq, 0) + 1
+            yield _said(f"comment-{one.seq}-{numbers[one.seq]}", COMMENT_TEXT, one, one.text, trusted=trusted)
+
+
+def _said(token: str, source: str, one: Statement, text: str, *, trusted: bool) -> TaskEvent:
+    return TaskEvent(token, source, "user", text, INFERENCE if trusted else OUTSIDE, one.at, one.author)
+
+
+def _plan(plan: Divided) -> str:
+    steps = [line for line in plan.own.split("\n") if line.strip()]
+    return "\n".join(["Plan:", *(f"- {step}" for step in steps)]) if steps else ""
+
+
+def command_text(failure: Failure) -> str:
+    """What became of a failed command, in one or two sentences."""
+    times = f", {failure.tries} times in a row" if failure.tries > 1 else ""
+    said = f"`{failure.command}` failed ({failure.ending}{times})."
+    if not failure.passed:
+        return f"{said} Nothing made it pass."
+    what = "It" if failure.passed == failure.command else f"`{failure.passed}`"
+    after = f" after changes to {paths_text(failure.files)}" if failure.files else ""
+    return f"{said} {what} passed{after}."
+
+
+def paths_text(paths: Sequence[str]) -> str:
+    """Paths in one line: at most SHOWN_FILES of them, without white space and cut to LONGEST_PATH characters."""
+    shown = ["_".join(printable(path).split())[:LONGEST_PATH] for path in paths[:SHOWN_FILES]]
+    more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
+    return f"{', '.join(shown)}{more}"
+
+
+def outcome_text(task: TaskRecord, row: Row) -> str:
+    """How the task ended, what it cost and what the check said."""
+    end = task.ending.outcome.end.value if task.ending is not None else ""
+    code = row.error_code or ""
+    said = [f"The task ended as {row.status}{f' ({code or end})' if code or end else ''}."]
+    check: Mapping[str, Any] = task.delivery.get("check") or {}
+    if check:
+        how = "passed" if check.get("ok") else f"failed with exit code {check.get('exit_code')}"
+        as_before = ", as it does without the change" if check.get("was_red") else ""
+        said.append(f"The check `{check.get('command')}` {how}{as_before}.")
+    if not task.delivery.get("commit") or not task.files:
+        said.append("No file was changed.")
+    if pull := task.delivery.get("pull"):
+        said.append(f"Pull request: {pull['url']}.")
+    return " ".join(said)

@@ -1,0 +1,217 @@
+"""One extraction job: takes an ended task into long-term memory (docs/memory.md, "What goes in").
+
+Every step may be done again: events have tokens, the store merges equal records, the index of commits goes on where it
+ended, and the answer of a model is on disk before anything is made of it.  So a process that dies anywhere leaves a job
+that is done again, with the result of one that was done once.
+
+The row's `remember_at` is the lease; the job's row in memory.db counts the tries.  `process.py` is the process around
+this.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files
+from agent.errors import Fenced, LockHeld, MakimonoError, MemoryUnavailable
+from agent.extraction.feedback import Feedback
+from agent.extraction.task_extraction import EPISODES, Extracted, TaskExtraction
+from agent.memory import jobs
+from agent.wiring.folders import folder_of
+from agent.wiring.memory import actor_of_task, open_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from agent.memory import MemoryStore
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+LOCK = "memory.lock"
+"""File in base_dir whose flock the one job of this base_dir holds."""
+
+LEASE_SECONDS = 90.0
+TRIES = 3
+PAUSES = (60.0, 600.0)
+"""Seconds after the first and the second failed try."""
+AWAY_SECONDS = 600.0
+"""Seconds after a try that could not open memory.db, which counts no tries then."""
+LONGEST_ERROR = 500
+
+
+class Stopped(BaseException):
+    """The process was told to end; its job is done again from the beginning."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """The lease of a row's extraction, which a thread of its own extends.  `lost` when another process has it."""
+
+    wiring: Wiring
+    uuid: str
+    until: datetime
+    lost: bool = False
+
+    def extend(self) -> None:
+        """Move the end of the lease."""
+        later = clock.now() + timedelta(seconds=LEASE_SECONDS)
+        if self.wiring.ledger.delay_extraction(self.uuid, self.until, later):
+            self.until = later
+        else:
+            self.lost = True
+
+    def check(self) -> None:
+        """Fenced when another process has the job."""
+        if self.lost:
+            raise Fenced(f"the memory extraction of task {self.uuid} is done by another process now")
+
+
+def run(wiring: Wiring, uuid: str) -> bool:
+    """Do the jobs of a task, if they are due and no other job runs here; returns whether nothing is left to do.
+
+    Errors of the job are events.  LedgerError and DiskError when the ledger fails."""
+    try:
+        lock = durable_files.lock(wiring.settings.base_dir / LOCK)
+    except LockHeld:
+        return False
+    try:
+        lease = Lease(wiring, uuid, clock.now() + timedelta(seconds=LEASE_SECONDS))
+        if not wiring.ledger.begin_extraction(uuid, lease.until):
+            return False
+        row = wiring.ledger.get(uuid)
+        if row is None:
+            return False
+        with _extending(lease):
+            return _work(wiring, row, lease)
+    finally:
+        durable_files.unlock(lock)
+
+
+@contextmanager
+def _extending(lease: Lease) -> Iterator[None]:
+    over = threading.Event()
+
+    def extend() -> None:
+        while not over.wait(LEASE_SECONDS / 3) and not lease.lost:
+            try:
+                lease.extend()
+            except MakimonoError:  # the ledger is away: the next attempt may reach it before the lease ends
+                continue
+
+    thread = threading.Thread(target=extend, name="memory lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A part of the work on a task that is listed, tried and done for itself."""
+
+    id: str
+    strategy: str
+    work: Callable[[Wiring, MemoryStore, Row, Lease], Extracted]
+
+
+def jobs_of(row: Row) -> list[Job]:
+    """The jobs of a task: its own, and one for each end of its pull request."""
+    found = [Job(row.uuid, "all", take_in)]
+    if row.pull_state:
+        found.append(Job(f"{row.uuid}-{row.pull_state}", EPISODES, take_pull))
+    return found
+
+
+def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
+    """Take in the task.  Nothing is left to take in of one whose folder was removed meanwhile.  LockHeld while a
+    process still works in the folder."""
+    folder = folder_of(wiring.settings, row.uuid)
+    if folder is None:
+        return Extracted()
+    lock = durable_files.lock(folder / "lock")
+    try:
+        return TaskExtraction(wiring, store, row, folder, lease.check).run()
+    finally:
+        durable_files.unlock(lock)
+
+
+def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
+    """Take in what became of the pull request."""
+    lease.check()
+    return Extracted(amended=Feedback(wiring, store).of_pull(row))
+
+
+def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
+    """Do the jobs of a row that are not done; returns whether nothing is left."""
+    store = open_memory(wiring.settings, f"extraction of {row.uuid}")
+    try:
+        pauses = [_try(wiring, store, row, lease, job) for job in jobs_of(row)]
+        lease.check()
+    except Stopped:
+        _give_back(wiring, lease, 0.0)
+        raise
+    except Fenced:
+        return False
+    except MemoryUnavailable as error:
+        wiring.events.emit("memory_unavailable", uuid=row.uuid, error=str(error))
+        _give_back(wiring, lease, AWAY_SECONDS)
+        return False
+    finally:
+        store.close()
+    if again := max(pauses):
+        _give_back(wiring, lease, again)
+        return False
+    return wiring.ledger.mark_extracted(row.uuid, lease.until)
+
+
+def _give_back(wiring: Wiring, lease: Lease, seconds: float) -> None:
+    """Make the row due again after `seconds`.  Where the ledger fails, the lease ends by itself."""
+    with suppress(MakimonoError):
+        wiring.ledger.delay_extraction(lease.uuid, lease.until, clock.now() + timedelta(seconds=seconds))
+
+
+def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -> float:
+    """One try of a job, if it is not done; returns the seconds until the next try, 0 when there is none."""
+    begun = clock.monotonic()
+    actor = actor_of_task(wiring.settings, row.key)
+    until = clock.format_stamp(lease.until)
+    attempt = store.jobs.begin(job.id, actor, row.uuid, job.strategy, wiring.owner, until)
+    if not attempt:
+        return 0.0
+    try:
+        found = job.work(wiring, store, row, lease)
+    except Stopped:
+        store.jobs.end(job.id, jobs.QUEUED, counts=False)
+        raise
+    except (Fenced, MemoryUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001 - every error of a job is reported and counted, and the third ends it
+        return _failed(wiring, store, job, row, attempt, error)
+    lease.check()
+    store.jobs.end(job.id, jobs.DONE)
+    seconds = round(clock.monotonic() - begun, 3)
+    wiring.events.emit("memory_extracted", uuid=row.uuid, job=job.id, **found.to_dict(), seconds=seconds)
+    return 0.0
+
+
+def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
+    """Note a failed try; returns the seconds until the next one, 0 after the last."""
+    why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
+    last = attempt >= TRIES
+    store.jobs.end(job.id, jobs.FAILED if last else jobs.QUEUED, why)
+    wiring.events.emit("memory_extraction_failed", uuid=row.uuid, job=job.id, attempt=attempt, error=why, last=last)
+    return 0.0 if last else PAUSES[min(attempt, len(PAUSES)) - 1]
+
+
+def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
+    """Have a failed job done again, now.  UsageError when there is no such failed job."""
+    found = next((one for one in store.list_memory_extraction_jobs() if one["id"] == job_id), None)
+    store.start_memory_extraction_job(job_id)
+    wiring.ledger.extract_again(str(found["session_id"]) if found is not None else job_id)

@@ -1,0 +1,116 @@
+"""The process of one extraction job: of low priority, and of nobody's way.
+
+The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it beside itself and does not wait for it.  SIGTERM
+ends it: its job is then due at once, and the try does not count.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import platform
+import signal
+import subprocess
+import sys
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files, proc
+from agent.errors import MakimonoError
+from agent.extraction import job
+from agent.observe import log
+from agent.observe.events import Events
+from agent.wiring.wiring import Wiring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    from agent.config import Settings
+    from agent.values import Listener
+
+TITLE = "makimono memory"
+NICE = 19
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+_OF_PROCESS, _IDLE = 1, 3 << 13
+"""IOPRIO_WHO_PROCESS, and the value of the class IOPRIO_CLASS_IDLE (ioprio_set(2))."""
+
+_CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process import detached; detached(sys.argv[1])"
+
+
+def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
+    """Entry point of the forked process.  Every event goes to `report` as (name, fields); the exit code is 0 unless the
+    ledger failed."""
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    log.lose_what_stderr_refuses()
+    sys.exit(_do(settings, uuid, _to(report)))
+
+
+def start_beside(settings: Settings, uuid: str) -> None:
+    """Do the job of a task in a process that this one does not wait for.  OSError when none can be started."""
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", _CHILD, uuid, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=settings.base_dir,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        pipe.write(pickle.dumps(settings))
+    child.returncode = 0  # nobody waits for it, and `subprocess` need not warn
+
+
+def detached(uuid: str) -> None:
+    """Entry point of that process; the settings come by stdin, so that no secret is in an argument."""
+    settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `start_beside`
+    _do(settings, uuid, lambda _name, _fields: None)
+
+
+def _do(settings: Settings, uuid: str, listener: Listener) -> int:
+    proc.title(f"{TITLE}: {uuid}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    give_way()
+    try:
+        signal.signal(signal.SIGTERM, _stop)
+        with closing(Wiring(settings, events=Events([listener]))) as wiring:
+            try:
+                job.run(wiring, uuid)
+            except MakimonoError as error:
+                wiring.events.emit("memory_unavailable", uuid=uuid, error=str(error))
+                return error.exit_code
+    except job.Stopped:
+        pass
+    return 0
+
+
+def _stop(*_: object) -> None:
+    raise job.Stopped
+
+
+def give_way() -> None:
+    """Take CPU and disk only when no other process wants them, as far as the system allows that."""
+    with suppress(OSError):
+        os.nice(NICE)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None and sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            durable_files.libc().syscall(ctypes.c_long(number), _OF_PROCESS, 0, _IDLE)
+
+
+def _to(report: Connection | None) -> Listener:
+    def send(name: str, fields: Mapping[str, Any]) -> None:
+        if report is not None and not report.closed:
+            with suppress(OSError, ValueError):  # the daemon may be gone; the job goes on
+                report.send((name, dict(fields)))
+
+    return send
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Whether jobs are done here at all, and base_dir is there."""
+    return settings.remembers and Path(settings.base_dir).is_dir()

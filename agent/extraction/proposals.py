@@ -1,0 +1,145 @@
+"""What a model proposes to remember of a task, and which of it is accepted.
+
+A proposal must quote its event word for word, say little that the event does not say, and have a source of the right
+kind: a preference comes from a person's words.  An id counts only if it was shown.  All else is dropped, with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jsonschema import Draft202012Validator
+
+from agent.extraction.events import COMMENT_TEXT, ISSUE_TEXT
+from agent.extraction.repetition import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.extraction.events import TaskEvent
+    from agent.memory import MemoryRecord
+    from agent.values import Json
+
+TOOL = "remember"
+ADD, UPDATE, SKIP = "ADD", "UPDATE", "SKIP"
+STRATEGIES = ("facts", "preferences", "reflections")
+MOST = 8
+"""Proposals of each strategy that are used."""
+LONGEST = 400
+"""Characters of one proposal."""
+QUOTED = 4
+"""Words of the shortest quote."""
+GROUNDED = 0.5
+"""Least share of the words of a proposal that its event has too."""
+STEM = 5
+"""Characters by which words are compared for that."""
+
+_ENTRY: Json = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "minLength": 1},
+        "event": {"type": "integer"},
+        "quote": {"type": "string", "minLength": 1},
+        "action": {"enum": [ADD, UPDATE, SKIP]},
+        "id": {"type": "string"},
+    },
+    "required": ["text", "event", "quote"],
+    "additionalProperties": False,
+}
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {name: {"type": "array", "items": _ENTRY} for name in STRATEGIES},
+    "required": list(STRATEGIES),
+    "additionalProperties": False,
+}
+TOOL_SCHEMA: Json = {
+    "type": "function",
+    "function": {"name": TOOL, "description": "Say what later tasks should know.", "parameters": SCHEMA},
+}
+_VALIDATOR = Draft202012Validator(SCHEMA)
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An accepted proposal; `event` is its source, `updates` the id of the record that it replaces, "" for none."""
+
+    strategy: str
+    text: str
+    event: TaskEvent
+    updates: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`accepted` proposals, and a reason for each of the others."""
+
+    accepted: tuple[Proposal, ...]
+    dropped: tuple[str, ...]
+
+
+def problem_of(answer: Any) -> str:
+    """Why an answer does not fit the schema, "" when it does."""
+    error = next(iter(_VALIDATOR.iter_errors(answer)), None)
+    if error is None:
+        return ""
+    where = ".".join(str(part) for part in error.absolute_path) or "the answer"
+    return f"{where}: {error.message[:200]}"
+
+
+def judge(answer: Json, events: Sequence[TaskEvent], known: Sequence[MemoryRecord]) -> Judged:
+    """Accept and drop the proposals of an answer that fits the schema; the events have the numbers 1, 2, …"""
+    shown = {record.id: record for record in known}
+    accepted: list[Proposal] = []
+    dropped: list[str] = []
+    for strategy in STRATEGIES:
+        for number, entry in enumerate(answer[strategy]):
+            why = f"more than {MOST}" if number >= MOST else _refusal(strategy, entry, events)
+            if why:
+                dropped.append(f"{strategy} {number + 1}: {why}")
+            elif entry.get("action") != SKIP:
+                accepted.append(_accepted(strategy, entry, events, shown))
+    return Judged(tuple(accepted), tuple(dropped))
+
+
+def _accepted(strategy: str, entry: Json, events: Sequence[TaskEvent], shown: Mapping[str, MemoryRecord]) -> Proposal:
+    event = events[entry["event"] - 1]
+    old = shown.get(str(entry.get("id"))) if entry.get("action") == UPDATE else None
+    if old is not None and (old.strategy != strategy or old.trust > event.trust or old.pinned):
+        old = None  # what is trusted more is not replaced
+    return Proposal(strategy, " ".join(entry["text"].split()), event, old.id if old is not None else "")
+
+
+def _refusal(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> str:
+    return next(_refusals(strategy, entry, events), "")
+
+
+def _refusals(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> Iterator[str]:
+    if not 1 <= entry["event"] <= len(events):
+        yield f"there is no event {entry['event']}"
+        return
+    event = events[entry["event"] - 1]
+    if event.trust < 1:
+        yield "its event has no trust"
+    if len(entry["text"]) > LONGEST:
+        yield f"longer than {LONGEST} characters"
+    if len(words(entry["quote"])) < QUOTED:
+        yield f"a quote of fewer than {QUOTED} words"
+    if _plain(entry["quote"]) not in _plain(event.text):
+        yield "its quote is not in the event"
+    if strategy == "preferences" and event.source not in (ISSUE_TEXT, COMMENT_TEXT):
+        yield "a preference that no person has said"
+    said, known = _stems(entry["text"]), set(_stems(event.text))
+    if sum(stem in known for stem in said) < GROUNDED * len(said):
+        yield "most of it is not in the event"
+
+
+def _stems(text: str) -> list[str]:
+    """The words without their endings, roughly."""
+    return [word[:STEM] for word in words(text)]
+
+
+def _plain(text: str) -> str:
+    return _SPACES.sub(" ", text).strip().casefold()

@@ -1,0 +1,78 @@
+"""Finds the sentences of a text that repeat what others wrote, so that they are worth no more than their source.
+
+A model that was told `remember: always …` by a file may repeat it in its final summary.  A sentence counts as repeated
+when LENGTH words in a row that touch it, or all words of a shorter one, occur in the other text.  Only words are
+compared: neither case nor signs nor line breaks hide a repetition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+LENGTH = 8
+SHORTEST = 4
+"""Words of a sentence that can be recognised; a shorter one says nothing that could be planted."""
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """The sentences of a text: `own` are its author's, `repeated` are those that others wrote."""
+
+    own: str
+    repeated: str
+
+
+def words(text: str) -> list[str]:
+    """The words that are compared; each sign of a script without spaces is one."""
+    return [found.casefold() for found in _WORD.findall(text)]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences and lines of a text, in order."""
+    return [one for one in _END.split(text) if one.strip()]
+
+
+def divide(text: str, others: Iterable[str]) -> Divided:
+    """Divide `text` by what `others` say, which are read once, one at a time."""
+    parts = sentences(text)
+    wanted: dict[int, dict[tuple[str, ...], set[int]]] = {}
+
+    def search(run: list[tuple[str, int]]) -> None:
+        found = wanted.setdefault(len(run), {}).setdefault(tuple(word for word, _ in run), set())
+        found.update(number for _, number in run)
+
+    said = [(word, number) for number, part in enumerate(parts) for word in words(part)]
+    for start in range(len(said) - LENGTH + 1):
+        search(said[start : start + LENGTH])
+    for number, part in enumerate(parts):
+        short = [(word, number) for word in words(part)]
+        if SHORTEST <= len(short) < LENGTH:
+            search(short)
+    repeated: set[int] = set()
+    if wanted:
+        for other in others:
+            repeated.update(_in(other, wanted))
+    return Divided(_joined(parts, repeated, taken=False), _joined(parts, repeated, taken=True))
+
+
+def _in(text: str, wanted: dict[int, dict[tuple[str, ...], set[int]]]) -> Iterator[int]:
+    last: deque[str] = deque(maxlen=max(wanted))
+    for found in _WORD.finditer(text):
+        last.append(found[0].casefold())
+        window = tuple(last)
+        for size, known in wanted.items():
+            if len(window) >= size and (numbers := known.get(window[-size:])):
+                yield from numbers
+
+
+def _joined(parts: list[str], repeated: set[int], *, taken: bool) -> str:
+    return "\n".join(part for number, part in enumerate(parts) if (number in repeated) is taken)

@@ -1,0 +1,160 @@
+"""Takes one task's folder into long-term memory: events, episode, summary, commits, and what a model says of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import Fenced, MemoryUnavailable
+from agent.extraction.episode import AFTERWARDS, amended, episode_text, notes_of, summary_text
+from agent.extraction.events import events_of, new_events
+from agent.extraction.feedback import Feedback
+from agent.extraction.model_extraction import ModelExtraction
+from agent.extraction.record_writer import RecordWriter
+from agent.extraction.suspicion import suspicion
+from agent.extraction.task_record import read_task, recalled_ids
+from agent.gitcmd import git
+from agent.wiring.memory import actor_of_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from agent.extraction.events import TaskEvent
+    from agent.memory import MemoryStore
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+EPISODES, SUMMARIES = "episodes", "summaries"
+
+
+@dataclass(slots=True)
+class Extracted:
+    """What a job did: numbers of events and records of the task, of new commits, of amended episodes, and of dropped
+    proposals of the model."""
+
+    events: int = 0
+    records: int = 0
+    commits: int = 0
+    amended: int = 0
+    dropped: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """The numbers by name."""
+        return asdict(self)
+
+
+class TaskExtraction:
+    """The work on one folder, whose lock the caller holds.  `check` raises when the job is another process's now."""
+
+    def __init__(self, wiring: Wiring, store: MemoryStore, row: Row, folder: Path, check: Callable[[], None]) -> None:
+        self.wiring = wiring
+        self.store = store
+        self.row = row
+        self.folder = folder
+        self.check = check
+        self.task = read_task(folder)
+        self.extracted = Extracted()
+        self.events: list[TaskEvent] = []
+        self.ids: dict[str, int] = {}  # token → number of the event, without those that were forgotten
+
+    def run(self) -> Extracted:
+        """Take in everything; returns what it was.  Nothing is taken of a task in which no model has worked."""
+        task = self.task
+        if not task.origin or not task.statements or self.row.turns < 1:
+            return self.extracted
+        self.writer = RecordWriter(self.store, task, self.row.title or task.title)
+        self.events = events_of(task, self.row)
+        numbers = self.store.create_events(new_events(task, self.writer.actor, self.events))
+        known = set(self.store.known_events(numbers))
+        tokens = [event.token for event in self.events]
+        self.ids = {token: number for token, number in zip(tokens, numbers, strict=True) if number in known}
+        self.extracted.events = len(self.ids)
+        self._each((self._summary, self._episode, self._commits, self._model, self._review))
+        return self.extracted
+
+    def _each(self, parts: Sequence[Callable[[], None]]) -> None:
+        """Do every part, and raise the first error afterwards: a model that is away must not cost the episode."""
+        failed: Exception | None = None
+        for part in parts:
+            self.check()
+            try:
+                part()
+            except (Fenced, MemoryUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001 - raised below, where the try is counted
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _sources(self, *tokens: str) -> list[int]:
+        return [self.ids[token] for token in tokens if token in self.ids]
+
+    def _summary(self) -> None:
+        text = summary_text(self.task, self.row, self.events)
+        if not text.strip() or not self.ids:
+            return
+        namespace = self.writer.of_session(SUMMARIES)
+        if all(one.text != text for one in self.writer.present(namespace)):
+            sources = self._sources("issue", "plan", "summary")
+            self.writer.write(namespace, SUMMARIES, text, sources, quarantine=suspicion(text))
+        self.extracted.records += 1
+
+    def _episode(self) -> None:
+        """The episode; what people did with the result since then stays in it."""
+        if not self.ids:
+            return
+        task = self.task
+        namespace = self.writer.of_session(EPISODES)
+        text = episode_text(task, self.row, self.events)
+        present = self.writer.present(namespace)
+        self.extracted.records += 1
+        if any(one.text.partition(f"\n{AFTERWARDS}")[0] == text for one in present):
+            return
+        notes = notes_of(present[-1].metadata) if present else {}
+        trusted = {one.token for one in self.events if one.trust > 0}
+        commands = [f"command-{one.seq}" for one in task.failures]
+        shown = [token for token in commands if token in trusted or not trusted]
+        about = "\n".join(line for line in text.split("\n") if not line.startswith(("Outcome: ", "Cost: ")))
+        self.writer.write(
+            namespace,
+            EPISODES,
+            amended(text, list(notes.values())),
+            self._sources("issue", "plan", *shown, "outcome"),
+            quarantine=suspicion(about),
+            supersedes=[one.id for one in present],
+            files=task.files,
+            more={
+                "recalled": recalled_ids(self.folder),
+                "outcome": str(self.row.status),
+                "verified": task.is_verified,
+                "commit": task.delivery.get("commit"),
+                "afterwards": notes,
+            },
+        )
+
+    def _commits(self) -> None:
+        """Index the new commits of the repository's base branch.
+
+        They belong to the actor of the repository, also where the issue is confidential: everybody who reads the
+        repository reads them."""
+        place, branch = str(self.task.origin.get("mirror") or ""), str(self.task.origin.get("base") or "")
+        mirror = self.wiring.settings.base_dir / place
+        if not place or not branch or not (mirror / "HEAD").is_file():
+            return
+        found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, check=False)
+        if found.returncode == 0:
+            actor = actor_of_task(self.wiring.settings, self.task.key)
+            self.extracted.commits = self.store.index_commits(mirror, actor, branch=branch)
+
+    def _model(self) -> None:
+        if not self.wiring.settings.memory.extraction.enabled:
+            return
+        shown = [one for one in self.events if one.trust > 0 and one.token in self.ids]
+        model = ModelExtraction(self.wiring, self.writer, self.row, self.check)
+        made, dropped = model.run(shown, self.ids)
+        self.extracted.records += made
+        self.extracted.dropped += dropped
+
+    def _review(self) -> None:
+        self.extracted.amended += Feedback(self.wiring, self.store).of_review(self.row, self.task)

@@ -1,0 +1,301 @@
+"""What an ended task's folder says about it: who said what, the plan, commands that failed and then passed, the end.
+
+The folder is only read, one line in memory at a time, and every list is bounded.  Texts of people are taken from
+between the fences of the conversation, so text that the program put into a message beside them (rules of the
+repository, memories of earlier tasks, the summary of an earlier run) is never taken for a person's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.context.folder import read_end
+from agent.context.outside_effects import receipt_in
+from agent.security.fence import regions
+from agent.store.jsonl import records
+from agent.taskqueue.base import MemoryRequest
+from agent.tools.plan_and_files import WORDS
+from agent.values import TaskKey, Usage
+from agent.window.command_history import COMMAND, Commands, one_line
+from agent.window.command_output import printed_lines
+from agent.worker.final_state import FinalState
+from agent.worker.fork_task import read_fork_point
+from agent.worker.task_facts import DELIVERY, ORIGIN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.values import Json
+
+ISSUE_TITLE, ISSUE, COMMENT = "issue title", "issue", "comment"
+PEOPLE = (ISSUE_TITLE, ISSUE, COMMENT)
+"""Sources of fences with the text of a person."""
+
+MOST_STATEMENTS = 200
+MOST_FAILURES = 40
+LONGEST = 32_000
+"""Characters of one text."""
+OUTPUT = 1500
+"""Characters of the output of a failed command."""
+
+PURPOSE = "memory"
+"""`purpose` of the requests for long-term memory."""
+EDITS = ("write_file", "edit_file")
+MEMORY = "memory"
+"""The kind of a message that holds memories alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A text of a person: `source` is one of PEOPLE, `seq` the message that has it."""
+
+    source: str
+    author: str
+    text: str
+    seq: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A command that failed, `tries` times in a row: `ending` is its exit code or signal, `output` the lines that
+    matter and the last ones.
+
+    `passed` is the command that succeeded instead at `passed_seq`, "" when none did; `files` were edited in between.
+    """
+
+    command: str
+    ending: str
+    output: str
+    seq: int
+    at: str
+    tries: int = 1
+    passed: str = ""
+    passed_seq: int = 0
+    files: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class TaskRecord:
+    """One ended task.
+
+    `marker` is that of its fences.  `origin` and `delivery` are the receipts of `worker/task_facts.py`, {} where the
+    task did not come so far; `end` is end.json.  `summary` is the model's final text, `written` are paths that its
+    tools wrote, and `commands` is the number of commands that ran.
+    """
+
+    folder: Path
+    uuid: str
+    key: TaskKey
+    marker: str
+    created_at: str
+    title: str
+    origin: Json
+    delivery: Json
+    end: Json
+    ending: FinalState | None
+    statements: list[Statement] = field(default_factory=list)
+    plan: list[str] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    summary: str = ""
+    commands: int = 0
+
+    @property
+    def ended_at(self) -> str:
+        """The time of the end."""
+        return str(self.end.get("completed_at") or self.created_at)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that the task changed: those of its commits, else those that its tools wrote."""
+        return tuple(self.delivery.get("files") or self.written)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the check passed on the task's commit."""
+        return bool((self.delivery.get("check") or {}).get("ok"))
+
+    def texts_of_others(self) -> Iterator[str]:
+        """What the model read and no person said in this task: results of tools (those of `recall` too), rules of the
+        repository, memories of earlier tasks."""
+        for _, record in records(self.folder / "tools.jsonl"):
+            if record.get("tool") not in WORDS:
+                yield str(record.get("result") or "")
+        for _, record in records(self.folder / "messages.jsonl"):
+            if record.get("role") == "user":
+                content = str(record.get("content") or "")
+                if record.get("kind") == MEMORY:
+                    yield content
+                yield from (one.text for one in regions(content, self.marker) if one.source not in PEOPLE)
+
+
+def read_task(folder: Path) -> TaskRecord:
+    """The record of the task of a folder.  OSError, ValueError and KeyError when it is not the folder of a task."""
+    metadata = orjson.loads((folder / "metadata.json").read_bytes())
+    found = TaskRecord(
+        folder,
+        str(metadata["uuid"]),
+        TaskKey.of(metadata["task_key"]),
+        str(metadata.get("fence") or ""),
+        str(metadata["created_at"]),
+        str(metadata.get("title") or ""),
+        receipt_in(folder, ORIGIN) or {},
+        receipt_in(folder, DELIVERY) or {},
+        read_end(folder),
+        FinalState.load(folder),
+    )
+    found.statements = list(_statements(folder, found.marker))
+    _read_calls(found)
+    if found.ending is not None and found.ending.outcome.summary:
+        found.summary = found.ending.outcome.summary[:LONGEST]
+    return found
+
+
+# --- people ----------------------------------------------------------------------------------------------------
+
+
+def _statements(folder: Path, marker: str) -> Iterator[Statement]:
+    """The texts of people in the order in which the task got them, each once: a briefing may be written again."""
+    known: set[tuple[str, str, str]] = set()
+    for _, record in records(folder / "messages.jsonl"):
+        if record.get("role") != "user" or record.get("kind") not in ("task", "comment"):
+            continue
+        for region in regions(str(record.get("content") or ""), marker):
+            text = region.text.strip()
+            what = (region.source, region.author, text)
+            if region.source not in PEOPLE or not text or what in known:
+                continue
+            if len(known) == MOST_STATEMENTS:
+                return
+            known.add(what)
+            at = str(record.get("timestamp") or "")
+            yield Statement(region.source, region.author, text[:LONGEST], int(record["seq"]), at)
+
+
+# --- the work --------------------------------------------------------------------------------------------------
+
+
+def _forked_at(folder: Path) -> int:
+    """The number of the last tool call that was copied from another task; 0 for none."""
+    point = read_fork_point(folder)
+    if point is None:
+        return 0
+    copied = (record for _, record in records(folder / "messages.jsonl") if record["seq"] <= point.seq)
+    return max((int(record.get("tool_seq") or 0) for record in copied), default=0)
+
+
+def _calls(folder: Path, after: int) -> Iterator[Json]:
+    return (record for _, record in records(folder / "tools.jsonl") if record["seq"] > after)
+
+
+def _read_calls(found: TaskRecord) -> None:
+    """Fill in plan, commands, written files and the model's summary."""
+    repairs = _Repairs(found.folder)
+    written: dict[str, None] = {}
+    for record in _calls(found.folder, _forked_at(found.folder)):
+        tool, arguments = record.get("tool"), record.get("args")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        if tool == COMMAND:
+            found.commands += 1
+            repairs.add(record)
+        if record.get("status") != "success":
+            continue
+        if tool in EDITS and isinstance(arguments.get("path"), str):
+            path = arguments["path"].removeprefix("./")
+            written[path] = None
+            repairs.edited(path)
+        elif tool == "update_plan":
+            found.plan = [
+                one_line(str(one.get("text"))) for one in arguments.get("items") or () if isinstance(one, dict)
+            ]
+        elif tool == "finish":
+            found.summary = str(arguments.get("summary") or "")[:LONGEST]
+    found.written = [path for path in written if not path.startswith(("/", ".."))]
+    found.failures = repairs.result()
+
+
+class _Repairs:
+    """Pairs each command that failed with the one that then passed, as `window/command_history.py` judges it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places = [f"{folder.parent.parent / name / folder.name}/workspace/" for name in ("running", "completed")]
+        self.commands = Commands()
+        self.found: dict[int, Failure] = {}  # seq of the failure → it; unresolved ones too
+        self.edits: dict[int, dict[str, None]] = {}  # seq of an unresolved failure → files edited since
+
+    def add(self, record: Json) -> None:
+        """Take in one record of a command."""
+        seq = int(record["seq"])
+        before = {one.seq for one in self.commands.failures}
+        self.commands.add(record, 0)
+        after = {one.seq: one for one in self.commands.failures}
+        gone = [self.found[number] for number in before - after.keys() if number in self.found]
+        if seq in after:
+            self.found[seq] = self._failure(record, gone)
+            self.edits[seq] = {path: None for one in gone for path in self.edits.get(one.seq, {})}
+        line = one_line(str((record.get("args") or {}).get("command") or ""))
+        for one in gone:
+            edits = tuple(self.edits.pop(one.seq, {}))
+            if seq in after:
+                del self.found[one.seq]
+            else:
+                self.found[one.seq] = replace(one, passed=line, passed_seq=seq, files=edits)
+        self._bound()
+
+    def _failure(self, record: Json, gone: list[Failure]) -> Failure:
+        result = str(record.get("result") or record.get("error") or "")
+        ending = one_line(result.partition("\n")[0]).strip("[]")
+        output = printed_lines(record, self.folder).excerpt(OUTPUT, len)
+        for place in self.places:
+            output = output.replace(place, "")
+        command = one_line(str((record.get("args") or {}).get("command") or ""))
+        tries = 1 + sum(one.tries for one in gone)
+        return Failure(command, ending, output, int(record["seq"]), str(record.get("timestamp") or ""), tries)
+
+    def edited(self, path: str) -> None:
+        """Note an edit for every failure that is not resolved yet."""
+        for files in self.edits.values():
+            files[path] = None
+
+    def _bound(self) -> None:
+        """Above MOST_FAILURES, drop the oldest failure that nothing resolved, else the oldest."""
+        if len(self.found) > MOST_FAILURES:
+            oldest = min(self.found.values(), key=lambda one: (bool(one.passed), one.seq)).seq
+            del self.found[oldest]
+            self.edits.pop(oldest, None)
+
+    def result(self) -> list[Failure]:
+        """All failures, the oldest first."""
+        return [self.found[seq] for seq in sorted(self.found)]
+
+
+def memory_requests(folder: Path) -> list[MemoryRequest]:
+    """The requests to a model that were sent to take the task in, in their order."""
+    return [
+        MemoryRequest(
+            Usage.of(one.get("usage") or {}), int(one.get("estimated_tokens") or 0), float(one.get("cost") or 0.0)
+        )
+        for _, one in records(folder / "requests.jsonl")
+        if one.get("purpose") == PURPOSE
+    ]
+
+
+def recalled_ids(folder: Path) -> list[str]:
+    """Ids of the records that were given to the task, from recalled.jsonl."""
+    found: dict[str, None] = {}
+    for _, record in records(folder / "recalled.jsonl"):
+        for hit in _list(record.get("hits")):
+            name = hit.get("id") if isinstance(hit, dict) and hit.get("kind", "record") == "record" else None
+            if isinstance(name, str) and name:
+                found[name] = None
+    return list(found)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,136 @@
+"""Validates the JSON of a forge's answers.  Every answer with status 200 is checked on arrival, before any other code
+reads it.
+
+A proxy, or a host that is starting, may answer 200 with HTML, `null`, a list instead of an object, or an object without
+its number.  Such an answer raises `AnswerOdd`, which names the request, the field, the expected type and the value
+found.  The caller treats it as a host that is unavailable, and repeats the request.  A bug in our own code never raises
+`AnswerOdd`: an adapter reads only the fields that its table of shapes names (`forge/github/answer_shapes.py`,
+`forge/gitlab/answer_shapes.py`).
+
+A shape is one of: a type; `TIME`; `[shape]` for a list; a tuple for one of several shapes; a dict of field → shape for
+an object.  In a dict a field with a name that ends in `?` may be missing or null.  Other fields of an answer are not
+checked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import AnswerOdd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+ANY = object
+NAMES = {str: "text", int: "a whole number", bool: "true or false", dict: "an object", list: "a list"}
+SHOWN = 60
+"""Maximum characters of a found value that an error message shows."""
+
+
+class Time:
+    """The shape of a string that is a valid time; an optional field of this shape may also be ""."""
+
+
+TIME = Time
+Shape = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The shapes of one forge's answers, by verb (a regular expression) and path; the first row that matches a request
+    is used."""
+
+    rows: tuple[tuple[re.Pattern[str], Shape], ...]
+
+    @classmethod
+    def of(cls, *rows: tuple[str, str, Shape]) -> Shapes:
+        """Make the table from rows of (verbs, end of the path, shape)."""
+        return cls(tuple((re.compile(f"(?:{verbs}) .*{path}"), shape) for verbs, path, shape in rows))
+
+    def find(self, verb: str, path: str) -> Shape:
+        """The shape of the answer to a request.  Raises LookupError when the table has no row for the request."""
+        asked = f"{verb} {path.partition('?')[0]}"
+        for pattern, shape in self.rows:
+            if pattern.fullmatch(asked):
+                return shape
+        raise LookupError(f"no shape is known for the answer to {asked}")
+
+    def check(self, verb: str, path: str, data: Any, what: str) -> None:
+        """Raise AnswerOdd unless an answer has its shape; `what` names the request in the error."""
+        if (wrong := fault_in(data, self.find(verb, path))) is not None:
+            raise AnswerOdd(f"{what}: {wrong}", maybe=verb != "GET")
+
+    def items(
+        self, path: str, data: Iterable[Any], what: str, odd: Callable[[AnswerOdd], None] | None
+    ) -> Iterator[Any]:
+        """The valid items of a page of a list.
+
+        Invalid items are left out and passed to `odd` as AnswerOdd.  Raises AnswerOdd when `odd` is None, or when all
+        items of the page are invalid.
+        """
+        (shape,) = self.find("GET", path)
+        error, good = None, False
+        for place, item in enumerate(data):
+            if (wrong := fault_in(item, shape, f"[{place}]")) is None:
+                good = True
+                yield item
+                continue
+            error = AnswerOdd(f"{what}: {wrong}")
+            if odd is None:
+                raise error
+            odd(error)
+        if error is not None and not good:
+            raise error
+
+
+def fault_in(value: Any, shape: Shape, place: str = "") -> str | None:
+    """A description of the first mismatch between a value and its shape; None when it matches."""
+    if isinstance(shape, tuple):
+        faults = [fault_in(value, one, place) for one in shape]
+        return None if None in faults else faults[0]
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return _must(place, "a list", value)
+        found = (fault_in(one, shape[0], f"{place}[{number}]") for number, one in enumerate(value))
+        return next((fault for fault in found if fault is not None), None)
+    if isinstance(shape, dict):
+        return _fault_in_object(value, shape, place)
+    if shape is TIME:
+        return None if _is_time(value) else _must(place, "a time", value)
+    good = isinstance(value, shape) and (shape is not int or not isinstance(value, bool))
+    return None if good else _must(place, NAMES.get(shape, str(shape)), value)
+
+
+def _fault_in_object(value: Any, shape: dict[str, Shape], place: str) -> str | None:
+    if not isinstance(value, dict):
+        return _must(place, "an object", value)
+    for name, inner in shape.items():
+        field = name.removesuffix("?")
+        where = f"{place}.{field}" if place else field
+        if field not in value:
+            if name == field:
+                return f"the field `{where}` is missing"
+            continue
+        found = value[field]
+        if name != field and (found is None or (found == "" and inner is TIME)):
+            continue
+        if (fault := fault_in(found, inner, where)) is not None:
+            return fault
+    return None
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        clock.parse(value)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _must(place: str, kind: str, value: Any) -> str:
+    shown = repr(value)
+    shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
+    return f"{f'the field `{place}`' if place else 'the answer'} must be {kind}, and is {shown}"

@@ -1,0 +1,112 @@
+"""The CA certificates for a host with a `ca_file`: those that the system trusts, and those in the file.
+
+`requests` and git take one file each and trust only the certificates in it.  So the certificates are combined in one
+file, `{base_dir}/trust/{name of ca_file}-{digest of its path}.pem` with mode 0600, which is rewritten when one of its
+sources has changed.  The sources are the files that the environment names (`SSL_CERT_FILE`, …), or else the system's
+list and the list that `requests` includes; in addition `ca_file`.  The HTTP clients of the forges call this module at
+each request, and so does the git code for its repositories.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from requests.utils import DEFAULT_CA_BUNDLE_PATH
+
+from agent import durable_files
+from agent.config.environment import network_environment
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SYSTEM = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Alpine
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # Fedora, RHEL
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # all other distributions
+)
+"""Paths of the complete list in the distributions; the first existing one is used (as in Go's crypto/x509)."""
+
+_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+_BLOCK = re.compile(
+    rb"-----BEGIN (?P<kind>(?:TRUSTED |X509 )?CERTIFICATE)-----[^-]++-----END (?P=kind)-----", re.DOTALL
+)
+
+Seen = tuple[tuple[str, int, int], ...]
+
+
+class CaBundle:
+    """The certificates for one `ca_file`, in a file below `base_dir`.
+
+    `environ` None means the environment of this process.
+    """
+
+    def __init__(self, base_dir: Path, ca_file: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.ca_file = ca_file
+        self._environ = environ
+        digest = hashlib.sha256(str(ca_file).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", ca_file.stem).strip(".") or "own"
+        self.path = base_dir / "trust" / f"{name}-{digest}.pem"
+        self._seen: Seen | None = None
+
+    def file(self) -> Path:
+        """A file with all certificates, made from the present sources.
+
+        Raises ConfigError when `ca_file` contains no certificate.
+        """
+        sources = [*self._trusted_anyway(), self.ca_file]
+        seen = _seen(sources)
+        if seen != self._seen or not self.path.exists():
+            self._write(sources)
+            self._seen = seen
+        return self.path
+
+    def _trusted_anyway(self) -> list[Path]:
+        environ = network_environment(self._environ)
+        named = [Path(environ[name]) for name in _VARIABLES if environ.get(name)]
+        if found := [path for path in named if path.is_file()]:
+            return found
+        system = next((path for path in map(Path, SYSTEM) if path.is_file()), None)
+        return [*([system] if system else []), Path(DEFAULT_CA_BUNDLE_PATH)]
+
+    def _write(self, sources: Iterable[Path]) -> None:
+        blocks: dict[bytes, None] = {}
+        for source in sources:
+            found = [match[0] for match in _BLOCK.finditer(self._read(source))]
+            if source == self.ca_file and not found:
+                raise ConfigError(
+                    f"ca_file {source} holds no certificate; it must be PEM, with BEGIN CERTIFICATE lines"
+                )
+            blocks.update(dict.fromkeys(found))
+        data = b"".join(block + b"\n" for block in blocks)
+        durable_files.make_dir(self.path.parent)
+        if not self.path.exists() or self.path.read_bytes() != data:
+            durable_files.write_file(self.path, data)
+
+    def _read(self, source: Path) -> bytes:
+        try:
+            return source.read_bytes()
+        except OSError as error:
+            if source == self.ca_file:
+                raise ConfigError(f"ca_file {source} cannot be read: {error.strerror}") from error
+            return b""  # the file was removed after it was found, so one source is missing
+
+
+def ca_bundle_of(base_dir: Path, section_ca_file: Path | None) -> CaBundle | None:
+    """The `CaBundle` of a section of the settings, None when it has no `ca_file`."""
+    return None if section_ca_file is None else CaBundle(base_dir, section_ca_file)
+
+
+def _seen(sources: Iterable[Path]) -> Seen:
+    found = []
+    for source in sources:
+        try:
+            status = source.stat()
+        except OSError:
+            continue
+        found.append((str(source), status.st_mtime_ns, status.st_size))
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""The position of a reader of comments, for the forges that can list comments changed since a time.
+
+A cursor is JSON text: `t` is the newest change seen, `d` maps id → digest of the text seen, `p` has the pull (merge)
+requests that are read beside the issue, `i` is the digest of the issue's own title and text.  The caller stores the
+cursor in the task's row, so an adapter has no state between calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import clock
+from agent.forge.base import Comment
+from agent.observe.item_loop import Items
+
+if TYPE_CHECKING:
+    from agent.errors import AnswerOdd
+
+REMEMBERED = 1000  # number of digests in a cursor; an edit of an older comment is reported even if it changed nothing
+
+
+@dataclass(frozen=True, slots=True)
+class CommentCursor:
+    """The position of a reader of comments.
+
+    `since` is "" before the first comment, `text_seen` "" if the issue was not read.
+    """
+
+    since: str = ""
+    digests: dict[str, str] = field(default_factory=dict)
+    pulls: tuple[int, ...] = ()
+    text_seen: str = ""
+
+    @classmethod
+    def parse(cls, text: str | None) -> CommentCursor:
+        """Make a cursor from a result of `text()`; any other text counts as the beginning."""
+        try:
+            found = orjson.loads(text or "")
+            since, digests, pulls = str(found["t"]), dict(found["d"]), tuple(int(number) for number in found["p"])
+            if since:
+                clock.parse(since)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+        text_seen = str(found.get("i") or "")
+        return cls(since, {str(key): str(value) for key, value in digests.items()}, pulls, text_seen)
+
+    def text(self) -> str:
+        """The cursor as one line of JSON."""
+        more = {"i": self.text_seen} if self.text_seen else {}
+        return orjson.dumps({"t": self.since, "d": self.digests, "p": list(self.pulls), **more}).decode()
+
+
+def odd_comment(error: AnswerOdd) -> None:
+    """Leave out a comment that cannot be read, and log it once."""
+    with _ODD.handling(str(error)):
+        raise error
+
+
+_ODD = Items.logging("comments")
+
+
+def digest_of(title: str, body: str) -> str:
+    """A digest of twelve hexadecimal digits of an issue's title and text."""
+    return digest(f"{title}\0{body}")
+
+
+def edited(title: str, body: str, seen: str, author: str, when: str, *, is_bot: bool = False) -> Comment:
+    """An edit of the issue's own title or text, represented as a comment.
+
+    It is delivered like a comment, but it cannot be a command (`is_edit`).
+    """
+    said = f"# {title}\n\n{body}"
+    return Comment(f"text-{seen}", author, said, when, when, is_bot, is_edit=True, place="The issue itself was edited")
+
+
+def digest(text: str) -> str:
+    """A digest of twelve hexadecimal digits of a comment's text."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()

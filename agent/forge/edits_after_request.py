@@ -1,0 +1,31 @@
+"""Detects edits of an issue's text that were made after the request for work; shared by GitHub and GitLab.
+
+The person who sets the label approves the text as it is at that time.  Nobody has approved a later edit by an account
+without permission: the agent would act on a stranger's text in the name of the person who set the label.  An edit in
+the same second as the label counts as later.  Called by `github/requesting_person.py` and
+`gitlab/requesting_person.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+TIME = "%Y-%m-%d at %H:%M:%S"
+
+
+def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
+    """The reason why a person must ask for the work again, "" when there is none.  `edits` are (time, login) of edits
+    by accounts without permission; the newest one counts if it is not before `asked`."""
+    late = [edit for edit in edits if edit[0] >= asked]
+    if not late:
+        return ""
+    when, who = max(late)
+    by = f"@{who}" if who else "a deleted account"
+    return (
+        f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, after it "
+        f"was asked for ({asked:{TIME}} UTC); read it again, then take the label away and set it again"
+    )

@@ -1,0 +1,141 @@
+"""Stored answers for conditional requests (`If-None-Match`): compressed, with the request as key, up to a total size.
+
+Every read still sends a request; the stored answer is used only after a 304.  Before each request the HTTP clients of
+the forges call `find`, and add its `condition` to the headers; they pass each successful answer to `decode`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import AnswerOdd
+from agent.store.storable_text import fit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEPT_BYTES = 4 << 20
+_UNFIT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+HEADERS = ("link", "x-next-page", "x-oauth-scopes", "github-authentication-token-expiration")
+"""The headers of an answer that are stored: the links to the next page, and facts about the token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer: status, headers with lower-case names, decoded JSON (None if there is no body)."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    data: Any = None
+
+
+def request_name(path: str, query: Mapping[str, Any] | None) -> str:
+    """The cache key of a request, which is the same for two requests of the same resource."""
+    return f"{path} {json.dumps(dict(query or {}), sort_keys=True)}"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAnswer:
+    """A stored answer: its ETag, the headers of `HEADERS`, and the compressed body."""
+
+    etag: str
+    headers: Mapping[str, str]
+    packed: bytes
+
+
+class EtagCache:
+    """Request name → `CachedAnswer`.  Thread-safe."""
+
+    def __init__(self, size: int = KEPT_BYTES) -> None:
+        self.size = size
+        self.used = 0
+        self._kept: OrderedDict[str, CachedAnswer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, verb: str, path: str, query: Mapping[str, Any] | None) -> CachedAnswer | None:
+        """The stored answer for a conditional GET (`condition`); None for a request without a stored answer, and for
+        other verbs.
+
+        The caller holds the result until the new answer arrives: meanwhile another thread may replace or evict the
+        stored answer, and a 304 refers to the one that was sent.
+        """
+        name = request_name(path, query)
+        with self._lock:
+            found = self._kept.get(name) if verb == "GET" else None
+            if found is not None:
+                self._kept.move_to_end(name)
+        return found
+
+    def decode(
+        self,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        kept: CachedAnswer | None,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        what: str,
+        *,
+        advice: str = "",
+    ) -> Answer:
+        """The decoded answer of a successful request (`status` below 400).
+
+        An answer with an ETag is stored under the name of its request.  `kept` is the stored answer from which this
+        request sent the ETag; it is the result for a 304.
+
+        Raises AnswerOdd, which names the request (`what`), when the body is not JSON (with `advice` about the likely
+        cause), or for a 304 to a request without a condition.
+        """
+        if status == 304:
+            if kept is None:
+                raise AnswerOdd(f"{what}: 304 without having been asked with a condition")
+            return Answer(304, kept.headers, _loaded(zlib.decompress(kept.packed)))
+        try:
+            data = _loaded(body) if body else None
+        except (ValueError, RecursionError) as error:
+            start = body[:80].decode("utf-8", "replace")
+            said = f"{what}: {status}, and the body is not JSON: {start!r}{advice}"
+            raise AnswerOdd(said, maybe=verb != "GET") from error
+        if verb == "GET" and (etag := headers.get("etag")):
+            told = {key: headers[key] for key in HEADERS if key in headers}
+            self.put(request_name(path, query), CachedAnswer(etag, told, zlib.compress(body, 1)))
+        return Answer(status, headers, data)
+
+    def put(self, name: str, kept: CachedAnswer) -> None:
+        """Store an answer; the least recently used answers are evicted."""
+        with self._lock:
+            self._drop(name)
+            if len(kept.packed) > self.size:
+                return  # a larger answer would evict all others, and itself
+            self._kept[name] = kept
+            self.used += len(kept.packed)
+            while self.used > self.size:
+                self._drop(next(iter(self._kept)))
+
+    def clear(self) -> None:
+        """Remove all stored answers."""
+        with self._lock:
+            self._kept.clear()
+            self.used = 0
+
+    def _drop(self, name: str) -> None:
+        if (old := self._kept.pop(name, None)) is not None:
+            self.used -= len(old.packed)
+
+
+def _loaded(body: bytes) -> Any:
+    """The JSON of a body.  Unpaired surrogates and NUL, which the stores cannot write, are replaced."""
+    data = json.loads(body)
+    return fit_json(data) if _UNFIT.search(body) else data
+
+
+def condition(kept: CachedAnswer | None) -> dict[str, str]:
+    """The header that makes a request conditional; {} if there is no stored answer."""
+    return {} if kept is None else {"If-None-Match": kept.etag}

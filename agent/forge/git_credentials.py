@@ -1,0 +1,22 @@
+"""Makes the keyword arguments for `work.Mirror`, `work.Remote` and `work.Publisher` with which git reaches a task's
+repository."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.forge.base import Forge, Repository
+    from agent.values import TaskKey
+
+
+def login_of(forge: Forge, key: TaskKey, repository: Repository) -> dict[str, Any]:
+    """The arguments are `credentials` and `renew` if git needs a login, and `ca_file` if the host has its own CA; git
+    requests the login at every call, because tokens expire."""
+    login: dict[str, Any] = {}
+    if forge.git_login(key) is not None:
+        login["credentials"] = lambda: forge.git_login(key)
+        login["renew"] = lambda: forge.renew_login(key)
+    if repository.ca_file is not None:
+        login["ca_file"] = repository.ca_file
+    return login

@@ -1,0 +1,110 @@
+"""Shapes of the parts of GitHub's answers that the adapter reads (see `forge/answer_reader.py`).
+
+They follow the descriptions of GitHub's REST API, version 2022-11-28, and its GraphQL schema.  In an answer a deleted
+account is `null`.
+"""
+
+from __future__ import annotations
+
+from agent.forge.answer_reader import ANY, TIME, Shapes
+
+USER = {"login?": str, "type?": str}
+LABEL = {"name": str}
+PROJECT = {
+    "full_name": str,
+    "clone_url?": str,
+    "default_branch?": str,
+    "archived?": ANY,
+    "has_issues?": ANY,
+    "permissions?": {"push?": bool},
+}
+ISSUE = {
+    "number": int,
+    "title?": str,
+    "body?": str,
+    "state": str,
+    "user?": USER,
+    "labels?": [(str, {"name?": str})],
+    "assignees?": [USER],
+    "pull_request?": ANY,
+    "repository_url?": str,
+    "html_url?": str,
+    "created_at?": TIME,
+    "updated_at": TIME,
+}
+PLACED = ISSUE | {"repository_url": str}
+COMMENT = {
+    "id": int,
+    "user?": USER,
+    "body?": str,
+    "created_at?": TIME,
+    "submitted_at?": TIME,
+    "updated_at?": TIME,
+    "state?": str,
+    "path?": str,
+    "line?": int,
+    "original_line?": int,
+    "in_reply_to_id?": int,
+}
+EVENT = {
+    "event?": str,
+    "label?": {"name?": str},
+    "actor?": USER,
+    "assignee?": USER,
+    "assigner?": USER,
+    "created_at?": TIME,
+}
+PULL = {
+    "number": int,
+    "html_url": str,
+    "title": str,
+    "body?": str,
+    "state": str,
+    "draft?": ANY,
+    "merged?": ANY,
+    "merged_at?": ANY,
+    "node_id?": str,
+    "head": {"ref": str, "repo?": {"full_name?": str}},
+    "base": {"ref": str},
+}
+GRAPH = {
+    "errors?": [{"type?": ANY, "message?": ANY}],
+    "data?": {
+        "convertPullRequestToDraft?": {"pullRequest": {"isDraft": bool}},
+        "markPullRequestReadyForReview?": {"pullRequest": {"isDraft": bool}},
+        "repository?": {"issueOrPullRequest?": {"lastEditedAt?": TIME, "editor?": USER}},
+    },
+}
+
+_REPO = r"/(?:repos/[^/]+/[^/]+|repositories/[0-9]+)"
+_NUMBER = "/[0-9]+"
+
+SHAPES = Shapes.of(
+    ("GET", "/user", {"login": str}),
+    ("GET", "/app", {"slug": str}),
+    ("GET", "/(?:users|orgs)/[^/]+/installation", {"id": int}),
+    ("POST", f"/app/installations{_NUMBER}/access_tokens", {"token": str, "expires_at": TIME, "permissions?": dict}),
+    ("POST", "/graphql", GRAPH),
+    ("GET", "/search/issues", [PLACED]),
+    ("GET", _REPO, PROJECT),
+    ("GET", f"{_REPO}/collaborators/[^/]+/permission", {"permission?": str, "role_name?": str}),
+    ("GET", f"{_REPO}/issues", [ISSUE]),
+    ("GET", f"{_REPO}/issues{_NUMBER}", PLACED),
+    ("GET", f"{_REPO}/issues{_NUMBER}/comments", [COMMENT]),
+    ("POST", f"{_REPO}/issues{_NUMBER}/comments", COMMENT),
+    ("GET|PATCH", f"{_REPO}/issues/comments{_NUMBER}", COMMENT),
+    ("GET|POST", f"{_REPO}/issues{_NUMBER}/labels", [LABEL]),
+    ("GET", f"{_REPO}/issues{_NUMBER}/events", [EVENT]),
+    ("GET", f"{_REPO}/labels/[^/]+", ANY),
+    ("POST", f"{_REPO}/labels", ANY),
+    ("GET", f"{_REPO}/labels", [LABEL]),
+    ("GET", "/user/repos", [PROJECT]),
+    ("GET", "/installation/repositories", {"repositories": [PROJECT]}),
+    ("GET", f"{_REPO}/pulls", [PULL]),
+    ("POST", f"{_REPO}/pulls", PULL),
+    ("GET|PATCH", f"{_REPO}/pulls{_NUMBER}", PULL),
+    ("GET", f"{_REPO}/pulls{_NUMBER}/(?:comments|reviews)", [COMMENT]),
+    ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
+    ("GET", f"{_REPO}/commits", ANY),
+    ("DELETE", "", ANY),
+)

@@ -1,0 +1,114 @@
+"""Provides the GitHub token: the one in the settings, or an installation token, which is made with the key of an app
+and renewed.
+
+`http.py` gets the token at each request, and git at each call.  The token is in memory only, never on disk.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ConfigError, ForgeAccessRefused, ForgeRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+EARLY = timedelta(minutes=5)  # a token with less time left is renewed before use, since a push may take a while
+
+
+class Tokens(Protocol):
+    """An object that provides the token of one account."""
+
+    def current(self) -> str:
+        """A token that should be valid now."""
+        ...
+
+    def refresh(self) -> bool:
+        """Called after a refusal; returns whether another token is available (then `current` returns it)."""
+        ...
+
+
+class SettingsToken:
+    """Provides the token from a section of the settings."""
+
+    def __init__(self, section: Any) -> None:
+        self.section = section
+
+    def current(self) -> str:
+        return str(self.section.token.get_secret_value())
+
+    def refresh(self) -> bool:
+        return False
+
+
+class AppToken:
+    """Provides installation tokens of a GitHub App, each of which is valid for an hour.
+
+    `call(verb, path)` sends a request to the API as the app itself and returns the decoded answer.  `learn(token,
+    until=…)` makes the redactor mask a token (`Redactor.learn`).
+    """
+
+    def __init__(
+        self, section: Any, call: Callable[[str, str], Any], projects: Sequence[str], learn: Callable[..., None]
+    ) -> None:
+        self.section = section
+        self.call = call
+        self.projects = projects
+        self.learn = learn
+        self.installation: int | None = section.app.installation_id
+        self.token: str | None = None
+        self.until = datetime.min.replace(tzinfo=UTC)
+        self.permissions: dict[str, str] = {}  # permissions of the newest token: {"issues": "write", …}
+
+    def current(self) -> str:
+        if self.token is None or self.until - clock.now() < EARLY:
+            self._make()
+        assert self.token is not None
+        return self.token
+
+    def refresh(self) -> bool:
+        self._make()
+        return True
+
+    def slug(self) -> str:
+        """The name of the app in addresses; its account is `{slug}[bot]`."""
+        return str(self.call("GET", "/app")["slug"])
+
+    def _make(self) -> None:
+        if self.installation is None:
+            self.installation = self._installation()
+        made = self.call("POST", f"/app/installations/{self.installation}/access_tokens")
+        token, self.until = str(made["token"]), clock.parse(str(made["expires_at"]))
+        self.learn(token, until=self.until)
+        self.token = token
+        self.permissions = dict(made.get("permissions") or {})
+
+    def _installation(self) -> int:
+        """The id of the app's installation for the configured owner, or else for the owner of the first project."""
+        owner = self.section.owner or (self.projects[0].split("/")[0] if self.projects else None)
+        if owner is None:
+            raise ConfigError("github.app needs installation_id, or owner or projects to look it up")
+        for kind in ("users", "orgs"):
+            try:
+                return int(self.call("GET", f"/{kind}/{quote(owner, safe='')}/installation")["id"])
+            except ForgeRefused as error:
+                if error.status != 404:
+                    raise
+        raise ForgeAccessRefused(
+            f"GitHub App {self.section.app.id} is not installed for {owner}; install it there, or set "
+            f"github.app.installation_id"
+        )
+
+
+def private_key(section: Any) -> str:
+    """The key of the app as PEM text; it is read from its file at each use, so that a new key needs no restart."""
+    app = section.app
+    if app.private_key is not None:
+        return str(app.private_key.get_secret_value())
+    try:
+        return str(app.private_key_file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"github.app.private_key_file {app.private_key_file} cannot be read: {error}") from error

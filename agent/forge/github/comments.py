@@ -1,0 +1,122 @@
+"""Reads the comments and reviews of an issue and of its pull requests, and maintains the position of each reader.
+
+An id of a comment is GitHub's number; the prefix `r` means a comment on a line of a pull request, `v` the text of a
+review.  The cursor of a reader is a `comment_cursor.CommentCursor`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeError
+from agent.forge.base import Comment, MarkedComment
+from agent.forge.comment_cursor import REMEMBERED, CommentCursor, digest, odd_comment
+from agent.forge.github.repositories import is_bot, login
+from agent.forge.markers import all_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.forge.github.http import GitHubWire
+    from agent.forge.github.repositories import Project, Repositories
+
+OVERLAP = timedelta(seconds=2)  # the parameter `since` has whole seconds, and may not include its own second
+
+
+class CommentReader:
+    """Reads the comments of one issue or pull request of `project`; it writes nothing."""
+
+    def __init__(self, wire: GitHubWire, places: Repositories, project: Project, number: str) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.number = int(number)
+
+    def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
+        """(new and edited comments of people with permission, the next cursor, the number of other comments left
+        out)."""
+        query = {}
+        if cursor.since:
+            query = {"since": (clock.parse(cursor.since) - OVERLAP).strftime("%Y-%m-%dT%H:%M:%SZ")}
+        newest, digests, news, left_out = cursor.since, dict(cursor.digests), [], 0
+        for comment, user in self._all(query, cursor.pulls):
+            newest = max(newest, comment.updated_at)
+            known = digests.pop(comment.id, None)
+            digests[comment.id] = digest(comment.body)
+            if known == digest(comment.body):
+                continue
+            if self.places.is_own(user):
+                continue
+            if self.places.may_ask(self.project, user):
+                news.append(replace(comment, is_edit=known is not None))
+            else:
+                left_out += 1
+        kept = dict(list(digests.items())[-REMEMBERED:])
+        news.sort(key=lambda comment: (comment.created_at, len(comment.id), comment.id))
+        if newest == cursor.since and kept == cursor.digests:
+            return tuple(news), cursor, left_out
+        return tuple(news), replace(cursor, since=newest, digests=kept), left_out
+
+    def find(self, marker: str) -> str | None:
+        """The id of the oldest comment of the own account with the marker."""
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> Iterator[MarkedComment]:
+        """Comments of the own account with markers, in GitHub's order, which is by number."""
+        for item in self.wire.pages(f"{self.project.path}/issues/{self.number}/comments"):
+            markers = all_in(item.get("body") or "")
+            if markers and self.places.is_own(item.get("user")):
+                yield MarkedComment(str(item["id"]), markers, str(item.get("updated_at") or ""))
+
+    def _all(self, query: dict[str, Any], pulls: Iterable[int]) -> Iterator[tuple[Comment, Any]]:
+        """Every changed comment, with its author.
+
+        The comments and reviews of the pull requests `pulls` are read too.
+        """
+        path = self.project.path
+        for number in dict.fromkeys((self.number, *pulls)):
+            for item in self.wire.pages(f"{path}/issues/{number}/comments", query=query, odd=odd_comment):
+                yield _comment(item, ""), item.get("user")
+        for number in pulls:
+            for item in self.wire.pages(f"{path}/pulls/{number}/comments", query=query, odd=odd_comment):
+                yield _comment(item, "r", _place(item)), item.get("user")
+            for item in self.wire.pages(f"{path}/pulls/{number}/reviews", odd=odd_comment):
+                if item.get("body"):
+                    state = str(item.get("state") or "").lower().replace("_", " ")
+                    yield _comment(item, "v", f"Review of pull request #{number}: {state}"), item.get("user")
+
+
+def number_of(comment_id: str) -> str:
+    """The number in the id of an issue comment.
+
+    Raises ForgeError for an id of another kind, since the own account writes issue comments only.
+    """
+    if not re.fullmatch(r"[1-9][0-9]{0,18}", comment_id):
+        raise ForgeError(f"{comment_id!r} is not a comment of an issue that can be edited")
+    return comment_id
+
+
+def _comment(item: dict[str, Any], kind: str, heading: str = "") -> Comment:
+    created = str(item.get("created_at") or item.get("submitted_at") or "")
+    return Comment(
+        f"{kind}{item['id']}",
+        login(item.get("user")) or "ghost",
+        str(item.get("body") or ""),
+        created,
+        str(item.get("updated_at") or created),
+        is_bot(item.get("user")),
+        place=heading,
+    )
+
+
+def _place(item: dict[str, Any]) -> str:
+    """The file and line of a review comment, and its thread."""
+    line = item.get("line") or item.get("original_line")
+    outdated = "" if item.get("line") else " (outdated)"
+    where = f"{item.get('path')}:{line}{outdated}" if line else f"{item.get('path')}"
+    thread = item.get("in_reply_to_id") or item["id"]
+    return f"On {where}, review thread {thread}"

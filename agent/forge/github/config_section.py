@@ -1,0 +1,55 @@
+"""Parses one section `github` of the settings: the host, the repositories, the terms of the search.
+
+The functions are pure; `forge.py` calls them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.errors import ConfigError
+
+PUBLIC = "https://api.github.com"
+_PROJECT = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
+
+
+def instance_of(base_url: str) -> str:
+    """`github.com`, or the host (with port and path) of a GitHub Enterprise server."""
+    if base_url.rstrip("/") == PUBLIC:
+        return "github.com"
+    parts = urlsplit(base_url)
+    path = re.sub(r"/api(/v3)?$", "", parts.path.rstrip("/"))
+    return f"{parts.netloc.rpartition('@')[2]}{path}"
+
+
+def projects_of(section: Any) -> tuple[tuple[str, str], ...]:
+    """(owner, name) of each project that the section lists.  Raises ConfigError, which names the key to set."""
+    if section.token is None and section.app is None:
+        raise ConfigError(
+            "github.token is not set: set it, or GITHUB_TOKEN in the environment, or github.app for a GitHub App"
+        )
+    if not (section.projects or section.owner or section.query):
+        raise ConfigError(
+            "github needs projects (a list of owner/name), owner or query: without one the label would be "
+            "looked for in all of GitHub"
+        )
+    projects = []
+    for name in section.projects:
+        full = name if "/" in name or section.owner is None else f"{section.owner}/{name}"
+        if not _PROJECT.fullmatch(full):
+            raise ConfigError(f"github.projects: {name!r} is not a repository; write owner/name")
+        owner, _, repo = full.partition("/")
+        projects.append((owner, repo))
+    return tuple(projects)
+
+
+def qualifiers_of(section: Any, projects: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """The search terms; none when the projects are listed one by one."""
+    if projects and not section.query:
+        return ()
+    words = [f"repo:{owner}/{repo}" for owner, repo in projects]
+    if section.owner and not projects:
+        words.append(f"user:{section.owner}")
+    return (*words, *(str(section.query).split() if section.query else ()))

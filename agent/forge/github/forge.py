@@ -1,0 +1,571 @@
+"""GitHub and GitHub Enterprise: the contract of `forge/base.py` over the REST API.
+
+This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`) and the shapes of
+its answers (`answer_shapes.py`), repositories and people (`repositories.py`), comments (`comments.py`), pull requests
+(`pulls.py`), the list of waiting issues (`tasks.py`).  docs/forges.md has the facts about GitHub on which this module
+relies.  `wiring/wiring.py` builds the adapter.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base_branch import base_of
+from agent.forge.changed_issues import ChangeCursor
+from agent.forge.comment_cursor import CommentCursor, digest_of, edited
+from agent.forge.github import token_permissions
+from agent.forge.github.auth import AppToken
+from agent.forge.github.comments import CommentReader, number_of
+from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of
+from agent.forge.github.http import GitHubWire
+from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
+from agent.forge.github.repositories import Repositories, login
+from agent.forge.github.requesting_person import altered, ask_for_review
+from agent.forge.github.tasks import GitHubTaskGetter
+from agent.forge.issue_url import on_github
+from agent.forge.label_check import label_problems
+from agent.forge.markers import hidden_in
+from agent.forge.rate_limiter import learnt_anew
+from agent.forge.task_getter import RESERVE
+from agent.observe import log
+from agent.security.redact import masker_of
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.github.repositories import Project
+
+GIT_USER = "x-access-token"
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_COLOURS = {
+    "queued": "5319e7",
+    "processing": "fbca04",
+    "done": "0e8a16",
+    "paused": "c5def5",
+    "stopped": "cccccc",
+    "failed": "b60205",
+}
+_MEANINGS = {
+    "queued": "Give this to the agent",
+    "processing": "The agent works on it",
+    "done": "The agent has finished",
+    "paused": "The agent waits",
+    "stopped": "Somebody stopped the agent",
+    "failed": "The agent could not do it",
+}
+
+
+class GitHubForge:
+    """The adapter of one section `github` of the settings: a host, an account, and the projects that it serves."""
+
+    source = "github"
+    max_comment = MAX_BODY
+    news_interval = 20.0
+    propagation_delay: float | None = 1.0
+
+    def __init__(self, settings: Any, section: Any) -> None:
+        self.section = section
+        self.max_file: int | None = section.max_file_size
+        self.instance = instance_of(str(section.base_url))
+        self.labels = Labels.from_section(section)
+        self.projects = projects_of(section)
+        self.qualifiers = qualifiers_of(section, self.projects)
+        self.searches = bool(self.qualifiers)
+        names = tuple("/".join(project) for project in self.projects)
+        self.wire = GitHubWire(section, settings.base_dir, self.instance, names, learn=masker_of(settings).learn)
+        self.places = Repositories(self.wire, section)
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        self._spelling = {name.casefold(): name for name in self.labels.names()}
+        self._labels_there: set[tuple[str, str]] = set()
+        self._pulls_of: dict[TaskKey, set[int]] = {}
+        self._own_comments: set[str] = set()
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> tuple[Self, ...]:
+        return tuple(cls(settings, section) for section in settings.github)
+
+    def covers(self, key: TaskKey) -> bool:
+        return (key.task_source, key.instance) == (self.source, self.instance) and self.serves(key.owner, key.repo)
+
+    def serves(self, owner: str, repo: str) -> bool:
+        """Whether this section covers a repository."""
+        known = {f"{one}/{name}".casefold() for one, name in self.projects}
+        of_owner = self.section.owner is None or self.section.owner.casefold() == owner.casefold()
+        return of_owner and (not known or f"{owner}/{repo}".casefold() in known)
+
+    def task_getter(self) -> GitHubTaskGetter:
+        return GitHubTaskGetter(self)
+
+    def idle(self, interval: float) -> str:
+        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
+        `doctor`)."""
+        if self.searches:
+            more = f"{3600 / interval:.0f} conditional lists for each repository with tasks"
+            return f"{self.per_hour(interval):.0f} searches per idle hour, of a budget of their own, and {more}"
+        asked = f"{self.per_hour(interval):.0f} requests per idle hour"
+        return f"{asked}, all conditional: none of them counts against the budget"
+
+    def per_hour(self, interval: float) -> float:
+        """Number of requests (or searches, if the section searches) in one hour of polls without changes.
+
+        The requests are for the lists of waiting issues, for the lists of changes if tasks have ended, and for the
+        repository when its stored facts are too old.
+        """
+        looks = 3600 / interval
+        lists = 1 if isinstance(self.wire.tokens, AppToken) else 2
+        if self.searches:
+            return looks * lists
+        return len(self.projects) * (looks * (lists + 1) + learnt_anew(interval))
+
+    def rights(self) -> tuple[str, ...]:
+        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        return tuple(token_permissions.rights(self))
+
+    def label_problems(self) -> tuple[str, ...]:
+        """Implements `ForgeReports.label_problems`; on GitHub two spellings with other capitals are one label."""
+        with self.wire.hurried():
+            there = self.places.labels(self.projects, self.serves)
+        return tuple(label_problems("github", self.labels, there, str.casefold))
+
+    # --- issues -----------------------------------------------------------------------------------------------
+
+    def task_at(self, address: str) -> Task | None:
+        found = on_github(address, self.instance)
+        if found is None or not self.serves(found.owner, found.repo):
+            return None
+        key = TaskKey(self.source, found.owner, found.repo, "issue", found.number, self.instance)
+        _, item = self._issue(key)
+        if item.get("pull_request"):
+            key = replace(key, task_type="pull_request")
+        if item.get("state") != "open":
+            raise IssueUnreadable(f"{key} is closed; open it again, or write a new one")
+        title, labels = str(item.get("title") or ""), self.label_names(item)
+        return Task(key, self, user=login(item.get("user")) or None, title=title, labels=labels)
+
+    def read_issue(self, key: TaskKey) -> IssueText:
+        project, item = self._issue(key)
+        labels = self.label_names(item)
+        body, base = base_of(str(item.get("body") or ""), labels)
+        problems = []
+        pull: PullRef | None = None
+        if item.get("pull_request"):
+            found = self.wire.get(f"{project.path}/pulls/{key.task_id}")
+            source = str((found["head"].get("repo") or {}).get("full_name") or "a repository that is gone")
+            pull = replace(pull_ref(found), fork="" if source.casefold() == project.full_name.casefold() else source)
+            base = pull.base
+        seen = digest_of(str(item.get("title") or ""), str(item.get("body") or ""))
+        comments, cursor, left_out = self._talk(key, project).since(
+            CommentCursor(pulls=self._listened(key), text_seen=seen)
+        )
+        if left_out:
+            problems.append(f"{left_out} comments of people who may not write here are left out")
+        return IssueText(
+            key=key,
+            title=str(item.get("title") or ""),
+            body=body,
+            author=login(item.get("user")) or "ghost",
+            labels=tuple(sorted(labels)),
+            state="open" if item.get("state") == "open" else "closed",
+            base=base,
+            comments=comments,
+            url=str(item.get("html_url") or ""),
+            created_at=str(item.get("created_at") or ""),
+            updated_at=str(item.get("updated_at") or ""),
+            cursor=cursor.text(),
+            problems=tuple(problems),
+            pull=pull,
+        )
+
+    def altered(self, key: TaskKey, since: str = "") -> str:
+        project, item = self._issue(key)
+        return altered(self, project, item, since)
+
+    def pull_ref(self, pull_id: str) -> str | None:
+        """Implements `ForgeReports.pull_ref`."""
+        return f"refs/pull/{pull_id}/head"
+
+    def commenters_may_ask(self) -> bool:
+        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        return True
+
+    def author_may_ask(self, key: TaskKey) -> bool:
+        """See `ForgeReports`."""
+        project, item = self._issue(key)
+        return self.places.may_ask(project, item.get("user"))
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        known = CommentCursor.parse(cursor)
+        pulls = tuple(dict.fromkeys((*known.pulls, *self._listened(key))))
+        before = CommentCursor(known.since, known.digests, pulls, known.text_seen)
+        with self.wire.hurried():
+            news, after, _ = self._talk(key, self.places.project_of(key)).since(before)
+            edit, seen = self._edited(key, known.text_seen)
+        if seen != known.text_seen:
+            after = replace(after, text_seen=seen)
+        unchanged = cursor and after is before and pulls == known.pulls
+        return (*news, *edit), str(cursor) if unchanged else after.text()
+
+    def _edited(self, key: TaskKey, seen: str) -> tuple[tuple[Comment, ...], str]:
+        """(the edit of the issue's own text since the digest `seen`, the digest of the present text).
+
+        GitHub does not report the editor, who is the author or an account with write access.  So the edit is delivered
+        only if the author has permission.
+        """
+        if not seen:
+            return (), seen
+        try:
+            project, item = self._issue(key)
+        except IssueUnreadable:
+            return (), seen
+        title, body = str(item.get("title") or ""), str(item.get("body") or "")
+        if (now := digest_of(title, body)) == seen:
+            return (), seen
+        author = item.get("user")
+        if not self.places.may_ask(project, author):
+            log.get("forge").warning("edit_left_out", issue=str(key), author=login(author))
+            return (), now
+        return (edited(title, body, now, login(author), str(item["updated_at"])),), now
+
+    def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        changes, found = ChangeCursor.parse(cursor), {}
+        repositories = sorted({(key.owner, key.repo) for key in watched})
+        refused: list[ForgeAccessRefused] = []
+        with self.wire.hurried(RESERVE):
+            for owner, repo in repositories:
+                try:
+                    new = self._changed(owner, repo, changes)
+                # this repository alone refused; the poll for waiting issues reports it
+                except ForgeAccessRefused as error:
+                    refused.append(error)
+                    continue
+                for key, url in watched.items():
+                    times = [new[number] for number in (key.task_id, number_in(url)) if number in new]
+                    if times and (key.owner, key.repo) == (owner, repo):
+                        found[key] = max(times)
+        if refused and len(refused) == len(repositories):
+            raise refused[0]
+        return found, changes.text()
+
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:
+        from agent.forge.github.pictures import fetch_picture
+
+        return fetch_picture(self.wire, key, address)
+
+    def own_names(self) -> tuple[str, ...]:
+        own = self.places.own()
+        return tuple(dict.fromkeys((own, own.removesuffix("[bot]"))))
+
+    @property
+    def poll_pause(self) -> float:
+        return self.wire.pause
+
+    def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
+        with self.wire.limiter.exclusive():
+            project, item = self._issue(key)
+            present = self.label_names(item)
+            if again:
+                waits = item.get("state") == "open" and self.labels.can_start(present)
+                ours = present & self.labels.names()
+                return waits and (bool(self._move(project, key, "processing")) or not ours)
+            labelled = self.labels.queued in present
+            assigned = any(self.places.is_own(user) for user in item.get("assignees") or ())
+            if not labelled and (not assigned or present & self.labels.names()):
+                return False
+            gone = self._move(project, key, "processing")
+            return not labelled or self.labels.queued in gone
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        with self.wire.limiter.exclusive():
+            self._move(self.places.project_of(key), key, to)
+
+    def requested(self, key: TaskKey) -> Literal["stop"] | None:
+        with self.wire.hurried():
+            try:
+                project, item = self._issue(key)
+            except IssueUnreadable:
+                return "stop"  # the issue was deleted or moved to another repository
+            wish = self.labels.requested(self.label_names(item), str(item.get("state")))
+            return wish or ("stop" if self._was_unassigned(project, key) else None)
+
+    # --- comments ---------------------------------------------------------------------------------------------
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        self._check(key)
+        with self._about(key):
+            return self._talk(key, self.places.project_of(key)).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        text = self._fit(body)
+        path = f"{self.places.project_of(key).path}/issues/{_number(key)}/comments"
+        marker = hidden_in(text)
+        for attempt in (1, 2):
+            try:
+                made = self._of_issue(key, "POST", path, {"body": text}, again=False)
+                self._own_comments.add(str(made["id"]))
+                return str(made["id"])
+            except ForgeUnreachable as error:
+                if not error.maybe or marker is None:
+                    raise
+                if (there := self.find_comment(key, marker)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+        raise AssertionError  # the second attempt returns or raises
+
+    def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
+        self._check(key)
+        with self._about(key):
+            return tuple(self._talk(key, self.places.project_of(key)).marked())
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
+        try:
+            self._check_own(key, comment_id, path)
+            self.wire.call("DELETE", path)
+        except ForgeRefused as error:
+            if error.status not in (404, 410):
+                raise
+
+    def _check_own(self, key: TaskKey, comment_id: str, path: str) -> None:
+        if comment_id not in self._own_comments and not self.places.is_own(self.wire.get(path).get("user")):
+            raise ForgeError(f"comment {comment_id} of {key} belongs to somebody else and is left as it is")
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        text = self._fit(body)
+        path = f"{self.places.project_of(key).path}/issues/comments/{number_of(comment_id)}"
+        try:
+            self._check_own(key, comment_id, path)
+            self.wire.call("PATCH", path, body={"body": text})
+        except ForgeRefused as error:
+            if error.status in (404, 410):
+                raise ForgeError(f"comment {comment_id} of {key} is gone and cannot be edited") from error
+            raise
+        self._own_comments.add(comment_id)
+
+    # --- pull requests ----------------------------------------------------------------------------------------
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
+        return self._seen(key, self._pulls(key).find(head))
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        with self.wire.limiter.exclusive():
+            pulls = self._pulls(key)
+            there = pulls.find(head)
+            if there is None or there.state != "open":
+                there = pulls.open(title=title, body=body, head=head, base=base, draft=draft)
+        self._seen(key, there)
+        return there
+
+    def update_pull(
+        self,
+        key: TaskKey,
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        project = self.places.project_of(key)
+        changed = Pulls(self.wire, project).update(pull.id, title=title, body=body, draft=draft, state=state)
+        if pull.draft and not changed.draft and changed.state == "open":  # the pull request became ready
+            with self._about(key):
+                ask_for_review(self, project, _number(key), changed.id)
+        self._seen(key, changed)
+        return changed
+
+    # --- the repository ---------------------------------------------------------------------------------------
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+        project = self.places.project_of(key)
+        if project.archived:
+            said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
+            raise IssueUnreadable(said, code="repository_archived")
+        owner, _, name = project.full_name.partition("/")
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
+        url = self.places.check_host(project.clone_url)
+        head = f"refs/pull/{_number(key)}/head" if key.task_type == "pull_request" else None
+        return Repository(host, owner, name, url, project.default_branch, self.wire.ca_file(), head)
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+        return GIT_USER, self.wire.tokens.current()
+
+    def renew_login(self, key: TaskKey) -> None:  # noqa: ARG002 - one token serves all projects
+        self.wire.tokens.refresh()
+
+    def close(self) -> None:
+        self.wire.close()
+
+    # --- shared by the parts ----------------------------------------------------------------------------------
+
+    def own_name(self, name: Any) -> str:
+        """A label in the spelling of the settings; GitHub treats `Coding Agent` and `coding agent` as the same
+        label."""
+        text = str(name or "")
+        return self._spelling.get(text.casefold(), text)
+
+    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
+        """The labels of an issue; the program's own labels are in the spelling of the settings."""
+        labels = (label if isinstance(label, str) else label.get("name") for label in item.get("labels") or ())
+        return frozenset(self.own_name(name) for name in labels if name)
+
+    def _issue(self, key: TaskKey) -> tuple[Project, dict[str, Any]]:
+        """The issue, in the repository that the key names.
+
+        Raises IssueUnreadable when the issue was moved to another repository.
+        """
+        number = _number(key)
+        for attempt in (1, 2):
+            project = self.places.project_of(key)
+            item = self._of_issue(key, "GET", f"{project.path}/issues/{number}")
+            found = str(item["repository_url"]).rpartition("/repos/")[2]
+            if found.casefold() == project.full_name.casefold():
+                return project, item
+            if attempt == 1:
+                self.places.forget(key)  # the repository may have been renamed since its facts were stored
+        raise IssueUnreadable(f"{key} was moved to {found}#{item.get('number')}; set the label there")
+
+    def _of_issue(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
+        """Send one request about an issue.  Adding a label is idempotent, so it is repeated like a PUT."""
+        with self._about(key):
+            return self.wire.call(verb, path, body=body, **{"again": True, **more}).data
+
+    @contextmanager
+    def _about(self, key: TaskKey) -> Iterator[None]:
+        """A context manager: if GitHub answers that the issue does not exist, it raises IssueUnreadable."""
+        try:
+            yield
+        except ForgeRefused as error:
+            if error.status == 404:
+                raise IssueUnreadable(f"{key}: there is no such issue; it was deleted or never there") from error
+            if error.status == 410:
+                why = "; ".join(error.reasons) or "it was deleted, or issues are switched off in this repository"
+                off = "issues_off" if "disabled" in why.lower() else "issue_unreadable"
+                raise IssueUnreadable(f"{key} is gone: {why}", code=off) from error
+            raise
+
+    def _changed(self, owner: str, repo: str, changes: ChangeCursor) -> dict[str, str]:
+        """Number → time of the last change, for the changed issues and pull requests of a repository."""
+        name = f"{owner}/{repo}"
+        since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+        query = {"state": "all", "sort": "updated", "direction": "asc", "since": since}
+        try:
+            path = f"{self.places.project(owner, repo).path}/issues"
+            # the poll for tasks reports invalid items
+            listed = self.wire.pages(path, query=query, odd=lambda _error: None)
+            items = [(str(item["number"]), str(item["updated_at"])) for item in listed]
+        except IssueUnreadable:
+            return {}  # the repository is gone; the poll for waiting issues reports it
+        except ForgeRefused as error:
+            if error.status not in (404, 410):
+                raise
+            return {}  # issues are switched off in this repository
+        return changes.update(name, items)
+
+    def _check(self, key: TaskKey) -> None:
+        _number(key)
+
+    def _talk(self, key: TaskKey, project: Project) -> CommentReader:
+        return CommentReader(self.wire, self.places, project, _number(key))
+
+    def _pulls(self, key: TaskKey) -> Pulls:
+        return Pulls(self.wire, self.places.project_of(key))
+
+    def _listened(self, key: TaskKey) -> tuple[int, ...]:
+        """The pull requests with comments that belong to the task: the task itself if it is one, and those that were
+        opened for it."""
+        own = {int(_number(key))} if key.task_type == "pull_request" else set()
+        return tuple(sorted(own | self._pulls_of.get(key, set())))
+
+    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
+        if pull is not None:
+            self._pulls_of.setdefault(key, set()).add(int(pull.id))
+        return pull
+
+    def _move(self, project: Project, key: TaskKey, to: LabelState) -> set[str]:
+        """Add one label and remove the others of the six; returns the labels that this call removed, not those that
+        another process removed."""
+        target = self.labels.name(to)
+        path = f"{project.path}/issues/{_number(key)}/labels"
+        if target:
+            self._make_label(project, to)
+            present = self._of_issue(key, "POST", path, {"labels": [target]})
+        else:
+            present = self._of_issue(key, "GET", path)
+        names = [str(label["name"]) for label in present]
+        others = [name for name in names if self.own_name(name) in self.labels.names() - {target}]
+        return {self.own_name(name) for name in others if self._take_label_off(path, name)}
+
+    def _make_label(self, project: Project, state: LabelState) -> None:
+        """Create a label with its colour, since the repository does not have it yet."""
+        name = self.labels.name(state)
+        if (project.full_name, name) in self._labels_there:
+            return
+        try:
+            self.wire.get(f"{project.path}/labels/{quote(name, safe='')}")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            body = {"name": name, "color": _COLOURS[state], "description": _MEANINGS[state]}
+            try:
+                self.wire.call("POST", f"{project.path}/labels", body=body, again=True)
+            except ForgeRefused as second:
+                if second.status != 422:  # status 422: another process created the label first
+                    raise
+        self._labels_there.add((project.full_name, name))
+
+    def _take_label_off(self, path: str, name: str) -> bool:
+        """Remove a label; returns whether this call removed it, False when another process removed it first.
+
+        If the answer of one attempt was lost and the label is gone afterwards, this call counts as the one that removed
+        it: otherwise no daemon would work on the issue.
+        """
+        unknown = False
+        for attempt in (1, 2, 3):
+            try:
+                self.wire.call("DELETE", f"{path}/{quote(name, safe='')}", again=False)
+            except ForgeRefused as error:
+                if error.status != 404:
+                    raise
+                return unknown
+            except ForgeUnreachable as error:
+                if attempt == 3 or not error.maybe:
+                    raise
+                unknown = True
+                clock.sleep(4.0 ** (attempt - 1))
+            else:
+                return True
+        raise AssertionError  # the third attempt returns or raises
+
+    def _was_unassigned(self, project: Project, key: TaskKey) -> bool:
+        """Whether a person removed the bot from the assignees after the run began."""
+        began = taken = ""
+        for event in self.wire.pages(f"{project.path}/issues/{_number(key)}/events"):
+            when = str(event.get("created_at") or "")
+            label = self.own_name((event.get("label") or {}).get("name"))
+            if event.get("event") == "labeled" and label == self.labels.processing:
+                began = when
+            elif event.get("event") in ("assigned", "unassigned") and self.places.is_own(event.get("assignee")):
+                taken = when if event["event"] == "unassigned" else ""
+        return bool(began and taken) and taken >= began
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; GitHub takes {self.max_comment}, shorten it")
+        return body.encode("utf-8", "replace").decode()
+
+
+def _number(key: TaskKey) -> str:
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitHub; they are called 1, 2, 3 …")
+    return key.task_id

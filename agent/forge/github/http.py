@@ -1,0 +1,332 @@
+"""The HTTP client of GitHub: rate limiter, token, conditional requests, retries; it translates every foreign error into
+an error of this program.
+
+The adapter sends every request through `GitHubWire.call`, and PyGithub transmits it (`requester.py`).  This module
+knows HTTP and GitHub's rules for clients, but no issue, label or pull request.
+
+Requests are conditional: the answer of each GET is stored, compressed, with its ETag, which the next request of the
+resource sends as `If-None-Match`.  A 304 does not count against the rate limit, and its result is the stored answer.  A
+request is sent each time, so an outdated answer is never used.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import requests
+
+from agent import __version__, clock
+from agent.errors import AnswerOdd, ForgeLimited, ForgeRefused, ForgeUnreachable
+from agent.forge import http
+from agent.forge.ca_bundle import ca_bundle_of
+from agent.forge.etag_cache import Answer, EtagCache, condition
+from agent.forge.github import errors as answers
+from agent.forge.github.answer_shapes import SHAPES
+from agent.forge.github.auth import AppToken, SettingsToken, private_key
+from agent.forge.rate_limiter import EVERYTHING, RateLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from agent.forge.github.auth import Tokens
+
+TRIES = 3
+LIMITED_TRIES = 5
+QUICK = 5.0  # longest wait in seconds before requests that are repeated soon anyway
+PATIENT = 900.0  # longest wait in seconds before requests that must not be lost
+KEPT_BYTES = 8 << 20
+AGENT = f"makimono/{__version__}"
+API = "application/vnd.github+json"
+VERSION = "2022-11-28"
+
+
+class GitHubWire:
+    """The API at `section.base_url` as the account of the section.
+
+    `projects` are used to find an app's installation.  `learn` makes the redactor mask secrets that are not in the
+    settings (`Redactor.learn`).
+    """
+
+    def __init__(
+        self,
+        section: Any,
+        base_dir: Path,
+        host: str,
+        projects: tuple[str, ...] = (),
+        *,
+        learn: Callable[..., None],
+    ) -> None:
+        self.section = section
+        self.learn = learn
+        self.host = host
+        self.limiter = RateLimiter(base_dir / "limits", host)
+        self.trust = ca_bundle_of(base_dir, section.ca_file)
+        self.base_url = str(section.base_url).rstrip("/")
+        self.prefix = urlsplit(self.base_url).path
+        self.tokens: Tokens = (
+            SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects, learn)
+        )
+        self.kept = EtagCache(KEPT_BYTES)
+        self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
+        self._manner = threading.local()
+        self._requesters: dict[str, Any] = {}
+
+    def call(
+        self,
+        verb: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        again: bool | None = None,
+        checked: bool = True,
+    ) -> Answer:
+        """Send one request, and repeat it where that is safe.
+
+        `again`: the request may be sent a second time although the first may have been executed (the default for all
+        verbs but POST); otherwise ForgeUnreachable with `maybe` is raised.  `checked`: the shape of the answer is
+        checked (`answer_shapes.py`), and AnswerOdd is raised when it is wrong.  Raises no other errors than
+        ForgeLimited, ForgeUnreachable, ForgeAccessRefused and ForgeRefused.
+        """
+        again = verb != "POST" if again is None else again
+        patience, reserve = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        bucket = _bucket(path)
+        what = f"{self.host}: {verb} {path}"
+        refreshed = False
+        for attempt in count(1):
+            patience -= self.limiter.wait(bucket, change=verb != "GET", patience=patience, reserve=reserve)
+            kept = self.kept.find(verb, path, query)
+            try:
+                status, headers, text = self._send("user", verb, path, query, body, condition(kept))
+            except requests.exceptions.RequestException as error:
+                unsent = http.was_not_sent(error)
+                if attempt < TRIES and (again or unsent) and http.may_pass(error):
+                    clock.sleep(4.0 ** (attempt - 1))
+                    continue
+                raise ForgeUnreachable(
+                    f"{what}: {http.failure_text(error)}", maybe=not unsent and verb != "GET"
+                ) from error
+            self._note(bucket, headers)
+            if status < 400:
+                self.limiter.went_well()
+                answer = self.kept.decode(verb, path, query, kept, status, headers, text.encode(), what)
+                if checked:
+                    SHAPES.check(verb, path, answer.data, what)
+                return answer
+            message, reasons = answers.parse_error(text)
+            if status == 401 and not refreshed and self.tokens.refresh():
+                refreshed = True
+                continue
+            if (pause := self._limited(bucket, status, headers, message)) is not None:
+                if pause > patience or attempt > LIMITED_TRIES:
+                    raise ForgeLimited(f"{what}: {status} {message}", retry_after=pause)
+                continue
+            if status >= 500 and attempt < TRIES and again:
+                clock.sleep(4.0 ** (attempt - 1))
+                continue
+            raise answers.error_of(what, verb, status, message, reasons)
+        raise AssertionError  # the loop ends only with a return or an error
+
+    @contextmanager
+    def hurried(self, reserve: float = 0.0) -> Iterator[None]:
+        """A context in which this thread waits at most 5 s for a rate limit, because the same request is repeated soon
+        anyway.  `reserve`: the share of the rate limit that is left to other requests."""
+        before = self._manner.__dict__.get("now", (PATIENT, 0.0))
+        self._manner.now = (QUICK, reserve)
+        try:
+            yield
+        finally:
+            self._manner.now = before
+
+    def get(self, path: str, *, query: Mapping[str, Any] | None = None) -> Any:
+        """The JSON from one GET."""
+        return self.call("GET", path, query=query).data
+
+    def rendered(self, path: str) -> Any:
+        """The JSON from one GET, with each text as HTML in addition to the Markdown; the answer is not stored.
+
+        Raises ForgeError.
+        """
+        try:
+            headers = {"Accept": "application/vnd.github.full+json"}
+            status, _, text = self._send("user", "GET", path, None, None, headers)
+        except requests.exceptions.RequestException as error:
+            raise ForgeUnreachable(f"{self.host}: GET {path}: {http.failure_text(error)}") from error
+        if status != 200:
+            raise ForgeUnreachable(f"{self.host}: GET {path}: {status}")
+        return self.kept.decode("GET", path, None, None, status, {}, text.encode(), f"{self.host}: GET {path}").data
+
+    def pages(
+        self, path: str, *, query: Mapping[str, Any] | None = None, odd: Callable[[AnswerOdd], None] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Every item of a list; the method follows `Link: rel="next"` to the last page (its paths may be
+        `/repositories/{id}/…`).  Invalid items are left out and passed to `odd`; if `odd` is None, AnswerOdd is raised.
+        """
+        following: str | None = path
+        params: Mapping[str, Any] | None = {"per_page": 100} | dict(query or {})
+        seen = set()
+        while following is not None and following not in seen:
+            seen.add(following)
+            http.a_page_more(len(seen), f"{self.host}: GET {path}")
+            answer = self.call("GET", following, query=params, checked=False)
+            params = None
+            items = answer.data.get("items") if isinstance(answer.data, dict) else answer.data
+            what = f"{self.host}: GET {following}"
+            if not isinstance(items, list):
+                raise AnswerOdd(f"{what}: a list was expected, got {type(items).__name__}")
+            yield from SHAPES.items(path, items, what, odd)
+            following = self._next(answer.headers.get("link", ""))
+
+    def mutation(self, name: str, variables: Mapping[str, Any], schema: str) -> Any:
+        """Run a named GraphQL mutation.
+
+        All mutations in use are idempotent, so the request is repeated like a PUT.  Raises ForgeRefused (422) with the
+        message when GraphQL answers with errors.
+        """
+        query = f"mutation Do($input: {name[0].upper()}{name[1:]}Input!) {{ {name}(input: $input) {{ {schema} }} }}"
+        return self._graphql(name, query, {"input": dict(variables)}, change=True)
+
+    def graph(self, name: str, query: str, variables: Mapping[str, Any]) -> Any:
+        """The value `data.{name}` in the answer to a GraphQL query.
+
+        Raises ForgeRefused (422) when GraphQL answers with errors.
+        """
+        return self._graphql(name, query, variables, change=False)
+
+    def _graphql(self, name: str, query: str, variables: Mapping[str, Any], *, change: bool) -> Any:
+        body = {"query": query, "variables": dict(variables)}
+        data = self.call("POST", self._requester("user").graphql_url, body=body, again=True).data
+        if errors := data.get("errors"):
+            if any(error.get("type") == "RATE_LIMITED" for error in errors):
+                pause = self.limiter.slow_down("graphql", None, "its budget of GraphQL is used up")
+                raise ForgeLimited(f"{self.host}: {name}: rate limit", retry_after=pause)
+            reasons = tuple(str(error.get("message")) for error in errors)
+            raise ForgeRefused(f"{self.host}: {name}: {'; '.join(reasons)}", status=422, reasons=reasons)
+        if name not in (data.get("data") or {}):
+            raise AnswerOdd(
+                f"{self.host}: {name}: the answer of GraphQL has neither errors nor `data.{name}`", maybe=change
+            )
+        return data["data"][name]
+
+    def ca_file(self) -> Path | None:
+        """An up-to-date file of CA certificates for the host; None means the default certificates."""
+        return None if self.trust is None else self.trust.file()
+
+    def close(self) -> None:
+        """Close the connections and remove the stored answers."""
+        if self._requesters:
+            from agent.forge.github import requester
+
+            requester.close_sessions()
+        self._requesters.clear()
+        self.kept.clear()
+
+    # --- one request ------------------------------------------------------------------------------------------
+
+    def _requester(self, kind: str) -> Any:
+        ca_file = self.ca_file()
+        if kind not in self._requesters:
+            from agent.forge.github import requester
+
+            def as_app() -> str:
+                key = private_key(self.section)
+                self.learn(key)
+                token = requester.app_token(self.section.app.id, key)
+                self.learn(token, until=clock.now())  # the token is valid for ten minutes, and masked for longer
+                return token
+
+            current = self.tokens.current if kind == "user" else as_app
+            self._requesters[kind] = requester.make(self.base_url, current, ca_file, AGENT)
+        return self._requesters[kind]
+
+    def _send(
+        self,
+        kind: str,
+        verb: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Any,
+        extra: Mapping[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], str]:
+        headers = {"Accept": API, "X-GitHub-Api-Version": VERSION, **(extra or {})}
+        status, answered, text = self._requester(kind).requestJson(verb, path, dict(query or {}), headers, body)
+        return status, answered, text
+
+    def _as_app(self, verb: str, path: str) -> Any:
+        """Send a request as the app itself, to make a token or to get its name."""
+        what = f"{self.host}: {verb} {path}"
+        for attempt in count(1):
+            try:
+                status, _, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
+            except requests.exceptions.RequestException as error:
+                if attempt == TRIES or not http.may_pass(error):
+                    raise ForgeUnreachable(f"{what}: {http.failure_text(error)}") from error
+                status, text = 599, ""
+            if status < 400:
+                answer = self.kept.decode(verb, path, None, None, status, {}, text.encode(), what)
+                SHAPES.check(verb, path, answer.data, what)
+                return answer.data
+            if status >= 500 and attempt < TRIES:
+                clock.sleep(4.0 ** (attempt - 1))
+                continue
+            message, reasons = answers.parse_error(text)
+            raise answers.error_of(what, verb, status, message, reasons)
+        raise AssertionError  # the loop ends only with a return or an error
+
+    def _next(self, link: str) -> str | None:
+        """The path of the next page, without the prefix of the API; the host in the link is ignored."""
+        for one in requests.utils.parse_header_links(link) if link else ():
+            if one.get("rel") == "next":
+                parts = http.parts_of(one["url"], f"{self.host}: Link")
+                path = parts.path.removeprefix(self.prefix)
+                if not path.startswith("/"):
+                    raise AnswerOdd(f"{self.host}: Link: {one['url'][:80]!r} is no address of this API")
+                return f"{path}?{parts.query}"
+        return None
+
+    # --- limits -----------------------------------------------------------------------------------------------
+
+    def _note(self, bucket: str, headers: Mapping[str, str]) -> None:
+        self.pause = http.poll_interval(headers) or self.pause
+        try:
+            remaining, limit = int(headers["x-ratelimit-remaining"]), int(headers["x-ratelimit-limit"])
+            reset = float(headers["x-ratelimit-reset"])
+        except (KeyError, ValueError):
+            return
+        named = headers.get("x-ratelimit-resource") or bucket
+        self.limiter.note_budget(named, remaining=remaining, limit=limit, reset_in=reset - http.server_now(headers))
+
+    def _limited(self, bucket: str, status: int, headers: Mapping[str, str], message: str) -> float | None:
+        """Seconds to wait when the answer is a rate limit, None when it is another error.
+
+        An answer with `remaining: 0` is the primary limit; wait until the reset, for this bucket alone.  An answer with
+        Retry-After, or with GitHub's message, is a secondary limit; wait for all buckets.  A 403 that is none of these
+        is a missing permission.
+        """
+        if status not in (403, 429):
+            return None
+        wait = http.retry_after(headers)
+        if headers.get("x-ratelimit-remaining") == "0" and wait is None:
+            try:
+                wait = max(1.0, float(headers["x-ratelimit-reset"]) - http.server_now(headers) + 1.0)
+            except (KeyError, ValueError):
+                wait = 60.0
+            named = headers.get("x-ratelimit-resource") or bucket
+            return self.limiter.slow_down(named, wait, "its budget of requests is used up")
+        words = message.lower()
+        if status == 429 or wait is not None or "secondary rate limit" in words or "abuse detection" in words:
+            return self.limiter.slow_down(EVERYTHING, wait, "it asks to slow down (secondary rate limit)")
+        if "rate limit exceeded" in words:
+            return self.limiter.slow_down(bucket, wait, "its budget of requests is used up")
+        return None
+
+
+def _bucket(path: str) -> str:
+    if path.endswith("/graphql"):
+        return "graphql"
+    return "search" if path.startswith("/search/") else "core"

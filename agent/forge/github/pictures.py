@@ -1,0 +1,75 @@
+"""Recognises addresses of pictures in GitHub issues, and downloads the pictures with a token.
+
+`/user-attachments/assets/{id}`, and the older `/{owner}/{repo}/assets/…`, redirect to a signed address
+(openai/codex#43923, pingdotgg/t3code#10775); an Enterprise Server has `/storage/user/…` (desktop/desktop#16553).  With
+a fine-grained token these addresses answer 404 in a private repository (josegonzalez/python-github-backup#477).  Then
+the HTML of the issue in the API contains a signed address of the same picture.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from agent.errors import ForgeError, PictureRefused
+from agent.forge.github.http import AGENT
+from agent.forge.pictures import PictureHosts, fetch, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from urllib.parse import SplitResult
+
+    from agent.forge.github.http import GitHubWire
+    from agent.values import TaskKey
+
+PATHS = re.compile(r"/user-attachments/assets/|/storage/user/|/[^/]+/[^/]+/assets/|/[^/]+/[^/]+/raw/|/raw/")
+STORES = re.compile(
+    r"(?:[a-z0-9-]+\.)*githubusercontent\.com|github-production-[a-z0-9-]+\.s3\.amazonaws\.com", re.IGNORECASE
+)
+_SOURCE = re.compile(r"""<img\b[^<>]*?\bsrc=["']([^"'<>]+)["']""", re.IGNORECASE)
+
+
+def fetch_picture(wire: GitHubWire, key: TaskKey, address: str) -> bytes:
+    """Implements `Forge.fetch_picture`."""
+    web, parts = urlsplit(wire.base_url), parts_of(address)
+    own = {web.netloc.lower()} | ({"github.com"} if web.hostname == "api.github.com" else set())
+    hosts = PictureHosts(
+        own=lambda parts: parts.netloc.lower() in own and parts.scheme == web.scheme and bool(PATHS.match(parts.path)),
+        others=lambda parts: _is_store(parts, web),
+        token=lambda: {"Authorization": f"Bearer {wire.tokens.current()}"},
+        ca_file=wire.ca_file(),
+        agent=AGENT,
+    )
+    try:
+        return fetch(address, hosts)
+    except PictureRefused:
+        name = parts.path.rsplit("/", 1)[-1] if hosts.own(parts) else ""
+        signed = next((one for one in _rendered(wire, key) if len(name) > 8 and name in one), None)
+        if signed is None or signed == address:
+            raise
+        return fetch(signed, hosts)
+
+
+def _is_store(parts: SplitResult, web: SplitResult) -> bool:
+    """Whether an address is on one of GitHub's file hosts; those of an Enterprise Server are subdomains of it."""
+    name = (parts.hostname or "").lower()
+    if STORES.fullmatch(name):
+        return parts.scheme == "https"
+    return parts.scheme == web.scheme and name == f"media.{web.hostname}"
+
+
+def _rendered(wire: GitHubWire, key: TaskKey) -> Iterator[str]:
+    """The addresses of all pictures in the API's HTML of an issue and its comments; none if that HTML cannot be
+    read."""
+    place = f"/repos/{key.owner}/{key.repo}/issues/{key.task_id}"
+    for path in (place, f"{place}/comments?per_page=100"):
+        try:
+            found = wire.rendered(path)
+        except ForgeError:
+            continue
+        for item in found if isinstance(found, list) else [found]:
+            body = item.get("body_html") if isinstance(item, dict) else None
+            for match in _SOURCE.finditer(body or ""):
+                yield html.unescape(match.group(1))

@@ -1,0 +1,146 @@
+"""The pull requests of one repository: finds one by its branch, opens one at most once, changes single fields.
+
+Ready and draft are set through GraphQL: REST can open a draft but cannot change this later.  `forge.py` calls this
+module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.errors import ForgeError, ForgeRefused, ForgeUnreachable
+from agent.forge.base import PullRef
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from agent.forge.github.http import GitHubWire
+    from agent.forge.github.repositories import Project
+
+MAX_BODY = 65_536
+MAX_TITLE = 256
+CUT = "\n\n… cut: GitHub takes no more. The whole text is in the task's folder."
+
+
+class Pulls:
+    """The pull requests of `project`."""
+
+    def __init__(self, wire: GitHubWire, project: Project) -> None:
+        self.wire = wire
+        self.project = project
+        self.path = f"{project.path}/pulls"
+
+    def find(self, head: str) -> PullRef | None:
+        """The open pull request of the branch; if none is open, the newest closed or merged one."""
+        query = {
+            "head": f"{self.project.owner}:{head}",
+            "state": "all",
+            "sort": "created",
+            "direction": "desc",
+        }
+        found = [
+            pull for item in self.wire.pages(self.path, query=query) if self._is_of(item, head, pull := pull_ref(item))
+        ]
+        found.sort(key=lambda pull: int(pull.id), reverse=True)
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        """Open a pull request with a POST.
+
+        If the result of the POST is unknown, the method searches for the pull request before the second attempt; if
+        GitHub reports "already exists", it returns the existing one.
+        """
+        wanted = {"title": fit_title(title), "body": fit_body(body), "head": head, "base": base, "draft": draft}
+        for attempt in (1, 2):
+            try:
+                return pull_ref(self.wire.call("POST", self.path, body=wanted).data)
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                there = self.find(head)
+                if there is not None and there.state == "open":
+                    return there
+                if attempt == 2:
+                    raise
+            except ForgeRefused as error:
+                said = " ".join(error.reasons).lower()
+                if error.status != 422:
+                    raise
+                if "already exists" in said:
+                    there = self.find(head)
+                    if there is not None and there.state == "open":
+                        return there
+                if "draft pull requests are not supported" in said and wanted["draft"]:
+                    log.get("forge").warning("draft_unsupported", repository=self.project.full_name)
+                    wanted["draft"] = False
+                    continue
+                said = f"the pull request of {head} onto {base} cannot be opened: {error}"
+                raise ForgeRefused(said, status=error.status, reasons=error.reasons) from error
+        raise ForgeError(f"the pull request of {head} onto {base} cannot be opened")
+
+    def update(
+        self,
+        number: str,
+        *,
+        title: str | None,
+        body: str | None,
+        draft: bool | None,
+        state: Literal["open", "closed"] | None,
+    ) -> PullRef:
+        """Update the pull request; only fields that differ are sent."""
+        if not number.isascii() or not number.isdigit():
+            raise ForgeError(f"{number!r} is not the number of a pull request")
+        path = f"{self.path}/{number}"
+        item = self.wire.get(path)
+        wanted: dict[str, Any] = {
+            "title": None if title is None else fit_title(title),
+            "body": None if body is None else fit_body(body),
+            "state": None if item.get("merged_at") else state,
+        }
+        changes = {key: value for key, value in wanted.items() if value is not None and value != (item.get(key) or "")}
+        if changes:
+            item = self.wire.call("PATCH", path, body=changes).data
+        if draft is not None and draft != bool(item.get("draft")) and not item.get("merged_at"):
+            name = "convertPullRequestToDraft" if draft else "markPullRequestReadyForReview"
+            answer = self.wire.mutation(name, {"pullRequestId": item["node_id"]}, "pullRequest { isDraft }")
+            item = item | {"draft": answer["pullRequest"]["isDraft"]}
+        return pull_ref(item)
+
+    def _is_of(self, item: dict[str, Any], head: str, pull: PullRef) -> bool:
+        """Whether the pull request is from the branch of this name in this repository, not in a fork."""
+        source = (item.get("head") or {}).get("repo") or {}
+        same = str(source.get("full_name") or "").casefold() == self.project.full_name.casefold()
+        return pull.head == head and same
+
+
+def pull_ref(item: dict[str, Any]) -> PullRef:
+    """Converts a pull request of GitHub's API into a `PullRef`."""
+    state: Literal["open", "closed", "merged"] = "open" if item["state"] == "open" else "closed"
+    if item.get("merged_at") or item.get("merged"):
+        state = "merged"
+    return PullRef(
+        str(item["number"]),
+        str(item["html_url"]),
+        str(item["title"]),
+        state,
+        bool(item.get("draft")),
+        str(item["head"]["ref"]),
+        str(item["base"]["ref"]),
+    )
+
+
+def number_in(url: str | None) -> str | None:
+    """The number in the address of a pull request; None for any other address."""
+    found = re.search(r"/pull/([0-9]+)/?$", url or "")
+    return found[1] if found else None
+
+
+def fit_title(text: str) -> str:
+    """`text` as one line of at most 256 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
+
+
+def fit_body(text: str) -> str:
+    """`text` in at most the length that GitHub accepts, with a note where it was cut."""
+    return text if len(text) <= MAX_BODY else text[: MAX_BODY - len(CUT)] + CUT

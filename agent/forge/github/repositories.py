@@ -1,0 +1,187 @@
+"""The repositories that one GitHub account sees, and the people in them: finds the repository of a task key, and who
+may write to it.
+
+Facts about repositories and people are stored in memory for ten minutes.  `forge.py` and its parts call this module.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, IssueUnreadable
+from agent.forge import http
+from agent.forge.github.auth import AppToken
+from agent.forge.label_check import MOST_PROJECTS
+from agent.forge.rate_limiter import KEPT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from agent.forge.github.http import GitHubWire
+    from agent.values import TaskKey
+
+WRITERS = frozenset({"admin", "maintain", "write"})
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One repository.
+
+    `path` is `/repos/{owner}/{name}` with the present name, even after the repository was renamed.
+    """
+
+    path: str
+    full_name: str
+    clone_url: str
+    default_branch: str | None
+    archived: bool
+    has_issues: bool
+    may_push: bool | None
+
+    @property
+    def owner(self) -> str:
+        return self.full_name.split("/", maxsplit=1)[0]
+
+
+class Repositories:
+    """Repositories, people and the own account, as far as the token can see them."""
+
+    def __init__(self, wire: GitHubWire, section: Any) -> None:
+        self.wire = wire
+        self.allowed = frozenset(name.casefold() for name in section.allowed_users)
+        self.bot_name: str | None = section.bot_name
+        self._projects: dict[str, tuple[float, Project]] = {}
+        self._writers: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._own: str | None = None
+
+    def project(self, owner: str, repo: str) -> Project:
+        """The repository that a task key names.
+
+        Raises IssueUnreadable when it is gone or the token may not see it.
+        """
+        name = f"{owner}/{repo}"
+        kept = self._projects.get(name)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"/repos/{quote(owner, safe='')}/{quote(repo, safe='')}")
+        except ForgeRefused as error:
+            if error.status not in (404, 451):
+                raise
+            raise IssueUnreadable(
+                f"{self.wire.host}: there is no repository {name}, or the token may not see it; correct the name in "
+                f"projects, or give the token access"
+            ) from error
+        project = Project(
+            f"/repos/{found['full_name']}",
+            str(found["full_name"]),
+            str(found.get("clone_url") or ""),
+            found.get("default_branch"),
+            bool(found.get("archived")),
+            bool(found.get("has_issues", True)),
+            (found.get("permissions") or {}).get("push"),
+        )
+        self._projects[name] = (clock.monotonic(), project)
+        return project
+
+    def labels(self, listed: Sequence[tuple[str, str]], serves: Callable[[str, str], bool]) -> Mapping[str, list[str]]:
+        """Repository → its labels, for a few of the repositories that the section lists, else of those that the token
+        can see and `serves` accepts.  The unreadable ones are left out, since a poll reports them."""
+        found = {}
+        for owner, repo in islice(listed or (one for one in self._seen() if serves(*one)), MOST_PROJECTS):
+            with suppress(IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd):
+                project = self.project(owner, repo)
+                found[project.full_name] = [str(one["name"]) for one in self.wire.pages(f"{project.path}/labels")]
+        return found
+
+    def _seen(self) -> Iterator[tuple[str, str]]:
+        """(owner, repository) of the repositories that the token can see, most recently changed first."""
+        if isinstance(self.wire.tokens, AppToken):
+            found = self.wire.get("/installation/repositories", query={"per_page": 100})["repositories"]
+        else:
+            found = self.wire.get("/user/repos", query={"per_page": 100, "sort": "pushed"})
+        for one in found:
+            owner, _, repo = one["full_name"].partition("/")
+            yield owner, repo
+
+    def project_of(self, key: TaskKey) -> Project:
+        """The repository of a task key."""
+        return self.project(key.owner, key.repo)
+
+    def forget(self, key: TaskKey) -> None:
+        """Remove the stored facts about the repository of a key, because it may have been renamed."""
+        self._projects.pop(f"{key.owner}/{key.repo}", None)
+
+    # --- people -----------------------------------------------------------------------------------------------
+
+    def own(self) -> str:
+        """The login of the own account."""
+        if self._own is None:
+            tokens = self.wire.tokens
+            if self.bot_name and isinstance(tokens, AppToken):
+                self._own = self.bot_name if self.bot_name.endswith("[bot]") else f"{self.bot_name}[bot]"
+            elif self.bot_name:
+                self._own = self.bot_name
+            else:
+                found = f"{tokens.slug()}[bot]" if isinstance(tokens, AppToken) else self.wire.get("/user")["login"]
+                self._own = str(found)
+        return self._own
+
+    def is_own(self, user: Any) -> bool:
+        """Whether an answer's `user` is the own account."""
+        return login(user).casefold() == self.own().casefold()
+
+    def may_ask(self, project: Project, user: Any) -> bool:
+        """Whether a person has permission to ask for work: that person has write access, and is listed in
+        `allowed_users` when that is set.  A machine account, and the own account, have permission only when
+        `allowed_users` lists them; a deleted account never has permission."""
+        name = login(user).casefold()
+        if not name or (self.allowed and name not in self.allowed):
+            return False
+        if is_bot(user) or self.is_own(user):
+            return name in self.allowed
+        return self._may_write(project, login(user))
+
+    def _may_write(self, project: Project, name: str) -> bool:
+        asked = (project.full_name, name.casefold())
+        kept = self._writers.get(asked)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"{project.path}/collaborators/{quote(name, safe='')}/permission")
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            found = {}
+        writes = not WRITERS.isdisjoint((found.get("permission"), found.get("role_name")))
+        self._writers[asked] = (clock.monotonic(), writes)
+        return writes
+
+    def check_host(self, url: str) -> str:
+        """Check an address for git, because git sends the token there.
+
+        Raises ForgeError when the address has another scheme, host or port.
+        """
+        scheme, host, port = http.origin_of(self.wire.base_url, "base_url")
+        wanted = (scheme, host.removeprefix("api."), port)
+        if http.origin_of(url, f"{self.wire.host}: clone_url") != wanted:
+            raise ForgeError(
+                f"{self.wire.host}: the repository's address {url[:200]!r} is not on {scheme}://{wanted[1]}:{port}, "
+                "and the token goes nowhere else; set base_url to the scheme, host and port at which git is served"
+            )
+        return url
+
+
+def login(user: Any) -> str:
+    """The login of the `user` in an answer; "" for a deleted account (null)."""
+    return str((user or {}).get("login") or "")
+
+
+def is_bot(user: Any) -> bool:
+    """Whether the account belongs to a machine."""
+    return (user or {}).get("type") == "Bot" or login(user).endswith("[bot]")

@@ -1,0 +1,110 @@
+"""Finds the person who asked for the work on an issue of GitHub.
+
+The module determines who set the label or assigned the bot, whether the text was edited afterwards, and whom to ask for
+a review.
+
+The getter and `forge.py` call it, also when a pull request becomes ready.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge.edits_after_request import said_altered
+from agent.forge.github.repositories import is_bot, login
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.repositories import Project
+
+
+EDITED = """query Edited($owner: String!, $name: String!, $number: Int!) {
+  repository(owner: $owner, name: $name) {
+    issueOrPullRequest(number: $number) {
+      ... on Issue { lastEditedAt editor { login type: __typename } }
+      ... on PullRequest { lastEditedAt editor { login type: __typename } }
+    }
+  }
+}"""
+"""GraphQL is used because REST reports neither the time of an edit of the text nor the editor."""
+
+
+def events_of(forge: GitHub, project: Project, number: Any) -> list[dict[str, Any]]:
+    """The events of an issue, oldest first."""
+    return list(forge.wire.pages(f"{project.path}/issues/{number}/events"))
+
+
+def last_actor(forge: GitHub, project: Project, events: Iterable[dict[str, Any]], *, labelled: bool) -> Any:
+    """The account of the newest event that starts a task (with `labelled` a label, otherwise an assignment of the
+    bot).
+
+    Returns None if there is no such event, {} for a deleted account.  An event of the own account counts only if that
+    account has permission to ask for work.
+    """
+    actor = None
+    for event in events:
+        who = _asks(forge, event, labelled=labelled)
+        if who is not None and not (forge.places.is_own(who) and not forge.places.may_ask(project, who)):
+            actor = who
+    return actor
+
+
+def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
+    """The account that asks for work by this event, {} if that account was deleted; None if the event does not ask for
+    work."""
+    if labelled and event.get("event") == "labeled":
+        if forge.own_name((event.get("label") or {}).get("name")) == forge.labels.queued:
+            return event.get("actor") or {}
+    elif not labelled and event.get("event") == "assigned" and forge.places.is_own(event.get("assignee")):
+        return event.get("assigner") or event.get("actor") or {}
+    return None
+
+
+def altered(
+    forge: GitHub,
+    project: Project,
+    item: dict[str, Any],
+    since: str = "",
+    events: list[dict[str, Any]] | None = None,
+) -> str:
+    """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
+    `Forge.altered`)."""
+    may_ask = forge.places.may_ask
+    if may_ask(project, item.get("user")):  # GitHub allows edits by the author and by accounts with write access
+        return ""
+    number = item["number"]
+    asked, renamed = [clock.parse(since)] if since else [], []
+    for event in events_of(forge, project, number) if events is None else events:
+        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
+        when = clock.parse(str(event["created_at"])) if event.get("created_at") else None
+        if when is not None and who and may_ask(project, who):
+            asked.append(when)
+        if when is not None and event.get("event") == "renamed" and not may_ask(project, event.get("actor")):
+            renamed.append((when, event.get("actor")))
+    if not asked:
+        return ""
+    owner, name = project.full_name.split("/", 1)
+    answer = forge.wire.graph("repository", EDITED, {"owner": owner, "name": name, "number": int(number)})
+    text = (answer or {}).get("issueOrPullRequest") or {}
+    if text.get("lastEditedAt") and not may_ask(project, text.get("editor")):
+        renamed.append((clock.parse(str(text["lastEditedAt"])), text.get("editor")))
+    return said_altered([(when, login(who)) for when, who in renamed], max(asked))
+
+
+def ask_for_review(forge: GitHub, project: Project, number: str, pull: str) -> None:
+    """Request a review from the person who asked for the work.  If GitHub refuses the reviewer, this is logged and
+    nothing else fails."""
+    events = events_of(forge, project, number)
+    actor = last_actor(forge, project, events, labelled=True) or last_actor(forge, project, events, labelled=False)
+    if not actor or is_bot(actor) or forge.places.is_own(actor):
+        return
+    try:
+        path = f"{project.path}/pulls/{pull}/requested_reviewers"
+        forge.wire.call("POST", path, body={"reviewers": [login(actor)]}, again=True)
+    except (ForgeRefused, ForgeAccessRefused) as error:
+        log.get("forge").warning("review_not_asked", pull=pull, who=login(actor), why=str(error))

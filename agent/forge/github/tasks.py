@@ -1,0 +1,154 @@
+"""Lists the issues and pull requests of GitHub that wait for the agent (see `base.TaskGetter`).
+
+An issue waits when it has the label or is assigned to the bot, and an account with write access asked for the work in
+this way.  Each project costs two conditional requests for lists; with `owner` or `query` two searches cover all
+projects.  A poll without changes costs nothing of the core rate limit: the answer to every list is a 304.  The poller
+calls this through `GitHubForge.task_getter`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.base import Task
+from agent.forge.github.auth import AppToken
+from agent.forge.github.repositories import login
+from agent.forge.github.requesting_person import altered, events_of, last_actor
+from agent.forge.task_getter import RESERVE, BaseTaskGetter
+from agent.observe.item_loop import Items
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.repositories import Project
+
+# the asker of an issue that changed within this time is not cached, since a second change within the same second would
+# not show
+SETTLED = timedelta(minutes=1)
+
+
+class GitHubTaskGetter(BaseTaskGetter):
+    """One poll of all projects that the section covers."""
+
+    forge: GitHub
+
+    def _look(self) -> dict[Any, Task]:
+        found: dict[tuple[str, int], Task] = {}
+        with self.forge.wire.hurried(RESERVE):
+            for owner, repo, item in self._candidates():
+                number = int(item["number"])
+                if (f"{owner}/{repo}", number) in found:
+                    continue
+                with self._items.handling(f"{owner}/{repo}#{number}"):
+                    task = self._task(owner, repo, item)
+                    if task is not None:
+                        found[f"{owner}/{repo}", number] = task
+        return found
+
+    # --- listing ----------------------------------------------------------------------------------------------
+
+    def _candidates(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """(owner, repository name as in keys, item) of all issues that may be waiting."""
+        if self.forge.searches:
+            yield from self._searched()
+            return
+        projects = Items(self._skipped, refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused))
+        for owner, repo in self.forge.projects:
+            listed: list[dict[str, Any]] = []
+            with projects.handling(f"{owner}/{repo}"):
+                project = self.forge.places.project(owner, repo)
+                if project.archived or not project.has_issues:
+                    why = "it is archived" if project.archived else "its issues are switched off"
+                    raise IssueUnreadable(f"{project.full_name}: {why}, so nothing can be asked for there")
+                for query in self._queries():
+                    listed += self.forge.wire.pages(f"{project.path}/issues", query=query, odd=self._odd)
+            yield from ((owner, repo, item) for item in listed)
+        projects.finish(unless_some=True)
+
+    def _queries(self) -> Iterator[dict[str, Any]]:
+        common = {"state": "open", "sort": "created", "direction": "asc"}
+        yield from (common | {"labels": label} for label in self._labels())
+        if self._by_assignment():
+            yield common | {"assignee": self.forge.places.own()}
+
+    def _by_assignment(self) -> bool:
+        """Whether this poll also lists assignments to the bot; an app cannot be assigned."""
+        return not self._left and not isinstance(self.forge.wire.tokens, AppToken)
+
+    def _searched(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        words = ["state:open", "archived:false", *self.forge.qualifiers]
+        asked = [f'label:"{label}"' for label in self._labels()]
+        if self._by_assignment():
+            asked.append(f"assignee:{self.forge.places.own()}")
+        for one in asked:
+            query = {"q": " ".join([one, *words]), "sort": "created", "order": "asc"}
+            for item in self.forge.wire.pages("/search/issues", query=query, odd=self._odd):
+                owner, _, repo = str(item["repository_url"]).rpartition("/repos/")[2].partition("/")
+                if self.forge.serves(owner, repo):
+                    yield owner, repo, item
+
+    # --- selection --------------------------------------------------------------------------------------------
+
+    def _task(self, owner: str, repo: str, item: dict[str, Any]) -> Task | None:
+        """The task of an item; None when the item does not wait, or does not wait any more."""
+        present = self.forge.label_names(item)
+        ours = present & self.forge.labels.names()
+        labelled = self.forge.labels.queued in present
+        assigned = any(self.forge.places.is_own(user) for user in item.get("assignees") or ())
+        waits = not present.isdisjoint(self._labels()) or (assigned and not ours)
+        if item.get("state") != "open" or not waits:
+            return None
+        labelled = labelled or (self._left and not assigned)  # the bot label was removed when the task was taken
+        kind = "pull_request" if item.get("pull_request") else "issue"
+        key = TaskKey(self.forge.source, owner, repo, kind, str(item["number"]), self.forge.instance)
+        project = self.forge.places.project(owner, repo)
+        title = str(item.get("title") or "")
+        state = (project.full_name, item["number"], item.get("updated_at"), labelled)
+        facts = {name: item.get(name) for name in ("number", "user", "updated_at")}
+        asker = partial(self._asker, project, facts, state)
+        author = item.get("user")
+        if state not in self.forge.askers and self.forge.places.may_ask(project, author):
+            return Task(key, self.forge, user=login(author), title=title, labels=present, asker=asker)
+        if state not in self.forge.askers and not self._may_look_up():
+            return None
+        try:
+            return Task(key, self.forge, user=asker(), title=title, labels=present)
+        except IssueUnreadable as problem:
+            self._tell(problem, f"{key.repo}#{key.task_id} {item.get('updated_at')}")
+            return None
+
+    def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
+        """The login of the account that set the label or assigned the bot; the author if GitHub reports neither.
+
+        Raises IssueUnreadable when no account with permission has asked, or when an account without permission has
+        edited the text since then.
+
+        The account is looked up once for each state of an issue: during a poll if the author has no permission,
+        otherwise when the task is taken.
+        """
+        places = self.forge.places
+        where = f"{project.full_name}#{item['number']}"
+        found = self.forge.askers.get(state)
+        if found is None:
+            events = events_of(self.forge, project, item["number"])
+            actor = last_actor(self.forge, project, events, labelled=state[-1])
+            actor = item.get("user") if actor is None else actor
+            why = altered(self.forge, project, item, events=events) if places.may_ask(project, actor) else ""
+            found = actor, why
+        if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
+            self._askers[state] = self.forge.askers[state] = found
+        actor, why = found
+        if not places.may_ask(project, actor):
+            why = (
+                f"asked for by {login(actor) or 'a deleted account'}, who may not write to {project.full_name} or is "
+                f"not in allowed_users; somebody who may has to set the label"
+            )
+        if why:
+            raise IssueUnreadable(f"{where}: {why}")
+        return login(actor)

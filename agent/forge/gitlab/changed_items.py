@@ -1,0 +1,76 @@
+"""Finds the changes on GitLab since the last poll, among the issues and merge requests of tasks (see
+`Forge.changed_since`).
+
+The module reads two lists for each listed project; if the section lists no projects, it reads two lists for each group
+of the last poll.  GitLab updates the time of an issue or merge request when it gets a note, on which
+`forge/changed_issues.py` relies.  `forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.changed_issues import ChangeCursor
+from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.task_items import collection_of
+from agent.forge.gitlab.tasks import KINDS
+from agent.forge.task_getter import RESERVE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agent.forge.gitlab.adapter_interface import GitLab
+    from agent.values import TaskKey
+
+Place = tuple[int, str, str]  # (project number, kind, number of the issue or merge request)
+
+
+def changed_of(forge: GitLab, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+    """Implements `Forge.changed_since`."""
+    changes, found = ChangeCursor.parse(cursor), dict[Place, str]()
+    places = {key: _places(forge, key, url) for key, url in watched.items()}
+    for path in _lists(forge, places):
+        for kind in KINDS:
+            name = f"{path}/{kind}"
+            seen = changes.update(name, _changed(forge, name, changes))
+            found |= {(int(project), kind, number): when for (project, number), when in _split(seen)}
+    stirred = {key: [found[one] for one in ones if one in found] for key, ones in places.items()}
+    return {key: max(times) for key, times in stirred.items() if times}, changes.text()
+
+
+def _places(forge: GitLab, key: TaskKey, url: str | None) -> set[Place]:
+    """The issues and merge requests on which people may comment for a task: the item of its key, and the merge request
+    that was opened for the task."""
+    try:
+        project = forge.places.project_of(key, patience=QUICK).id
+    except (IssueUnreadable, ForgeAccessRefused):
+        return set()  # the project is gone or not accessible; the poll for waiting issues reports it
+    merge = re.search(r"/merge_requests/([0-9]+)/?$", url or "")
+    found = {(project, collection_of(key), key.task_id)}
+    return found | ({(project, "merge_requests", merge[1])} if merge else set())
+
+
+def _lists(forge: GitLab, places: Mapping[TaskKey, set[Place]]) -> list[str]:
+    """The API paths of the projects to list, or of the groups that contain them if that means fewer lists."""
+    projects = sorted({f"/projects/{project}" for ones in places.values() for project, _, _ in ones})
+    groups = [path for path in forge.lists if path.startswith("/groups/")]
+    return groups + [path for path in forge.lists if path in projects] if groups else projects
+
+
+def _changed(forge: GitLab, name: str, changes: ChangeCursor) -> Iterator[tuple[str, str]]:
+    since = changes.since(name).strftime("%Y-%m-%dT%H:%M:%SZ")
+    query: dict[str, Any] = {"scope": "all", "state": "all", "order_by": "updated_at", "sort": "asc"}
+    query["updated_after"] = since
+    try:
+        for item in forge.wire.pages(name, query=query, patience=QUICK, reserve=RESERVE, odd=lambda _: None):
+            yield f"{item['project_id']} {item['iid']}", str(item["updated_at"])
+    except (ForgeRefused, ForgeAccessRefused) as error:
+        if isinstance(error, ForgeRefused) and error.status != 404:
+            raise  # 403 and 404 mean that issues or merge requests are switched off there
+
+
+def _split(seen: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
+    for name, when in seen.items():
+        yield name.split(" "), when

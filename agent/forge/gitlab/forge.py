@@ -1,0 +1,518 @@
+"""GitLab, on gitlab.com or a self-managed host: the contract of `forge/base.py` over the REST API v4.
+
+This module implements each call of the contract; its parts are beside it: the HTTP client (`http.py`), projects and
+people (`projects.py`), notes and discussions (`notes.py`), merge requests (`merge_requests.py`), the list of waiting
+issues (`tasks.py`) and who asked (`requesting_person.py`), text without quick actions (`outgoing_text.py`).
+docs/forges.md has the facts about GitLab on which this module relies.  `wiring/wiring.py` builds the adapter.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from agent import clock
+from agent.config.commits import DEFAULT_PREFIX
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable, IssueUnreadable
+from agent.forge.base import IssueText, Labels, LabelState, PullRef, Repository, Task
+from agent.forge.base_branch import base_of
+from agent.forge.comment_cursor import CommentCursor, digest_of, edited
+from agent.forge.gitlab import outgoing_text, token_permissions
+from agent.forge.gitlab.changed_items import changed_of
+from agent.forge.gitlab.config_section import addresses, listed
+from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
+from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, MergeRequests, pull_ref
+from agent.forge.gitlab.notes import ItemNumber, NoteReader
+from agent.forge.gitlab.projects import DEVELOPER, Projects, number, username
+from agent.forge.gitlab.requesting_person import altered, taken_away, who_asked
+from agent.forge.gitlab.task_items import Items, collection_of, is_merge, number_of, state_of
+from agent.forge.gitlab.tasks import GitLabTaskGetter, MemberProjects
+from agent.forge.issue_url import on_gitlab
+from agent.forge.label_check import MOST_PROJECTS, label_problems
+from agent.forge.markers import hidden_in
+from agent.forge.rate_limiter import learnt_anew
+from agent.observe import log
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.forge.base import Comment, MarkedComment
+    from agent.forge.gitlab.projects import Project
+
+GIT_USER = "oauth2"
+
+
+class GitLabForge:
+    """The adapter of one section `gitlab` of the settings: a host, an account, and the projects that it serves.
+
+    `alone`: no other section has the same host, so this adapter serves every key of the host.
+    """
+
+    source = "gitlab"
+    max_comment = outgoing_text.MAX_NOTE
+    news_interval = 20.0
+    propagation_delay: float | None = 1.0
+
+    def __init__(self, settings: Any, section: Any, *, alone: bool = True) -> None:
+        self.section = section
+        self.max_file: int | None = section.max_file_size
+        self.prefixes = {DEFAULT_PREFIX, settings.branch.prefix}
+        self.alone = alone
+        self.base_url, self.instance = addresses(str(section.base_url))
+        self.labels = Labels.from_section(section)
+        self.projects = listed(section)
+        self.wire = GitLabWire(section, self.base_url, settings.base_dir, self.instance)
+        self.places = Projects(self.wire, section)
+        self.items = Items(self.wire, self.places, self.labels)
+        self.told: set[str] = set()  # problems that were reported, so that each is reported once
+        self.groups: set[str] = set()  # project owners that are groups, not people
+        self.lists: list[str] = []  # the API paths that the last poll searched for the label
+        self.members: tuple[float, list[tuple[str, Project]]] | None = None
+        self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
+        self._problems: list[IssueUnreadable] = []
+        self._merges_of: dict[TaskKey, set[int]] = {}
+        self._states: dict[TaskKey, tuple[str, bool]] = {}
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> tuple[Self, ...]:
+        hosts = [addresses(str(section.base_url))[1] for section in settings.gitlab]
+        return tuple(
+            cls(settings, section, alone=hosts.count(host) == 1)
+            for section, host in zip(settings.gitlab, hosts, strict=True)
+        )
+
+    def covers(self, key: TaskKey) -> bool:
+        if (key.task_source, key.instance) != (self.source, self.instance):
+            return False
+        return self.alone or self._may_cover(key)
+
+    def _may_cover(self, key: TaskKey) -> bool:
+        """Whether this section of the settings covers the project of a key; the key belongs to this GitLab host."""
+        name = f"{key.owner}/{key.repo}".casefold()
+        if self.projects:
+            return any(name == self._names(one).casefold() for one in self.projects)
+        return self.section.owner is None or name.startswith(f"{self.section.owner}/".casefold())
+
+    def task_getter(self) -> GitLabTaskGetter:
+        return GitLabTaskGetter(self)
+
+    def idle(self, interval: float) -> str:
+        """A sentence about the requests in one hour without changes, with a poll every `interval` seconds (for
+        `doctor`)."""
+        return f"{self.per_hour(interval):.0f} requests per idle hour, all conditional"
+
+    def per_hour(self, interval: float) -> float:
+        """Number of requests in one hour of polls without changes.
+
+        For each place they are two lists of waiting issues, and two lists of changes if tasks have ended; in addition
+        two lists of assignments, and the projects when their stored facts are too old.
+        """
+        looks = 3600 / interval
+        places = self.projects or self.lists
+        anew = learnt_anew(interval) * (len(self.projects) if self.projects else 1)
+        return looks * (4 * len(places) + 2) + anew
+
+    def rights(self) -> tuple[str, ...]:
+        """Sentences about problems of the token and the account that exist or will come soon (for `doctor`)."""
+        return tuple(token_permissions.rights(self))
+
+    def label_problems(self) -> tuple[str, ...]:
+        """Implements `ForgeReports.label_problems`; GitLab tells labels with other capitals apart.  The labels of a
+        project include those of its groups."""
+        served = self.served() if self.projects else MemberProjects(self).projects()
+        there = {}
+        for name, project in served[:MOST_PROJECTS]:
+            with suppress(ForgeRefused, ForgeAccessRefused, AnswerOdd):
+                labels = self.wire.pages(f"{project.path}/labels", patience=QUICK)
+                there[name] = [str(one["name"]) for one in labels]
+        return tuple(label_problems("gitlab", self.labels, there, str))
+
+    # --- issues and merge requests that are tasks -------------------------------------------------------------
+
+    def task_at(self, address: str) -> Task | None:
+        found = on_gitlab(address, self.instance)
+        if found is None:
+            return None
+        key = TaskKey(self.source, found.owner, found.repo, found.kind, found.number, self.instance)
+        if not self._may_cover(key):
+            return None
+        _, item = self.items.get(key)
+        if state_of(item) != "open":
+            raise IssueUnreadable(f"{key} is {item.get('state')}; open it again, or write a new one")
+        title, labels = str(item.get("title") or ""), self.items.label_names(item)
+        return Task(key, self, user=username(item.get("author")) or None, title=title, labels=labels)
+
+    def read_issue(self, key: TaskKey) -> IssueText:
+        project, item = self.items.get(key)
+        if item.get("confidential") and not project.is_private:
+            raise IssueUnreadable(
+                f"{key} is confidential and {project.full_name} is not private: a merge request would show what is in "
+                f"it to others. Take the mark off if that may be, or give the work to a private project"
+            )
+        labels = self.items.label_names(item)
+        body, base = base_of(str(item.get("description") or ""), labels)
+        problems = []
+        pull: PullRef | None = None
+        if is_merge(key):
+            is_own = item.get("source_project_id") == project.id
+            pull = replace(pull_ref(item), fork="" if is_own else self.places.name_of(item.get("source_project_id")))
+            base = pull.base
+        if item.get("moved_to_id"):
+            problems.append("the issue was moved to another project; set the label there")
+        talk = self._talk(key, project)
+        seen = digest_of(str(item.get("title") or ""), str(item.get("description") or ""))
+        comments, cursor, left_out = talk.since(
+            CommentCursor(pulls=self._listened(key, project, PATIENT), text_seen=seen)
+        )
+        if left_out:
+            problems.append(f"{left_out} comments of people who may not write here are left out")
+        return IssueText(
+            key=key,
+            title=outgoing_text.without_draft(str(item.get("title") or ""))
+            if is_merge(key)
+            else str(item.get("title") or ""),
+            body=body,
+            author=username(item.get("author")) or "ghost",
+            labels=tuple(sorted(labels)),
+            state=state_of(item),
+            base=base,
+            comments=comments,
+            url=str(item.get("web_url") or ""),
+            created_at=str(item.get("created_at") or ""),
+            updated_at=str(item.get("updated_at") or ""),
+            cursor=cursor.text(),
+            problems=tuple(problems),
+            pull=pull,
+            confidential=bool(item.get("confidential")),
+        )
+
+    def pull_ref(self, pull_id: str) -> str | None:
+        """Implements `ForgeReports.pull_ref`."""
+        return f"refs/merge-requests/{pull_id}/head"
+
+    def commenters_may_ask(self) -> bool:
+        """Implements `ForgeReports.commenters_may_ask`: comments of others are left out."""
+        return True
+
+    def author_may_ask(self, key: TaskKey) -> bool:
+        """See `ForgeReports`."""
+        project, item = self.items.get(key)
+        return self.places.may_ask(project, item.get("author"))
+
+    def altered(self, key: TaskKey, since: str = "") -> str:
+        project, item = self.items.get(key)
+        return altered(
+            self.wire, self.places, project, collection_of(key), item, self.labels.queued, since=since, patience=PATIENT
+        )
+
+    def comments_since(self, key: TaskKey, cursor: str | None) -> tuple[tuple[Comment, ...], str]:
+        number_of(key)
+        project = self.places.project_of(key, patience=QUICK)
+        known = CommentCursor.parse(cursor)
+        fresh = known == CommentCursor() and cursor != known.text()
+        pulls = self._listened(key, project, QUICK) if fresh else tuple(sorted(self._merges_of.get(key, ())))
+        pulls = tuple(dict.fromkeys((*known.pulls, *pulls)))
+        before = CommentCursor(known.since, known.digests, pulls, known.text_seen)
+        talk = self._talk(key, project, QUICK)
+        news, after, _ = talk.since(before)
+        edit, seen = self._edited(key, known.text_seen, talk.editor)
+        if seen != known.text_seen:
+            after = replace(after, text_seen=seen)
+        unchanged = cursor and after is before and pulls == known.pulls and not fresh
+        return (*news, *edit), str(cursor) if unchanged else after.text()
+
+    def _edited(self, key: TaskKey, seen: str, who: dict[str, Any] | None) -> tuple[tuple[Comment, ...], str]:
+        """(the edit of the issue's own text since the digest `seen`, the digest of the present text); an edit by an
+        account without permission is left out.  `who`: the author of GitLab's system note about the edit; if there is
+        no such note, no request is sent."""
+        if not seen or who is None:
+            return (), seen
+        try:
+            project, item = self.items.get(key, patience=QUICK)
+        except IssueUnreadable:
+            return (), seen
+        title, body = str(item.get("title") or ""), str(item.get("description") or "")
+        if (now := digest_of(title, body)) == seen:
+            return (), seen
+        if not self.places.may_ask(project, who, patience=QUICK):
+            log.get("forge").warning("edit_left_out", issue=str(key), author=username(who))
+            return (), now
+        is_bot = self.places.is_machine(who, patience=QUICK)
+        return (edited(title, body, now, username(who), str(item["updated_at"]), is_bot=is_bot),), now
+
+    def changed_since(self, watched: Mapping[TaskKey, str | None], cursor: str) -> tuple[dict[TaskKey, str], str]:
+        return changed_of(self, watched, cursor)
+
+    def fetch_picture(self, key: TaskKey, address: str) -> bytes:
+        from agent.forge.gitlab.pictures import fetch_picture
+
+        return fetch_picture(self.wire, self.places.project_of(key), address)
+
+    def own_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name in (self.places.own()[1], self.section.bot_name) if name))
+
+    @property
+    def poll_pause(self) -> float:
+        return self.wire.pause
+
+    def mark_taken(self, key: TaskKey, *, again: bool = False) -> bool:
+        with self.wire.limiter.exclusive():
+            _, item = self.items.get(key)
+            waits = self.items.waits(item)
+            if again:
+                waits = state_of(item) == "open" and self.labels.can_start(self.items.label_names(item))
+            if not waits:
+                return False
+            self.items.move(key, item, "processing")
+            return True
+
+    def move_label(self, key: TaskKey, to: LabelState) -> None:
+        with self.wire.limiter.exclusive():
+            self.items.move(key, self.items.get(key)[1], to)
+
+    def requested(self, key: TaskKey) -> Literal["stop"] | None:
+        try:
+            project, item = self.items.get(key, patience=QUICK)
+        except IssueUnreadable:
+            return "stop"  # the issue was deleted, or moved to a project that the account cannot see
+        if self.labels.requested(self.items.label_names(item), state_of(item)) == "stop":
+            return "stop"
+        if any(self.places.is_own(user) for user in item.get("assignees") or ()):
+            return None
+        seen = str(item.get("updated_at") or "")
+        kept = self._states.get(key)
+        # the notes of the issue report who unassigned whom; they are read once per change
+        if kept is None or kept[0] != seen:
+            path = self.items.path(key, project)
+            kept = seen, taken_away(self.wire, self.places, path, self.labels.processing)
+            self._states[key] = kept
+        return "stop" if kept[1] else None
+
+    # --- comments ---------------------------------------------------------------------------------------------
+
+    def find_comment(self, key: TaskKey, marker: str) -> str | None:
+        number_of(key)
+        with self.items.about(key):
+            return self._talk(key, self.places.project_of(key)).find(marker)
+
+    def post_comment(self, key: TaskKey, body: str) -> str:
+        note = self._fit(body)
+        path = f"{self.items.path(key, self.places.project_of(key))}/notes"
+        for attempt in (1, 2):
+            try:
+                return str(self.items.call(key, "POST", path, {"body": note}, again=False)["id"])
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                clock.sleep(LOOK_UP_WAIT)
+                if (there := self._written(key, note)) is not None:
+                    return there
+                if attempt == 2:
+                    raise
+        raise AssertionError  # the second attempt returns or raises
+
+    def marked_comments(self, key: TaskKey) -> tuple[MarkedComment, ...]:
+        number_of(key)
+        with self.items.about(key):
+            return tuple(self._talk(key, self.places.project_of(key)).marked())
+
+    def remove_comment(self, key: TaskKey, comment_id: str) -> None:
+        try:
+            self.wire.call("DELETE", self._own_note(key, comment_id))
+        except ForgeRefused as error:
+            if not is_missing(error):
+                raise
+
+    def _own_note(self, key: TaskKey, comment_id: str) -> str:
+        """The path of a note of the own account."""
+        if not comment_id.isascii() or not comment_id.isdigit():
+            raise ForgeError(f"{comment_id!r} is not the number of a note")
+        path = f"{self.items.path(key, self.places.project_of(key))}/notes/{comment_id}"
+        if not self.places.is_own(self.wire.get(path).get("author")):
+            raise ForgeError(f"note {comment_id} of {key} belongs to somebody else and is left as it is")
+        return path
+
+    def edit_comment(self, key: TaskKey, comment_id: str, body: str) -> None:
+        note = self._fit(body)
+        try:
+            self.wire.call("PUT", self._own_note(key, comment_id), body={"body": note})
+        except ForgeRefused as error:
+            if is_missing(error):
+                raise ForgeError(f"note {comment_id} of {key} is gone and cannot be edited") from error
+            raise
+
+    # --- merge requests that are results ----------------------------------------------------------------------
+
+    def find_pull(self, key: TaskKey, head: str) -> PullRef | None:
+        return self._seen(key, MergeRequests(self.wire, self.places.project_of(key)).find(head))
+
+    def open_pull(self, key: TaskKey, *, title: str, body: str, head: str, base: str, draft: bool) -> PullRef:
+        project = self.places.project_of(key)
+        if not project.has_merges:
+            raise ForgeError(f"merge requests are switched off in {project.full_name}; switch them on, or push by hand")
+        merges = MergeRequests(self.wire, project)
+        who = cache(lambda: self._reviewer(key, project))
+        for pause in (*BRANCH_WAITS, None):
+            try:
+                with self.wire.limiter.exclusive():
+                    pull = merges.find(head)
+                    if pull is None or pull.state != "open":
+                        asked = None if draft else who()
+                        pull = merges.open(title=title, body=body, head=head, base=base, draft=draft, reviewer=asked)
+            except BranchUnknown:
+                if pause is None:
+                    raise
+                clock.sleep(pause)
+            except ForgeAccessRefused as error:
+                self.items.check_archived(key, error)
+                raise
+            else:
+                self._seen(key, pull)
+                return pull
+        raise AssertionError  # the last attempt returns or raises
+
+    def update_pull(
+        self,
+        key: TaskKey,
+        pull: PullRef,
+        *,
+        title: str | None = None,
+        body: str | None = None,
+        draft: bool | None = None,
+        state: Literal["open", "closed"] | None = None,
+    ) -> PullRef:
+        project = self.places.project_of(key)
+        merges, reviewer = MergeRequests(self.wire, project), cache(lambda: self._reviewer(key, project))
+        try:
+            changed = merges.update(pull.id, title=title, body=body, draft=draft, state=state, reviewer=reviewer)
+        except ForgeAccessRefused as error:
+            self.items.check_archived(key, error)
+            raise
+        self._seen(key, changed)
+        return changed
+
+    # --- the repository ---------------------------------------------------------------------------------------
+
+    def repository(self, key: TaskKey, issue: IssueText) -> Repository:  # noqa: ARG002 - the key names the repository
+        project = self.places.project_of(key)
+        if project.archived:
+            said = f"{project.full_name} is archived: it is read-only, so nothing can be pushed to it"
+            raise IssueUnreadable(said, code="repository_archived")
+        if not project.has_code or not project.has_merges:
+            what = "its repository is" if not project.has_code else "merge requests are"
+            raise IssueUnreadable(f"{project.full_name}: {what} switched off, so no result can be shown; switch it on")
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", self.instance)
+        # The address is built from base_url, not from `http_url_to_repo`: the external URL of GitLab may not be
+        # reachable from here.
+        url = f"{self.base_url}/{project.full_name}.git"
+        head = f"refs/merge-requests/{number_of(key)}/head" if is_merge(key) else None
+        return Repository(host, project.owner, project.name, url, project.default_branch, self.wire.ca_file(), head)
+
+    def git_login(self, key: TaskKey) -> tuple[str, str] | None:  # noqa: ARG002 - one token serves all projects
+        return GIT_USER, self.wire.token()
+
+    def renew_login(self, key: TaskKey) -> None:
+        """Does nothing: a GitLab token comes from the settings and cannot be renewed."""
+
+    def close(self) -> None:
+        self.wire.close()
+
+    # --- shared by the parts ----------------------------------------------------------------------------------
+
+    def served(self) -> list[tuple[str, Project]]:
+        """The usable projects among those that the section lists, as (path as in keys, project); the others are
+        reported as problems."""
+        found: list[tuple[str, Project]] = []
+        refused: ForgeError | None = None
+        for one in self.projects:
+            try:
+                project = self.places.project(one, patience=QUICK)
+                if (why := _unfit(project)) is not None:
+                    raise IssueUnreadable(f"{project.full_name}: {why}")  # noqa: TRY301
+            except (IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd) as error:
+                if (said := f"{one}: {error}" if one not in str(error) else str(error)) not in self.told:
+                    self.told.add(said)
+                    self._problems.append(IssueUnreadable(said))
+                refused = error if not isinstance(error, IssueUnreadable) else refused
+                continue
+            found.append((project.full_name if one.isdigit() else one, project))
+        if refused is not None and not found:  # no project is accessible at all
+            raise refused
+        return found
+
+    def take_problems(self) -> tuple[IssueUnreadable, ...]:
+        """The problems that `served` found since the last call."""
+        problems, self._problems = tuple(self._problems), []
+        return problems
+
+    def is_group(self, project: Project) -> bool:
+        """Whether the owner of the project is a group, not a person."""
+        return project.owner in self.groups
+
+    def _names(self, one: str) -> str:
+        """The path of a listed project, also if the section lists it by its number."""
+        if not one.isdigit():
+            return one
+        try:
+            return self.places.project(one, patience=QUICK).full_name
+        except ForgeError:
+            return ""
+
+    def _talk(self, key: TaskKey, project: Project, patience: float = PATIENT) -> NoteReader:
+        return NoteReader(
+            self.wire, self.places, project, ItemNumber(collection_of(key), int(number_of(key))), patience
+        )
+
+    def _listened(self, key: TaskKey, project: Project, patience: float) -> tuple[int, ...]:
+        """The merge requests that the bot opened for the task of an issue; their comments belong to the task."""
+        if not is_merge(key):
+            path = f"{self.items.path(key, project)}/related_merge_requests"
+            starts = tuple(f"{prefix}{key.task_id}-" for prefix in self.prefixes)
+            for item in self.wire.pages(path, patience=patience):
+                ours = self.places.is_own(item.get("author")) and item.get("project_id") == project.id
+                if ours and str(item.get("source_branch")).startswith(starts):
+                    self._merges_of.setdefault(key, set()).add(int(item["iid"]))
+        return tuple(sorted(self._merges_of.get(key, ())))
+
+    def _seen(self, key: TaskKey, pull: PullRef | None) -> PullRef | None:
+        if pull is not None and not (is_merge(key) and pull.id == key.task_id):
+            self._merges_of.setdefault(key, set()).add(int(pull.id))
+        return pull
+
+    def _reviewer(self, key: TaskKey, project: Project) -> int | None:
+        """The id of the person who asked for the work, if that person has permission.
+
+        By now the label that started the task is gone, but its event still exists.
+        """
+        _, item = self.items.get(key)
+        who = who_asked(self.wire, self.places, project, collection_of(key), item, self.labels.queued, patience=PATIENT)
+        return number(who) if not self.places.is_own(who) and self.places.may_ask(project, who) else None
+
+    def _written(self, key: TaskKey, note: str) -> str | None:
+        """The id of the note that an unanswered POST may have written, found by its marker, else by its text."""
+        marker = hidden_in(note)
+        talk = self._talk(key, self.places.project_of(key))
+        if marker is not None:
+            return talk.find(marker)
+        return next((str(one["id"]) for one in talk.own() if str(one.get("body")).strip() == note.strip()), None)
+
+    def _fit(self, body: str) -> str:
+        if len(body) > self.max_comment:
+            raise ForgeError(f"a comment has {len(body)} characters; GitLab takes {self.max_comment}, shorten it")
+        return outgoing_text.truncate(body, outgoing_text.MAX_NOTE)
+
+
+def _unfit(project: Project) -> str | None:
+    """The reason why a project cannot have tasks, None if it can."""
+    if project.archived:
+        return "it is archived, so nothing can be asked for there"
+    if not (project.has_issues or project.has_merges):
+        return "its issues and merge requests are switched off, so nothing can be asked for there"
+    # 0 means that the access is inherited from a higher group, which the answer does not contain
+    if 0 < project.access < DEVELOPER:
+        return "the account of the token has less than Developer access there and can push nothing; make it Developer"
+    return None

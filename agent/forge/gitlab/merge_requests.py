@@ -1,0 +1,192 @@
+"""The merge requests of one project: finds one by its branch, opens one at most once, changes single fields.
+
+Peculiarities of GitLab: a draft is marked in the title; a branch may be unknown to the API for some seconds after its
+push; a second merge request of the same branch and target is a 409.  `forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeError, ForgeRefused, ForgeUnreachable
+from agent.forge.base import PullRef
+from agent.forge.gitlab import outgoing_text
+from agent.forge.gitlab.http import is_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.projects import Project
+
+BRANCH_WAITS = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds between attempts while the API does not know a branch after its push."""
+
+LOOK_UP_WAIT = 2.0
+"""Seconds to wait after an unanswered POST before the search for its result, since GitLab may still be executing the
+POST."""
+
+_STATES: dict[str, Literal["open", "closed", "merged"]] = {
+    "opened": "open",
+    "locked": "open",  # GitLab's state of a merge request that is being merged
+    "closed": "closed",
+    "merged": "merged",
+}
+
+
+class BranchUnknown(ForgeError):
+    """The API does not know the source branch, or does not know it yet: GitLab processes a push in the background."""
+
+
+class MergeRequests:
+    """The merge requests of `project`."""
+
+    def __init__(self, wire: GitLabWire, project: Project) -> None:
+        self.wire = wire
+        self.project = project
+        self.path = f"{project.path}/merge_requests"
+
+    def find(self, head: str) -> PullRef | None:
+        """The open merge request of the branch; if none is open, the newest closed or merged one.
+
+        Merge requests from forks with a branch of the same name are ignored.
+        """
+        query = {"source_branch": head, "state": "all", "order_by": "created_at", "sort": "desc"}
+        found = [
+            pull_ref(item)
+            for item in self.wire.pages(self.path, query=query)
+            if item.get("source_branch") == head and item.get("source_project_id") == self.project.id
+        ]
+        found.sort(key=lambda pull: int(pull.id), reverse=True)
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool, reviewer: int | None) -> PullRef:
+        """Open a merge request with a POST.
+
+        If the result of the POST is unknown, the method searches for the merge request before the second attempt; if
+        GitLab reports "already exists", it returns the existing one.
+
+        Raises BranchUnknown when GitLab does not know the branch; the caller then waits.
+        """
+        wanted: dict[str, Any] = {
+            "source_branch": head,
+            "target_branch": base,
+            "title": outgoing_text.draft_title(title, draft=draft),
+            "description": outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
+        }
+        if reviewer is not None:
+            wanted["reviewer_ids"] = [reviewer]
+        unknown = False
+        while True:
+            try:
+                return pull_ref(self.wire.call("POST", self.path, body=wanted).data)
+            except ForgeUnreachable as error:
+                if not error.maybe:
+                    raise
+                clock.sleep(LOOK_UP_WAIT)
+                if (there := self._open_one(head)) is not None:
+                    return there
+                if unknown:
+                    raise
+                unknown = True
+            except ForgeAccessRefused as error:
+                raise ForgeAccessRefused(
+                    f"the merge request of {head} onto {base} cannot be opened: {error}. Merge requests may be "
+                    f"switched off in {self.project.full_name}, or the account is less than Developer there"
+                ) from error
+            except ForgeRefused as error:
+                if error.status == 409 and (there := self._open_one(head) or self._named(error, head)) is not None:
+                    return there
+                said = f"the merge request of {head} onto {base} cannot be opened: {error}"
+                if self._is_unknown(error, head):
+                    raise BranchUnknown(said) from error
+                raise ForgeRefused(said, status=error.status, reasons=error.reasons) from error
+
+    def update(
+        self,
+        number: str,
+        *,
+        title: str | None,
+        body: str | None,
+        draft: bool | None,
+        state: Literal["open", "closed"] | None,
+        reviewer: Callable[[], int | None],
+    ) -> PullRef:
+        """Update the merge request; only fields that differ are sent.
+
+        A merge request that becomes ready gets `reviewer`, unless it has reviewers already.
+        """
+        if not number.isascii() or not number.isdigit():
+            raise ForgeError(f"{number!r} is not the number of a merge request")
+        path = f"{self.path}/{number}"
+        try:
+            item = self.wire.get(path)
+            now = pull_ref(item)
+            wanted = {
+                "title": outgoing_text.draft_title(
+                    now.title if title is None else title, draft=now.draft if draft is None else draft
+                ),
+                "description": None if body is None else outgoing_text.truncate(body, outgoing_text.MAX_DESCRIPTION),
+            }
+            if title is None and draft in (None, now.draft):
+                wanted["title"] = None  # a title that a person wrote is not normalised
+            changes: dict[str, Any] = {
+                name: value for name, value in wanted.items() if value is not None and value != (item.get(name) or "")
+            }
+            if now.draft and draft is False and not item.get("reviewers") and (who := reviewer()) is not None:
+                changes["reviewer_ids"] = [who]
+            if state is not None and now.state not in ("merged", state):
+                changes["state_event"] = "close" if state == "closed" else "reopen"
+            return pull_ref(self.wire.call("PUT", path, body=changes).data) if changes else now
+        except ForgeRefused as error:
+            if is_missing(error):
+                raise ForgeError(f"merge request !{number} of {self.project.full_name} is gone") from error
+            raise
+
+    def _open_one(self, head: str) -> PullRef | None:
+        there = self.find(head)
+        return there if there is not None and there.state == "open" else None
+
+    def _named(self, error: ForgeRefused, head: str) -> PullRef | None:
+        """The merge request that a refusal names (`already exists …: !5`), used when the list is out of date."""
+        for reason in error.reasons:
+            if match := re.search(r"!([1-9]\d*)", reason):
+                pull = pull_ref(self.wire.get(f"{self.path}/{match[1]}"))
+                return pull if pull.state == "open" and pull.head == head else None
+        return None
+
+    def _is_unknown(self, error: ForgeRefused, head: str) -> bool:
+        """Whether a refusal means that the source branch is unknown: the message of the refusal decides, or else a
+        request for the branch."""
+        words = " ".join(error.reasons).lower()
+        if "source" in words and "not exist" in words:
+            return True
+        return error.status in (400, 404, 409, 422) and not self._knows(head)
+
+    def _knows(self, head: str) -> bool:
+        """Whether the API knows the branch."""
+        try:
+            self.wire.get(f"{self.project.path}/repository/branches/{quote(head, safe='')}")
+        except ForgeRefused as error:
+            if is_missing(error):
+                return False
+            raise
+        return True
+
+
+def pull_ref(item: dict[str, Any]) -> PullRef:
+    """Converts a merge request of GitLab's API into a `PullRef`, with the title without the draft mark."""
+    shown = str(item.get("title") or "")
+    draft = bool(item.get("draft", item.get("work_in_progress", outgoing_text.without_draft(shown) != shown)))
+    return PullRef(
+        str(item["iid"]),
+        str(item.get("web_url") or ""),
+        outgoing_text.without_draft(shown) if draft else shown,
+        _STATES.get(str(item.get("state")), "closed"),
+        draft,
+        str(item["source_branch"]),
+        str(item["target_branch"]),
+    )

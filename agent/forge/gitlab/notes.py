@@ -1,0 +1,189 @@
+"""Reads the comments of an issue and of its merge requests: notes, and the discussions that contain them.
+
+Only notes of people are read.  System notes ("assigned to @x") are left out, and internal notes too, because their text
+must not reach a public merge request.  Notes are listed by newest change, so a poll without news is one request.  The
+discussions are read only when a new note belongs to a thread.  A note's number is unique in all of GitLab.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.forge.base import Comment, MarkedComment
+from agent.forge.comment_cursor import REMEMBERED, CommentCursor, digest, odd_comment
+from agent.forge.gitlab.http import PATIENT
+from agent.forge.gitlab.projects import username
+from agent.forge.markers import all_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.projects import Project, Projects
+
+# the clocks of several Rails processes differ, and their writes may end in another order
+OVERLAP = timedelta(seconds=30)
+EDITS = ("changed the description", "changed title")
+"""Beginnings of the system note that GitLab writes when somebody edits the text of an issue or merge request."""
+THREADED = ("DiffNote", "DiscussionNote")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemNumber:
+    """An issue or merge request by its number in the project."""
+
+    kind: str  # "issues" or "merge_requests"
+    number: int
+
+
+class NoteReader:
+    """Reads the comments of one issue or merge request (`thing`); it writes nothing.
+
+    `patience` is the maximum number of seconds to wait for a rate limit.
+    """
+
+    def __init__(
+        self, wire: GitLabWire, places: Projects, project: Project, thing: ItemNumber, patience: float = PATIENT
+    ) -> None:
+        self.wire = wire
+        self.places = places
+        self.project = project
+        self.thing = thing
+        self.patience = patience
+        # the account that edited the text of `thing` since the cursor of `since`
+        self.editor: dict[str, Any] | None = None
+
+    def since(self, cursor: CommentCursor) -> tuple[tuple[Comment, ...], CommentCursor, int]:
+        """(new and edited comments of people with permission, the next cursor, the number of other comments left
+        out)."""
+        newest, digests, left_out = cursor.since, dict(cursor.digests), 0
+        news: list[tuple[ItemNumber, dict[str, Any]]] = []
+        edited: set[str] = set()
+        for thing, note in self._changed(cursor):
+            newest = max(newest, _utc(note.get("updated_at")))
+            key, now = str(note["id"]), digest(str(note.get("body") or ""))
+            known = digests.pop(key, None)
+            digests[key] = now
+            if known == now:
+                continue
+            if self.places.is_ours(note.get("author")):
+                continue
+            if self.places.may_ask(self.project, note.get("author"), patience=self.patience):
+                news.append((thing, note))
+                edited |= {key} if known is not None else set()
+            else:
+                left_out += 1
+        written = (replace(comment, is_edit=comment.id in edited) for comment in self._comments(news))
+        comments = sorted(written, key=lambda comment: (comment.created_at, int(comment.id)))
+        kept = dict(sorted(digests.items(), key=lambda item: int(item[0]) if item[0].isdigit() else 0)[-REMEMBERED:])
+        if newest == cursor.since and kept == cursor.digests:
+            return tuple(comments), cursor, left_out
+        return tuple(comments), replace(cursor, since=newest, digests=kept), left_out
+
+    def find(self, marker: str) -> str | None:
+        """The id of the oldest note of the own account with the marker."""
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> list[MarkedComment]:
+        """Notes of the own account with markers, ordered by number, since their times come from the clocks of several
+        machines."""
+        found = [
+            MarkedComment(str(note["id"]), markers, _utc(note.get("updated_at")))
+            for note in self.own()
+            if (markers := all_in(str(note.get("body") or "")))
+        ]
+        return sorted(found, key=lambda one: int(one.id))
+
+    def own(self) -> Iterator[dict[str, Any]]:
+        """Every note of the own account, oldest first."""
+        query = {"sort": "asc", "order_by": "created_at", "activity_filter": "only_comments"}
+        for note in self.wire.pages(self.notes(self.thing), query=query, patience=self.patience):
+            if not note.get("system") and self.places.is_own(note.get("author")):
+                yield note
+
+    def notes(self, thing: ItemNumber) -> str:
+        """The API path of the notes of an issue or merge request."""
+        return f"{self.project.path}/{thing.kind}/{thing.number}/notes"
+
+    def _changed(self, cursor: CommentCursor) -> Iterator[tuple[ItemNumber, dict[str, Any]]]:
+        after = clock.parse(cursor.since) - OVERLAP if cursor.since else None
+        query = {"sort": "desc", "order_by": "updated_at"}
+        pulls = (ItemNumber("merge_requests", number) for number in cursor.pulls)
+        for thing in dict.fromkeys((self.thing, *pulls)):
+            for note in self.wire.pages(self.notes(thing), query=query, patience=self.patience, odd=odd_comment):
+                updated = _utc(note.get("updated_at"))
+                # When a merge request is read for the first time, some of its notes are older than the newest note of
+                # the issue.
+                if after is not None and updated and clock.parse(updated) < after and str(note["id"]) in cursor.digests:
+                    break
+                is_edit = note.get("system") and str(note.get("body") or "").startswith(EDITS)
+                if is_edit and thing == self.thing and updated >= cursor.since and self.editor is None:
+                    self.editor = note.get("author") or {}
+                if not (note.get("system") or note.get("internal") or note.get("confidential")):
+                    yield thing, note
+
+    def _comments(self, news: list[tuple[ItemNumber, dict[str, Any]]]) -> Iterator[Comment]:
+        for thing in dict.fromkeys(thing for thing, _ in news):
+            notes = [note for where, note in news if where == thing]
+            threads = self._threads(thing, {int(note["id"]) for note in notes if note.get("type") in THREADED})
+            for note in notes:
+                yield self._comment(thing, note, threads.get(int(note["id"])))
+
+    def _threads(self, thing: ItemNumber, wanted: set[int]) -> dict[int, dict[str, Any]]:
+        """Note → the discussion that contains it, for the wanted notes."""
+        found: dict[int, dict[str, Any]] = {}
+        if not wanted:
+            return found
+        path = f"{self.project.path}/{thing.kind}/{thing.number}/discussions"
+        for discussion in self.wire.pages(path, patience=self.patience, odd=odd_comment):
+            for note in discussion.get("notes") or ():
+                if int(note["id"]) in wanted:
+                    found[int(note["id"])] = discussion
+            if len(found) == len(wanted):
+                break
+        return found
+
+    def _comment(self, thing: ItemNumber, note: dict[str, Any], thread: dict[str, Any] | None) -> Comment:
+        heading = []
+        if thing != self.thing:
+            heading.append(f"Merge request !{thing.number}")
+        if where := _place(note.get("position") or {}):
+            heading.append(f"On {where}")
+        if thread is not None:
+            heading.append(f"{'review ' if note.get('position') else ''}thread {str(thread['id'])[:8]}")
+            first = (thread.get("notes") or [note])[0]
+            if first["id"] != note["id"]:
+                heading.append(f"answer to {username(first.get('author')) or 'ghost'}")
+        if note.get("resolved"):
+            heading.append("resolved")
+        created = _utc(note.get("created_at"))
+        return Comment(
+            str(note["id"]),
+            username(note.get("author")) or "ghost",
+            str(note.get("body") or ""),
+            created,
+            _utc(note.get("updated_at")) or created,
+            self.places.is_machine(note.get("author"), patience=self.patience),
+            place=", ".join(heading),
+        )
+
+
+def _utc(text: Any) -> str:
+    """A time in UTC, so that times can be compared: GitLab writes its own time zone, which changes twice a year."""
+    return clock.stamp(clock.parse(str(text))) if text else ""
+
+
+def _place(position: dict[str, Any]) -> str:
+    """File and line of a note on a change; a line that exists only on the old side is marked as such."""
+    path = position.get("new_path") or position.get("old_path")
+    if not path:
+        return ""
+    if line := position.get("new_line"):
+        start = ((position.get("line_range") or {}).get("start") or {}).get("new_line")
+        return f"{path}:{start}-{line}" if start and start != line else f"{path}:{line}"
+    if line := position.get("old_line"):
+        return f"{position.get('old_path') or path}:{line} (before the change)"
+    return str(path)

@@ -1,0 +1,76 @@
+"""Prepares text for GitLab: titles with `Draft: `, lengths, and no quick actions.
+
+A line `/close` or `/assign @x` in a note or a description is a *quick action*: GitLab executes it with the rights of
+the author.  Texts of this program quote models and people, so such lines are escaped.  All functions are pure.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from agent.forge.markers import hidden_in, hide
+from agent.security.inert_text import parts
+
+MAX_NOTE = 1_000_000
+MAX_DESCRIPTION = 1_048_576
+MAX_TITLE = 255
+DRAFT = "Draft: "
+CUT = "\n\n… cut: GitLab takes no more. The whole text is in the task's folder."
+_ACTION = re.compile(r"^([ \t]*)/(?=[\w-]+(?:\s|$))", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^```.+?\n```$|^<[^>\n]+?>\n.+?\n</[^>\n]+?>$|^>>>\n.+?\n>>>$", re.MULTILINE | re.DOTALL)
+"""Parts of a text in which GitLab recognises no quick actions: lib/gitlab/quick_actions/extractor.rb,
+`EXCLUSION_REGEX`."""
+MOST_OPENINGS = 20
+"""If a text has more openings of code blocks than this, nothing in it counts as code, since the search for the end of
+each would scan the rest of the text."""
+_OPENING = re.compile(r"^(?:```|<[^>\n]*+>$|>>>$)", re.MULTILINE)
+
+_ANY_DRAFT = re.compile(r"^(?:\s*(?:draft:|\[draft\]|\(draft\)))+\s*", re.IGNORECASE)
+
+
+def plain(text: str) -> str:
+    """`text` without quick actions and unpaired surrogates.
+
+    A quick action gets a backslash before its slash.  A block of code stays unchanged, so that a patch in it can be
+    applied, if both Markdown and GitLab's parser of quick actions treat it as code; if they differ, the backslash is
+    visible in the block.  GitLab removes carriage returns before it searches for quick actions, so they are removed
+    here first.
+    """
+    text = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _ACTION.search(text) is None:
+        return text
+    few = next(islice(_OPENING.finditer(text), MOST_OPENINGS, None), None) is None
+    left_out = {found.span() for found in _LEFT_OUT.finditer(text)} if few else set()
+    done, position = [], 0
+    for part, is_code in parts(text):
+        code = is_code and (position, position + len(part.rstrip("\n"))) in left_out
+        done.append(part if code else _ACTION.sub(r"\1\\/", part))
+        position += len(part)
+    return "".join(done)
+
+
+def truncate(text: str, limit: int) -> str:
+    """`plain` text of at most `limit` characters; a text that was cut still contains the hidden marker."""
+    text = plain(text)
+    if len(text) <= limit:
+        return text
+    mark = hidden_in(text)
+    tail = f"{CUT}\n\n{hide(mark)}" if mark else CUT
+    # the cut may turn `/close/x` into a quick action, which needs room for a backslash
+    head = text[: limit - len(tail) - 1]
+    return plain(head) + tail
+
+
+def draft_title(text: str, *, draft: bool) -> str:
+    """The title in one line; the prefix `Draft: ` marks a draft."""
+    line = without_draft(" ".join(text.encode("utf-8", "replace").decode().split())) or "Untitled"
+    room = MAX_TITLE - len(DRAFT)
+    line = line if len(line) <= room else f"{line[: room - 1]}…"
+    return f"{DRAFT}{line}" if draft else line
+
+
+def without_draft(text: str) -> str:
+    """A title without its draft mark."""
+    return _ANY_DRAFT.sub("", text)

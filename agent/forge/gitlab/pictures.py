@@ -1,0 +1,53 @@
+"""Recognises addresses of pictures in GitLab issues, and downloads the pictures with a token.
+
+`![](/uploads/{secret}/{file})` in Markdown is an upload of the project; `/-/project/{id}/uploads/…` and
+`/{path}/uploads/…` are its addresses on the web.  The API serves uploads since GitLab 17.4 (docs.gitlab.com, Markdown
+uploads API: download an uploaded file by secret and filename); older hosts serve them at the address on the web, with
+the token.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+
+from agent.errors import PictureRefused
+from agent.forge.gitlab.http import AGENT
+from agent.forge.pictures import PictureHosts, fetch
+
+if TYPE_CHECKING:
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.projects import Project
+
+_UPLOAD = re.compile(r"(?P<place>.*?)/uploads/(?P<secret>[0-9a-f]{32})/(?P<name>[^/]+)")
+
+
+def fetch_picture(wire: GitLabWire, project: Project, address: str) -> bytes:
+    """Implements `Forge.fetch_picture`."""
+    web = urlsplit(wire.base_url)
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc:
+        if (parts.scheme, parts.netloc.lower()) != (web.scheme, web.netloc.lower()):
+            raise PictureRefused(f"it lies on {parts.hostname or 'no host'}, which is not the forge's own")
+        place = parts.path.removeprefix(web.path)
+    else:
+        place = parts.path
+    found = _UPLOAD.fullmatch(place)
+    if found is None:
+        raise PictureRefused("its address is not that of an upload of the project")
+    if found["place"] not in ("", f"/{project.full_name}", f"/-/project/{project.id}", f"/{project.full_name}/-"):
+        raise PictureRefused("it is an upload of another project")
+    name = quote(unquote(found["name"]), safe="")
+    hosts = PictureHosts(
+        own=lambda one: (one.scheme, one.netloc.lower()) == (web.scheme, web.netloc.lower()),
+        others=lambda _: False,
+        token=lambda: {"PRIVATE-TOKEN": wire.token()},
+        ca_file=wire.ca_file(),
+        agent=AGENT,
+    )
+    upload = f"uploads/{found['secret']}/{name}"
+    try:
+        return fetch(f"{wire.base_url}/api/v4/projects/{project.id}/{upload}", hosts)
+    except PictureRefused:
+        return fetch(f"{wire.base_url}/{project.full_name}/{upload}", hosts)

@@ -1,0 +1,201 @@
+"""The projects that one GitLab account sees, and the people in them: finds the project of a task key, who may ask for
+work, and who is a machine.
+
+Facts about projects and people are stored in memory for ten minutes.  `forge.py` and its parts call this module.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.gitlab.http import PATIENT
+from agent.forge.rate_limiter import KEPT_SECONDS
+
+if TYPE_CHECKING:
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.values import TaskKey
+
+DEVELOPER = 30
+_MACHINE = re.compile(
+    r"(project|group)_\d+_bot(_\w+)?|service_account_\w+|(alert|support|security|migration)-bot|ghost"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One project.  `path` is `/projects/{number}`, which stays valid when the project is renamed."""
+
+    id: int
+    full_name: str
+    default_branch: str | None
+    archived: bool
+    has_issues: bool
+    has_merges: bool
+    has_code: bool
+    is_private: bool
+    access: int
+
+    @property
+    def path(self) -> str:
+        return f"/projects/{self.id}"
+
+    @property
+    def owner(self) -> str:
+        """The path of all groups that contain the project."""
+        return self.full_name.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.full_name.rpartition("/")[2]
+
+
+class Projects:
+    """Projects, people and the own account, as far as the token can see them."""
+
+    def __init__(self, wire: GitLabWire, section: Any) -> None:
+        self.wire = wire
+        self.allowed = frozenset(name.casefold() for name in section.allowed_users)
+        self.bot_name = str(section.bot_name or "").casefold()
+        self._projects: dict[str, tuple[float, Project]] = {}
+        self._access: dict[tuple[int, int], tuple[float, int]] = {}
+        self._machines: dict[int, bool] = {}
+        self._own: tuple[int, str] | None = None
+
+    def project(self, name: str, *, patience: float = PATIENT) -> Project:
+        """A project by its path `a/b/c` or its number.
+
+        Raises IssueUnreadable when it is gone or the token may not see it.
+
+        GitLab redirects the old path of a project that was moved to its new path.
+        """
+        kept = self._projects.get(name)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"/projects/{quote(name, safe='')}", patience=patience)
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            raise IssueUnreadable(
+                f"{self.wire.host}: there is no project {name}, or the token may not see it; correct the name in "
+                f"gitlab.projects, or make the account a member (Developer)"
+            ) from error
+        project = self.learn(found)
+        self._projects[name] = (clock.monotonic(), project)
+        return project
+
+    def project_of(self, key: TaskKey, *, patience: float = PATIENT) -> Project:
+        """The project of a task key."""
+        return self.project(f"{key.owner}/{key.repo}", patience=patience)
+
+    def name_of(self, project_id: int | None) -> str:
+        """The path of a project, for example of a fork; a description if the token may not see the project or it is
+        gone."""
+        try:
+            return self.project(str(project_id)).full_name if project_id is not None else "a project that is gone"
+        except (IssueUnreadable, ForgeAccessRefused):
+            return f"project {project_id}"
+
+    def forget(self, key: TaskKey) -> None:
+        """Remove the stored facts about the project of a key, because they may be wrong."""
+        self._projects.pop(f"{key.owner}/{key.repo}", None)
+
+    def learn(self, found: dict[str, Any]) -> Project:
+        """A project as an answer describes it; it is stored under its number and its path."""
+        rights = found.get("permissions") or {}
+        levels = [(rights.get(kind) or {}).get("access_level") or 0 for kind in ("project_access", "group_access")]
+        project = Project(
+            int(found["id"]),
+            str(found["path_with_namespace"]),
+            found.get("default_branch") or None,
+            bool(found.get("archived")),
+            _is_on(found, "issues"),
+            _is_on(found, "merge_requests"),
+            found.get("repository_access_level") != "disabled",
+            found.get("visibility") == "private",
+            max(levels),
+        )
+        self._projects[str(project.id)] = self._projects[project.full_name] = (clock.monotonic(), project)
+        return project
+
+    # --- people -----------------------------------------------------------------------------------------------
+
+    def own(self) -> tuple[int, str]:
+        """(number, username) of the account to which the token belongs."""
+        if self._own is None:
+            found = self.wire.get("/user")
+            self._own = int(found["id"]), str(found["username"])
+        return self._own
+
+    def is_own(self, user: Any) -> bool:
+        """Whether the user in an answer is the own account."""
+        return number(user) == self.own()[0]
+
+    def is_ours(self, user: Any) -> bool:
+        """Whether the user is the own account or the account that `bot_name` names: comments of neither are passed to a
+        run."""
+        return self.is_own(user) or (bool(self.bot_name) and username(user).casefold() == self.bot_name)
+
+    def may_ask(self, project: Project, user: Any, *, patience: float = PATIENT) -> bool:
+        """Whether a person has permission to ask for work: that person has the Developer role or a higher one, which
+        may be inherited, and is listed in `allowed_users` when that is set.  A machine account, and the own account,
+        have permission only when `allowed_users` lists them."""
+        name = username(user).casefold()
+        if not name or (self.allowed and name not in self.allowed):
+            return False
+        if name not in self.allowed and (self.is_ours(user) or self.is_machine(user, patience=patience)):
+            return False
+        return self.access_of(project, number(user), patience) >= DEVELOPER
+
+    def is_machine(self, user: Any, *, patience: float = PATIENT) -> bool:
+        """Whether GitLab marks the account as a bot; only `/users/{id}` reports this, and it is requested once for each
+        account."""
+        name, who = username(user), number(user)
+        if _MACHINE.fullmatch(name):
+            return True
+        if "bot" in (user or {}):
+            return bool(user["bot"])
+        if who not in self._machines:
+            try:
+                self._machines[who] = bool(self.wire.get(f"/users/{who}", patience=patience).get("bot"))
+            except (ForgeRefused, ForgeAccessRefused):  # the token may not read this account
+                self._machines[who] = False
+        return self._machines[who]
+
+    def access_of(self, project: Project, who: int, patience: float) -> int:
+        """The access level of an account in a project, which may be inherited; 0 if it has none."""
+        asked = (project.id, who)
+        kept = self._access.get(asked)
+        if kept is not None and clock.monotonic() - kept[0] < KEPT_SECONDS:
+            return kept[1]
+        try:
+            found = self.wire.get(f"{project.path}/members/all/{who}", patience=patience)
+            level = int(found.get("access_level") or 0)
+        except ForgeRefused as error:
+            if error.status != 404:
+                raise
+            level = 0
+        self._access[asked] = (clock.monotonic(), level)
+        return level
+
+
+def username(user: Any) -> str:
+    """The account's name for mentions; "" if the answer names no account.
+
+    The display name is not used, since it may be empty.
+    """
+    return str((user or {}).get("username") or "")
+
+
+def number(user: Any) -> int:
+    """The account's number, 0 if the answer names no account."""
+    return int((user or {}).get("id") or 0)
+
+
+def _is_on(found: dict[str, Any], feature: str) -> bool:
+    return bool(found.get(f"{feature}_enabled", True)) and found.get(f"{feature}_access_level") != "disabled"

@@ -1,0 +1,140 @@
+"""Finds the person who asked for the work on an issue or merge request: the person who last set the label or assigned
+the bot.  The module also determines whether the text was edited afterwards.
+
+GitLab stores label changes as resource events, and assignments and edits as system notes.  The getter and `forge.py`
+call this module, also when a merge request is opened: the person who asked becomes its reviewer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge.edits_after_request import said_altered
+from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.notes import EDITS
+from agent.forge.gitlab.projects import username
+
+if TYPE_CHECKING:
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.projects import Project, Projects
+
+
+def who_asked(
+    wire: GitLabWire,
+    places: Projects,
+    project: Project,
+    kind: str,
+    item: dict[str, Any],
+    label: str | None,
+    *,
+    patience: float,
+) -> Any:
+    """The account (`id`, `username`) that added `label`, or that assigned the bot if `label` is None; the author when
+    GitLab does not report it."""
+    path = f"{project.path}/{kind}/{item['iid']}"
+    try:
+        actor = (
+            _assigned_by(wire, places, path, patience) if label is None else _labelled_by(wire, path, label, patience)
+        )
+    except (ForgeRefused, ForgeAccessRefused):  # this GitLab is old, or the account may not read the events
+        actor = None
+    return actor or item.get("author")
+
+
+def _labelled_by(wire: GitLabWire, path: str, label: str, patience: float) -> Any:
+    actor = None
+    for event in wire.pages(f"{path}/resource_label_events", patience=patience):
+        if event.get("action") == "add" and (event.get("label") or {}).get("name") == label:
+            actor = event.get("user")
+    return actor
+
+
+def _assigned_by(wire: GitLabWire, places: Projects, path: str, patience: float) -> Any:
+    for note in _activity(wire, path, patience):
+        if assigned(str(note.get("body") or ""), places.own()[1]) is True:
+            return note.get("author")
+    return None
+
+
+def altered(
+    wire: GitLabWire,
+    places: Projects,
+    project: Project,
+    kind: str,
+    item: dict[str, Any],
+    label: str,
+    *,
+    since: str = "",
+    patience: float,
+) -> str:
+    """The reason why the title or text is not the one for which a person with permission asked, "" if it is (see
+    `Forge.altered`).
+
+    System notes report the edits; people below the Developer role may also edit.
+    """
+    path = f"{project.path}/{kind}/{item['iid']}"
+
+    def counts(who: Any) -> bool:
+        return places.is_ours(who) or places.may_ask(project, who, patience=patience)
+
+    edits, asked = [], [clock.parse(since)] if since else []
+    for note in _activity(wire, path, patience):
+        body, who, when = str(note.get("body") or ""), note.get("author"), clock.parse(str(note["created_at"]))
+        if body.startswith(EDITS) and not counts(who):
+            edits.append((when, username(who)))
+        elif assigned(body, places.own()[1]) is True and places.may_ask(project, who, patience=patience):
+            asked.append(when)
+    if not edits:
+        return ""
+    try:
+        asked += [
+            clock.parse(str(event["created_at"]))
+            for event in wire.pages(f"{path}/resource_label_events", patience=patience)
+            if event.get("action") == "add"
+            and (event.get("label") or {}).get("name") == label
+            and places.may_ask(project, event.get("user"), patience=patience)
+        ]
+    except (ForgeRefused, ForgeAccessRefused):  # this GitLab is old, or the account may not read the events
+        if item.get("created_at"):
+            # without events the author counts as the person who asked (`who_asked`)
+            asked.append(clock.parse(str(item["created_at"])))
+    return said_altered(edits, max(asked)) if asked else ""
+
+
+def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> bool:
+    """Whether somebody removed the bot's assignment after `label` (that of a running task) was last added."""
+    name = places.own()[1]
+    words = [
+        (clock.parse(str(note["created_at"])), meant)
+        for note in _activity(wire, path, QUICK)
+        if (meant := assigned(str(note.get("body") or ""), name)) is not None
+    ]
+    if not words or words[0][1]:
+        return False
+    began = [
+        clock.parse(str(event["created_at"]))
+        for event in wire.pages(f"{path}/resource_label_events", patience=QUICK)
+        if event.get("action") == "add" and (event.get("label") or {}).get("name") == label
+    ]
+    return bool(began) and words[0][0] >= began[-1]
+
+
+def assigned(body: str, name: str) -> bool | None:
+    """The effect of a system note on the account: True for assigned, False for unassigned, None for neither.
+
+    A note has the form `assigned to @a and @b and unassigned @c`, in this order.
+    """
+    gained, _, lost = re.sub(r"^assigned to ", "", body).partition("unassigned ")
+    me = re.compile(rf"@{re.escape(name)}(?![\w.-])")
+    if body.startswith("assigned to ") and me.search(gained):
+        return True
+    return False if me.search(lost) else None
+
+
+def _activity(wire: GitLabWire, path: str, patience: float) -> Any:
+    """The system notes, newest first."""
+    query = {"sort": "desc", "order_by": "created_at", "activity_filter": "only_activity"}
+    return (note for note in wire.pages(f"{path}/notes", query=query, patience=patience) if note.get("system"))

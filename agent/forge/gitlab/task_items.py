@@ -1,0 +1,132 @@
+"""Reads and labels one issue or merge request of GitLab that is a task, and interprets refusals about it.
+
+`forge.py` and the getter call this module.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.errors import ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.gitlab.http import PATIENT, is_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.base import Labels, LabelState
+    from agent.forge.gitlab.http import GitLabWire
+    from agent.forge.gitlab.projects import Project, Projects
+    from agent.values import TaskKey
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+
+
+class Items:
+    """The issues and merge requests that one account sees."""
+
+    def __init__(self, wire: GitLabWire, places: Projects, labels: Labels) -> None:
+        self.wire = wire
+        self.places = places
+        self.labels = labels
+
+    def get(self, key: TaskKey, *, patience: float = PATIENT) -> tuple[Project, dict[str, Any]]:
+        """(project of the issue, GitLab's answer about the issue).  Raises IssueUnreadable when the issue is gone."""
+        number_of(key)
+        project = self.places.project_of(key, patience=patience)
+        return project, self.call(key, "GET", self.path(key, project), patience=patience)
+
+    def call(self, key: TaskKey, verb: str, path: str, body: Any = None, **more: Any) -> Any:
+        """Send one request about the issue or merge request of the key."""
+        with self.about(key, change=verb != "GET"):
+            return self.wire.call(verb, path, body=body, **more).data
+
+    @contextmanager
+    def about(self, key: TaskKey, *, change: bool = False) -> Iterator[None]:
+        """A context manager: if GitLab refuses because the item does not exist or its project is archived, it raises
+        IssueUnreadable."""
+        try:
+            yield
+        except ForgeRefused as error:
+            if not is_missing(error):
+                raise
+            self.places.forget(key)
+            project = self.places.project_of(key)
+            off = not is_merge(key) and not project.has_issues
+            if off:
+                why = f"issues are switched off in {project.full_name}"
+            else:
+                why = "it was deleted or never there, or the account may not see it"
+            said = f"{key}: there is no such {key.task_type.replace('_', ' ')}; {why}"
+            raise IssueUnreadable(said, code="issues_off" if off else "issue_unreadable") from error
+        except ForgeAccessRefused as error:
+            if change:
+                self.check_archived(key, error)
+            raise
+
+    def check_archived(self, key: TaskKey, error: ForgeAccessRefused) -> None:
+        """Raise IssueUnreadable when a change was refused because the project is archived, which GitLab's 403 does not
+        mention.  The project is read again, since the stored facts may be too old."""
+        self.places.forget(key)
+        if self.places.project_of(key).archived:
+            said = f"{key}: the project is archived, nothing can be written there; unarchive it ({error})"
+            raise IssueUnreadable(said, code="repository_archived") from error
+
+    def move(self, key: TaskKey, item: dict[str, Any], to: LabelState) -> None:
+        """Change the labels with one request, which adds one label and removes others.
+
+        GitLab executes the request as a whole, creates a missing label, and leaves the other labels unchanged.
+        """
+        remove, add = self.labels.change(self.label_names(item), to)
+        change = {"add_labels": [add] if add else [], "remove_labels": list(remove)}
+        if body := {name: value for name, value in change.items() if value}:
+            self.call(key, "PUT", self.path(key, self.places.project_of(key)), body)
+
+    def label_names(self, item: dict[str, Any]) -> frozenset[str]:
+        """The labels of an issue or merge request."""
+        labels = (label.get("name") if isinstance(label, dict) else label for label in item.get("labels") or ())
+        return frozenset(str(label) for label in labels if label)
+
+    def waits(self, item: dict[str, Any]) -> bool:
+        """Whether an issue is open and asks for work: it has the bot label, or is assigned to the bot and has none of
+        the six labels."""
+        present = self.label_names(item)
+        if item.get("state") != "opened" or self.labels.queued in present:
+            return item.get("state") == "opened"
+        return not present & self.labels.names() and any(
+            self.places.is_own(user) for user in item.get("assignees") or ()
+        )
+
+    def is_left(self, item: dict[str, Any]) -> bool:
+        """Whether an issue is open and has the processing or the paused label."""
+        return item.get("state") == "opened" and not self.label_names(item).isdisjoint(self.labels.in_use())
+
+    def path(self, key: TaskKey, project: Project) -> str:
+        """The path of the issue or merge request in the API."""
+        return f"{project.path}/{'merge_requests' if is_merge(key) else 'issues'}/{number_of(key)}"
+
+
+def is_merge(key: TaskKey) -> bool:
+    """Whether the task is about a merge request."""
+    return key.task_type == "merge_request"
+
+
+def collection_of(key: TaskKey) -> str:
+    """The part of an API path for issues or merge requests."""
+    return "merge_requests" if is_merge(key) else "issues"
+
+
+def state_of(item: dict[str, Any]) -> Literal["open", "closed"]:
+    """The state of an issue in the contract's terms; a merge request counts as open while it is being merged."""
+    return "open" if item.get("state") in ("opened", "locked") else "closed"
+
+
+def number_of(key: TaskKey) -> str:
+    """The number of the issue within the project, for use in an address.
+
+    Raises IssueUnreadable for anything that is not a number.
+    """
+    if not _NUMBER.fullmatch(key.task_id):
+        raise IssueUnreadable(f"{key.task_id!r} is not the number of an issue on GitLab; they are called 1, 2, 3 …")
+    return key.task_id

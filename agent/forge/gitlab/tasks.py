@@ -1,0 +1,186 @@
+"""Lists the issues and merge requests of GitLab that wait for the agent (see `base.TaskGetter`).
+
+An issue waits when it has the label or is assigned to the bot, and a person with Developer access asked for the work in
+this way.  The label is searched in each listed project, or else in each group of which the account is a member: so a
+label in a stranger's project is never found.  Two lists cover the assignments in all projects.  Every list is a
+conditional request.  The poller calls this through `GitLabForge.task_getter`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from agent import clock
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.forge.base import Task
+from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.projects import DEVELOPER, username
+from agent.forge.gitlab.requesting_person import altered, who_asked
+from agent.forge.rate_limiter import KEPT_SECONDS
+from agent.forge.task_getter import RESERVE, BaseTaskGetter
+from agent.observe.item_loop import Items
+from agent.values import TaskKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.gitlab.adapter_interface import GitLab
+    from agent.forge.gitlab.projects import Project
+
+KINDS = {"issues": "issue", "merge_requests": "merge_request"}
+
+
+class GitLabTaskGetter(BaseTaskGetter):
+    """One poll of all projects that the section covers."""
+
+    forge: GitLab
+
+    def _all(self) -> list[Task]:
+        found = super()._all()
+        self.problems = (*self.forge.take_problems(), *self.problems)
+        return found
+
+    def _look(self) -> dict[Any, Task]:
+        served = self.forge.served() if self.forge.projects else MemberProjects(self.forge).projects()
+        projects = {project.id: (names, project) for names, project in served}
+        found: dict[tuple[str, str, int], Task] = {}
+        for kind, item in self._candidates(projects):
+            names, project = projects[int(item["project_id"])]
+            place = (names, kind, int(item["iid"]))
+            with self._items.handling(f"{names} {kind} {item['iid']}"):
+                if place not in found and (task := self._task(names, project, kind, item)) is not None:
+                    found[place] = task
+        return found
+
+    # --- listing ----------------------------------------------------------------------------------------------
+
+    def _candidates(self, projects: dict[int, tuple[str, Project]]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(kind, item) of all issues and merge requests that may be waiting, in the served projects."""
+        self.forge.lists = self._lists(projects)
+        lists = Items(
+            lambda path, why: self._skipped("", f"{path} cannot be listed: {why}"),
+            refusals=(AnswerOdd, ForgeAccessRefused, ForgeRefused),
+        )
+        asked = [
+            (f"{path}/{kind}", kind, {"labels": label})
+            for path in self.forge.lists
+            for kind in KINDS
+            for label in self._labels()
+        ]
+        asked += [(f"/{kind}", kind, {"scope": "assigned_to_me"}) for kind in KINDS if not self._left]
+        for path, kind, query in asked:
+            listed: list[dict[str, Any]] = []
+            with lists.handling(
+                path
+                # 403 and 404 mean that issues or merge requests are switched off there, or that the project or group
+                # was removed
+            ):
+                listed += self._listed(path, query)
+            yield from ((kind, item) for item in listed if int(item["project_id"]) in projects)
+        lists.finish(unless_some=True)
+
+    def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
+        """The API paths on which the label is searched: `/projects/1`, or `/groups/a%2Fb` (with all its subgroups) if
+        that means fewer lists."""
+        if self.forge.projects:
+            return [project.path for _, project in projects.values()]
+        groups = sorted({project.owner for _, project in projects.values() if self.forge.is_group(project)})
+        tops = [one for one in groups if not any(one.startswith(f"{other}/") for other in groups)]
+        alone = [project.path for _, project in projects.values() if not self.forge.is_group(project)]
+        return [f"/groups/{quote(top, safe='')}" for top in tops] + alone
+
+    def _listed(self, path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        query |= {"state": "opened", "order_by": "created_at", "sort": "asc"}
+        if self.forge.section.query:
+            query["search"] = self.forge.section.query
+        return self.forge.wire.pages(path, query=query, patience=QUICK, reserve=RESERVE, odd=self._odd)
+
+    # --- selection --------------------------------------------------------------------------------------------
+
+    def _task(self, names: str, project: Project, kind: str, item: dict[str, Any]) -> Task | None:
+        """The task of an item; None when the item does not wait, or does not wait any more."""
+        places = self.forge.places
+        if not (self.forge.items.is_left(item) if self._left else self.forge.items.waits(item)):
+            return None
+        labelled = self.forge.labels.queued in self.forge.items.label_names(item)
+        if self._left:  # the bot label was removed when the task was taken
+            labelled = not any(places.is_own(user) for user in item.get("assignees") or ())
+        where = f"{names}{'!' if kind == 'merge_requests' else '#'}{item['iid']}"
+        if project.archived:
+            self._tell(IssueUnreadable(f"{where}: the project is archived, so nothing can be done there"), where)
+            return None
+        state = (project.id, kind, item["iid"], item.get("updated_at"))
+        if state not in self.forge.askers:
+            if not self._may_look_up():
+                return None
+            label = self.forge.labels.queued if labelled else None
+            wire, queued = self.forge.wire, self.forge.labels.queued
+            found = who_asked(wire, places, project, kind, item, label, patience=QUICK)
+            counts = places.may_ask(project, found, patience=QUICK)
+            why = altered(wire, places, project, kind, item, queued, patience=QUICK) if counts else ""
+            self.forge.askers[state] = found, why
+        user, why = self._askers[state] = self.forge.askers[state]
+        if why:
+            self._tell(IssueUnreadable(f"{where}: {why}"), f"{where} {item.get('updated_at')}")
+            return None
+        if not places.may_ask(project, user, patience=QUICK):
+            if places.is_ours(user):
+                why = "it is the agent's own account; if that is you, list it in allowed_users"
+            else:
+                why = (
+                    "it is not in allowed_users" if places.allowed else "it is a bot or has less than Developer access"
+                )
+            self._tell(
+                IssueUnreadable(
+                    f"{where}: asked for by {username(user) or 'nobody'}, whose word does not count here ({why}); "
+                    f"somebody with Developer access has to set the label"
+                ),
+                f"{where} {item.get('updated_at')}",
+            )
+            return None
+        owner, _, repo = names.rpartition("/")
+        key = TaskKey(self.forge.source, owner, repo, KINDS[kind], str(item["iid"]), self.forge.instance)
+        labels = self.forge.items.label_names(item)
+        return Task(key, self.forge, user=username(user), title=str(item.get("title") or ""), labels=labels)
+
+
+_ODD_PROJECTS = Items.logging("projects")
+
+
+def odd_project(error: AnswerOdd) -> None:
+    """Leave out a project that cannot be read, and log it once."""
+    with _ODD_PROJECTS.handling(str(error)):
+        raise error
+
+
+class MemberProjects:
+    """The projects of which the account is a member (Developer or more), below `owner` when that is set."""
+
+    def __init__(self, forge: GitLab) -> None:
+        self.forge = forge
+
+    def projects(self) -> list[tuple[str, Project]]:
+        """(path as in keys, project) of every project; the list is read again every ten minutes, by keyset, so that
+        their number is not limited."""
+        forge = self.forge
+        if forge.members is not None and clock.monotonic() - forge.members[0] < KEPT_SECONDS:
+            return forge.members[1]
+        query = {
+            "membership": "true",
+            "min_access_level": DEVELOPER,
+            "archived": "false",
+            "pagination": "keyset",
+            "order_by": "id",
+            "sort": "asc",
+        }
+        below = f"{forge.section.owner}/".casefold() if forge.section.owner else ""
+        found = []
+        for item in forge.wire.pages("/projects", query=query, patience=QUICK, reserve=RESERVE, odd=odd_project):
+            project = forge.places.learn(item)
+            if (item.get("namespace") or {}).get("kind") == "group":
+                forge.groups.add(project.owner)
+            if project.full_name.casefold().startswith(below):
+                found.append((project.full_name, project))
+        forge.members = clock.monotonic(), found
+        return found

@@ -1,0 +1,69 @@
+"""Parses the browser addresses of issues, pull and merge requests into project and number.
+
+The functions are pure; the adapters call them for `Forge.task_at`.  The text after the number (`/files`,
+`#issuecomment-1`, `?tab=…`) is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+_NUMBER = r"([1-9][0-9]{0,9})(?=/|\Z)"
+_GITHUB = re.compile(rf"([^/]+)/([^/]+)/(?:issues|pull)/{_NUMBER}")
+_GITLAB = re.compile(rf"(.+)/((?!-/)[^/]+)(?:/-)?/(issues|work_items|merge_requests)/{_NUMBER}")
+
+
+class IssueUrl(NamedTuple):
+    """The parts of the address of an issue.  `kind` is the task type if the address contains it, else ""."""
+
+    owner: str
+    repo: str
+    kind: str
+    number: str
+
+
+def on_github(address: str, instance: str) -> IssueUrl | None:
+    """Parse `https://{instance}/owner/repo/issues/7` or `…/pull/7`.  GitHub redirects each form to the other, so the
+    form of the address does not tell an issue from a pull request."""
+    path = _below(address, instance)
+    found = _GITHUB.match(path)
+    return None if found is None or _goes_on(path, found) else IssueUrl(found[1], found[2], "", found[3])
+
+
+def on_gitlab(address: str, instance: str) -> IssueUrl | None:
+    """Parse `https://{instance}/group/subgroup/project/-/issues/7` or `…/-/merge_requests/7`.
+
+    The form without `-`, used until 2019, is also accepted, and so is the newer `work_items` for issues.
+    """
+    path = _below(address, instance)
+    found = _GITLAB.match(path)
+    if found is None or _goes_on(path, found):
+        return None
+    return IssueUrl(found[1], found[2], "merge_request" if found[3] == "merge_requests" else "issue", found[4])
+
+
+def _goes_on(path: str, found: re.Match[str]) -> bool:
+    """Whether the rest of the address has more than one line.
+
+    The pattern does not check this, since it would scan the rest once for each place where the name of a project may
+    end.
+    """
+    return "\n" in path[found.end() :]
+
+
+def _below(address: str, instance: str) -> str:
+    """The path below the instance (host, port and sub-path); "" when the address belongs to another instance."""
+    try:
+        parts = urlsplit(address.strip())
+        netloc = parts.netloc.rpartition("@")[2].casefold().removeprefix("www.")
+    except ValueError:
+        return ""
+    host, _, prefix = instance.partition("/")
+    path = unquote(parts.path).strip("/")
+    if parts.scheme not in ("http", "https") or netloc != host.casefold():
+        return ""
+    if not prefix:
+        return path
+    return path.removeprefix(f"{prefix}/") if path.startswith(f"{prefix}/") else ""

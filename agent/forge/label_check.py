@@ -1,0 +1,69 @@
+"""Compares the labels of the configuration with the labels that exist on a forge, to find misspelt ones.
+
+An issue with a label in another spelling asks for nothing, and nobody would notice.  The adapters read the labels; this
+module makes the sentences for the operator.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from agent.forge.base import LABEL_STATES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from agent.forge.base import Labels
+
+CLOSE = 0.85
+"""Similarity (of difflib) from which on a label may be a misspelt one."""
+
+MOST_PROJECTS = 20
+"""Number of projects with labels that are read: one request for each."""
+
+NAMED = 3
+"""Number of projects that a sentence names."""
+
+
+def near(label: str, names: Iterable[str]) -> str:
+    """One of `names` that may be `label` in another spelling; "" if there is none."""
+    return next((name for name in names if get_close_matches(name.casefold(), [label.casefold()], 1, CLOSE)), "")
+
+
+def label_problems(
+    section: str, labels: Labels, there: Mapping[str, Collection[str]], fold: Callable[[str], str]
+) -> Iterator[str]:
+    """Sentences about labels of the section of the settings that do not exist, or exist in another spelling.
+
+    `there` is project → its labels.  `fold` maps spellings to one that the forge treats as one label.  A missing label
+    is reported only if it is the one that people set, since the program makes the others.
+    """
+    ours = {fold(name) for name in labels.names()}
+    folded = {project: {fold(name) for name in names} for project, names in there.items()}
+    for state in LABEL_STATES:
+        if not (label := labels.name(state)):
+            continue
+        key = f"{section}.{'bot' if state == 'queued' else state}_label"
+        lacking = [project for project, names in folded.items() if fold(label) not in names]
+        others = {project: near(label, (one for one in there[project] if fold(one) not in ours)) for project in lacking}
+        similar = {project: name for project, name in others.items() if name}
+        if similar:
+            yield f"{key} is `{label}`, and {_where(similar)}: set the key to that, or rename the label there"
+        elif state == "queued" and there and len(lacking) == len(there):
+            yield (
+                f"{key} is `{label}`, a label that {_projects(lacking)} {'has' if len(lacking) == 1 else 'have'} not: "
+                f"make it there, or set the key to the label that people use; until then only an assignment to the "
+                f"account starts a task"
+            )
+
+
+def _where(similar: Mapping[str, str]) -> str:
+    names = list(dict.fromkeys(similar.values()))
+    have = f"{_projects(list(similar))} {'has' if len(similar) == 1 else 'have'}"
+    return f"{have} {' and '.join(f'`{name}`' for name in names[:NAMED])} instead"
+
+
+def _projects(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,258 @@
+"""The comments of a local issue are in `issues/{n}.comments.jsonl`, one object per line; people and the own account
+write them.
+
+An object has the fields `id` (integer), `author`, `body`, `created_at` and `updated_at`.  A person may leave out `id`:
+then a digest of the comment is used as its id.  A line that cannot be read is left out and reported; the other lines
+are used.  Comments of the own account are appended; an edit replaces one line and leaves every other byte unchanged.
+`forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.errors import ForgeError
+from agent.forge.base import Comment, MarkedComment
+from agent.forge.markers import all_in
+from agent.store.storable_text import fit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.forge.local.files import TrackerFiles
+
+_ID = re.compile(rb'"id"\s*:\s*"?([0-9]{1,18})')
+TEXT = "text"
+_SEEN = re.compile(r"(text|[0-9]+|h[0-9a-f]{12}(?:-[0-9]+)?):([0-9a-f]{12})")
+
+
+class CommentUnreadable(ForgeError):
+    """One line of the file is no comment; the message names the fault and the expected form.  Never leaves this module:
+    the line is left out and reported."""
+
+    code = "comment_unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalComments:
+    """The comments in the file `relative`, which belong to one issue.  `bot` is the name of the own account."""
+
+    files: TrackerFiles
+    relative: str
+    bot: str
+
+    def all(self) -> tuple[list[Comment], list[str]]:
+        """(every readable comment in the file's order, sentences about the unreadable lines)."""
+        comments: list[Comment] = []
+        problems: list[str] = []
+        seen: set[str] = set()
+        for number, line in enumerate(self._data().split(b"\n"), 1):
+            if not line.strip():
+                continue
+            where = f"{self.files.root / self.relative}:{number}"
+            try:
+                comment = _comment(line)
+            except CommentUnreadable as error:
+                problems.append(f"{where}: {error}; the line is left out")
+                continue
+            # a second comment with the same digest gets another id
+            if comment.id in seen and comment.id.startswith("h"):
+                same = sum(one == comment.id or one.startswith(f"{comment.id}-") for one in seen)
+                comment = replace(comment, id=f"{comment.id}-{same + 1}")
+            if comment.id in seen:
+                problems.append(f"{where}: id {comment.id} is used twice; give this comment another one")
+                continue
+            seen.add(comment.id)
+            comments.append(comment)
+        return comments, problems
+
+    def of_people(self) -> tuple[tuple[Comment, ...], list[str]]:
+        """(the comments of all accounts except the own account, sentences about the unreadable lines)."""
+        comments, problems = self.all()
+        return tuple(comment for comment in comments if comment.author != self.bot), problems
+
+    def since(self, cursor: str | None, edit: Comment | None = None) -> tuple[tuple[Comment, ...], str, list[str]]:
+        """(new and edited comments of people, the next cursor, sentences about the unreadable lines).
+
+        `edit`: the issue's own text in its present form.
+        """
+        comments, problems = self.of_people()
+        known = _known(cursor)
+        if edit is not None and TEXT in known and known[TEXT] != edit.id.removeprefix(f"{TEXT}-"):
+            return (*self._news(comments, known), edit), cursor_of(comments, known, edit), problems
+        return self._news(comments, known), cursor_of(comments, known), problems
+
+    def _news(self, comments: tuple[Comment, ...], known: dict[str, str]) -> tuple[Comment, ...]:
+        return tuple(
+            replace(comment, is_edit=comment.id in known)
+            for comment in comments
+            if known.get(comment.id) != _digest(comment)
+        )
+
+    def find(self, marker: str) -> str | None:
+        """The id of the oldest comment of the own account with the marker."""
+        return next((one.id for one in self.marked() if marker in one.markers), None)
+
+    def marked(self) -> tuple[MarkedComment, ...]:
+        """Comments of the own account with markers, in the order of the file, which is that of their numbers."""
+        own = (one for one in self.all()[0] if one.author == self.bot)
+        return tuple(MarkedComment(one.id, markers, one.updated_at) for one in own if (markers := all_in(one.body)))
+
+    def post(self, body: str) -> str:
+        """Append a comment as the own account and return its id; the caller holds the tracker's lock."""
+        used = [int(match) for match in _ID.findall(self._data())]
+        number = max(used, default=0) + 1
+        now = clock.stamp()
+        line = line_of(Comment(str(number), self.bot, body, now, now)).removesuffix(b"\n")
+        self.files.append_line(self.relative, line, torn=self._is_ours_torn)
+        return str(number)
+
+    def edit(self, comment_id: str, body: str) -> None:
+        """Replace the body of a comment of the own account; the caller holds the tracker's lock."""
+
+        def change(data: bytes) -> bytes:
+            for start, line in _lines(data):
+                found = _found(line)
+                if found is None or found.id != comment_id or found.author != self.bot:
+                    continue
+                if found.body == body:
+                    return data
+                record = _loaded(line) | {"body": body, "updated_at": clock.stamp()}
+                end = start + len(line.rstrip(b"\r"))
+                return data[:start] + orjson.dumps(record) + data[end:]
+            raise ForgeError(
+                f"{self.files.root / self.relative}: no comment {comment_id} of {self.bot!r} to edit; "
+                f"it was removed, or belongs to somebody else"
+            )
+
+        try:
+            self.files.rewrite(self.relative, change)
+        except FileNotFoundError:
+            change(b"")
+
+    def remove(self, comment_id: str) -> None:
+        """Remove a comment of the own account; the caller holds the tracker's lock."""
+
+        def change(data: bytes) -> bytes:
+            for start, line in _lines(data):
+                found = _found(line)
+                if found is not None and found.id == comment_id:
+                    if found.author != self.bot:
+                        where = self.files.root / self.relative
+                        raise ForgeError(f"{where}: comment {comment_id} belongs to {found.author!r} and is left there")
+                    return data[:start] + data[start + len(line) + 1 :]
+            return data
+
+        with suppress(FileNotFoundError):
+            self.files.rewrite(self.relative, change)
+
+    def _is_ours_torn(self, line: bytes) -> bool:
+        """Whether an unfinished line was left by a killed `post`: it begins like a comment of the own account, and is
+        not complete."""
+        author = orjson.dumps(self.bot)
+        try:
+            _comment(line)
+        except CommentUnreadable:
+            return re.match(rb'\{"id":[0-9]+,"author":' + re.escape(author) + rb",", line) is not None
+        return False
+
+    def _data(self) -> bytes:
+        try:
+            return self.files.read(self.relative)
+        except FileNotFoundError:
+            return b""
+
+
+def line_of(comment: Comment) -> bytes:
+    """The line of a comment; its `id` must be a number."""
+    record = {
+        "id": int(comment.id),
+        "author": comment.author,
+        "body": comment.body,
+        "created_at": comment.created_at,
+        "updated_at": comment.updated_at,
+    }
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def cursor_of(comments: tuple[Comment, ...], known: dict[str, str] | None = None, text: Comment | None = None) -> str:
+    """The cursor: id and digest of each comment, and the digest of the issue's own `text`.
+
+    A comment of `known` that cannot be read at present stays in the cursor.
+    """
+    seen = dict(known or {}) | {comment.id: _digest(comment) for comment in comments}
+    seen |= {} if text is None else {TEXT: text.id.removeprefix(f"{TEXT}-")}
+    return ",".join(f"{key}:{digest}" for key, digest in seen.items())
+
+
+def _known(cursor: str | None) -> dict[str, str]:
+    parts = cursor.split(",") if cursor else []
+    matches = [_SEEN.fullmatch(part) for part in parts]
+    return {match[1]: match[2] for match in matches if match} if all(matches) else {}
+
+
+def _digest(comment: Comment) -> str:
+    return blake2b(f"{comment.updated_at}\0{comment.body}".encode(), digest_size=6).hexdigest()
+
+
+def _comment(line: bytes) -> Comment:
+    """The comment in a line of the file.  Raises CommentUnreadable."""
+    record = _loaded(line)
+    if not isinstance(record, dict):
+        raise CommentUnreadable('a comment must be an object with "id", "author" and "body"')
+    number = record.get("id")
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 0):
+        raise CommentUnreadable(f'"id" must be a whole number, not {number!r}; it may be left out')
+    if wrong := [name for name in ("author", "body") if not isinstance(record.get(name), str)]:
+        raise CommentUnreadable(f'"{wrong[0]}" must be text')
+    created = time_of(record.get("created_at"))
+    updated = time_of(record.get("updated_at")) or created
+    if number is None:  # the digest cannot be confused with a number, and does not depend on the other lines
+        said = f"{record['author']}\0{created}\0{record['body']}".encode("utf-8", "replace")
+        return Comment(
+            f"h{blake2b(said, digest_size=6).hexdigest()}", record["author"], record["body"], created, updated
+        )
+    return Comment(str(number), record["author"], record["body"], created, updated)
+
+
+def time_of(value: Any) -> str:
+    """A time in the forms that people write; "" for a text that is no time, such as `yesterday`."""
+    try:
+        return str(value) if value and clock.parse(str(value)) else ""
+    except ValueError:
+        return ""
+
+
+def _loaded(line: bytes) -> Any:
+    """The JSON in a line; else CommentUnreadable.  orjson refuses an escaped unpaired surrogate, which other programs
+    write."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        try:
+            return fit_json(json.loads(line))
+        except (ValueError, RecursionError):
+            raise CommentUnreadable(f"this line is not JSON ({error.msg})") from None
+
+
+def _found(line: bytes) -> Comment | None:
+    """The comment in a line, None when the line cannot be read."""
+    try:
+        return _comment(line)
+    except CommentUnreadable:
+        return None
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    start = 0
+    for line in data.split(b"\n"):
+        yield start, line
+        start += len(line) + 1

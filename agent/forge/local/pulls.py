@@ -1,0 +1,121 @@
+"""The pull requests of a local tracker: `pulls/{n}.md`, with numbers of their own, which people can read and edit.
+
+A file has front matter with `title`, `state` (`open`, `closed`, `merged`), `draft`, `head`, `base` and `issue`,
+followed by the description.  `forge.py` calls this module, and holds the tracker's lock for changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from agent.errors import ForgeError, IssueUnreadable
+from agent.forge.base import PullRef
+from agent.forge.local import front_matter
+
+if TYPE_CHECKING:
+    from agent.forge.local.files import TrackerFiles
+
+FOLDER = "pulls"
+_STATES: dict[str, Literal["open", "closed", "merged"]] = {"open": "open", "closed": "closed", "merged": "merged"}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPulls:
+    """The pull requests of one tracker."""
+
+    files: TrackerFiles
+
+    def find(self, head: str) -> PullRef | None:
+        """The open pull request of the branch; if none is open, the newest closed or merged one.
+
+        Raises ForgeError when an unreadable file contains the name of the branch.
+        """
+        found: list[PullRef] = []
+        for number in self.files.numbers(FOLDER)[0]:
+            relative = f"{FOLDER}/{number}.md"
+            try:
+                data = self.files.read(relative, front_matter.LIMIT)
+            except FileNotFoundError:
+                continue
+            try:
+                pull = self._pull(number, front_matter.split(data, str(self.files.root / relative))[0])
+            except IssueUnreadable as error:
+                if head.encode() in data:
+                    raise ForgeError(f"a pull request of {head} may exist already: {error}") from error
+                continue
+            if pull.head == head:
+                found.append(pull)
+        found.reverse()
+        return next((pull for pull in found if pull.state == "open"), found[0] if found else None)
+
+    def open(self, *, title: str, body: str, head: str, base: str, draft: bool, issue: str) -> PullRef:
+        """Write the next pull request, unless a pull request of the branch is open."""
+        there = self.find(head)
+        if there is not None and there.state == "open":
+            return there
+        numbers, odd = self.files.numbers(FOLDER)
+        used = numbers + [int(name.removeprefix(f"{FOLDER}/").removesuffix(".md")) for name in odd]
+        number = max(used, default=0) + 1
+        values = {
+            "title": " ".join(title.split()),
+            "state": "open",
+            "draft": "true" if draft else "false",
+            "head": head,
+            "base": base,
+            "issue": issue,
+        }
+        text = front_matter.render(values) + _below(body, "\n")
+        relative = f"{FOLDER}/{number}.md"
+        name = str(self.files.root / relative)
+        pull = self._pull(number, front_matter.split(text.encode(), name)[0])
+        self.files.create(relative, text.encode())
+        return pull
+
+    def update(
+        self, number: str, *, title: str | None, body: str | None, draft: bool | None, state: str | None
+    ) -> PullRef:
+        """Change the fields that are not None."""
+        if not number.isdecimal():
+            raise ForgeError(f"{number!r} is not the number of a local pull request")
+        relative = f"{FOLDER}/{int(number)}.md"
+        name = str(self.files.root / relative)
+
+        def change(data: bytes) -> bytes:
+            head, start = front_matter.split(data, name)
+            if title is not None:
+                head = head.with_value("title", " ".join(title.split()))
+            if draft is not None and head.flag("draft", False) != draft:
+                head = head.with_value("draft", "true" if draft else "false")
+            if state is not None and head.value("state") != "merged":
+                head = head.with_value("state", state)
+            below = data[start:]
+            if body is not None:
+                newline = "\r\n" if head.text.endswith("\r\n") else "\n"
+                below = _below(body, newline).encode()
+            return head.text.encode() + below
+
+        try:
+            self.files.rewrite(relative, change)
+            return self._pull(int(number), front_matter.split(self.files.read(relative, front_matter.LIMIT), name)[0])
+        except FileNotFoundError:
+            raise ForgeError(f"{name} is not there; the pull request was removed") from None
+
+    def _pull(self, number: int, head: front_matter.FrontMatter) -> PullRef:
+        texts = {}
+        for key in ("title", "state", "head", "base"):
+            value = head.value(key)
+            if not value:
+                raise head.error(key, f"`{key}` is missing; a pull request has title, state, draft, head, base, issue")
+            texts[key] = value
+        state = _STATES.get(texts["state"])
+        if state is None:
+            raise head.error("state", f"`state` must be open, closed or merged, not {texts['state']!r}")
+        url = (self.files.root / f"{FOLDER}/{number}.md").as_uri()
+        draft = head.flag("draft", False)
+        return PullRef(str(number), url, texts["title"], state, draft, texts["head"], texts["base"])
+
+
+def _below(body: str, newline: str) -> str:
+    text = body.strip("\r\n")
+    return f"{newline}{text}{newline}" if text else ""

@@ -1,0 +1,65 @@
+"""Markers, by which a comment of the own account is found again after a crash.
+
+A marker is the text `makimono:{uuid}:{name}` in an HTML comment, which people do not see.  A marker counts only in a
+comment of the own account (docs/files.md, "Outside effects").  Every forge adapter uses this module.  `issue` and
+`worker` use this module to remove markers from text of people or of a model.
+"""
+
+from __future__ import annotations
+
+import re
+
+from agent.values import Public
+
+PREFIX = "makimono"
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_HIDDEN = re.compile(r"<!--[ \t]*makimono:[A-Za-z0-9._:-]*[ \t]*-->[ \t]*\r?\n?")
+_MARK = re.compile(r"<!-- (makimono:[A-Za-z0-9._-]+:[A-Za-z0-9._:-]+) -->")
+_BARE = re.compile(r"makimono:(?=[0-9A-Fa-f-]{8,}:)")
+
+
+def marker(uuid: str, name: str) -> str:
+    """The marker `makimono:{uuid}:{name}`; both parts must be letters, digits and `._-`, otherwise ValueError is
+    raised."""
+    for part in (uuid, name):
+        if not _PLAIN.fullmatch(part):
+            raise ValueError(f"a marker is made of letters, digits, dot, dash and underscore, not {part!r}")
+    return f"{PREFIX}:{uuid}:{name}"
+
+
+def hide(mark: str) -> str:
+    """The marker as an HTML comment, which Markdown does not show."""
+    return f"<!-- {mark} -->"
+
+
+def with_markers(body: Public, *marks: str) -> Public:
+    """`body` with the hidden markers as its last lines."""
+    return Public("\n".join((f"{without_markers(body).rstrip()}\n", *map(hide, marks))))
+
+
+def hidden_in(body: str) -> str | None:
+    """The last marker in `body`, None if there is none."""
+    found = _MARK.findall(body)
+    return str(found[-1]) if found else None
+
+
+def all_in(body: str) -> tuple[str, ...]:
+    """Every marker in `body`, in order."""
+    return tuple(str(found) for found in _MARK.findall(body))
+
+
+def parts_of(mark: str) -> tuple[str, str]:
+    """(uuid, name) of a marker."""
+    _, uuid, name = mark.split(":", 2)
+    return uuid, name
+
+
+def without_markers(text: str) -> str:
+    """`text` without anything that could be taken for a marker of this program.
+
+    Hidden markers are removed until none is left, because the removal of one may join the halves of another.  A marker
+    that is not hidden becomes invalid by a space after its colon.
+    """
+    while (shorter := _HIDDEN.sub("", text)) != text:
+        text = shorter
+    return _BARE.sub(f"{PREFIX}: ", text)

@@ -1,0 +1,193 @@
+"""Limits the requests to one host; the daemon and all workers of this machine share it through a small file.
+
+The file stores the limits that the forge announced (requests left and the time of the reset, pauses and their ends);
+the limiter also spaces out changes, so that ten workers together behave like one polite client (docs/forges.md, "What
+it asks of the host").  The limiter is independent of the forge: an adapter translates the answers.  The file is
+`{base_dir}/limits/{host}.json`, changed under the flock on the `.lock` beside it.  An unreadable file counts as empty;
+when the file cannot be written, each process counts for itself.  Times in the file are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, durable_files
+from agent.errors import DiskError, ForgeLimited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+EVERYTHING = "*"
+BURST = 20  # number of changes that may follow each other without a pause
+PER_SECOND = 1.0  # number of changes per second after that (GitHub: "at least one second between each", 80 a minute)
+FIRST_PAUSE = 60.0  # pause in seconds, when the forge asks for one without its length
+LONGEST_PAUSE = 900.0
+LOOK_AGAIN = 30.0
+KEPT_SECONDS = 600.0  # facts about repositories and people are requested again after this many seconds
+
+
+class RateLimiter:
+    """The limits of one host.  `folder` is created when the file is first written."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self.host = host
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", host).strip(".") or "host"
+        self.folder = folder
+        self.path = folder / f"{name}.json"
+        self._unwritten: dict[str, Any] | None = None  # the state, as long as the file cannot be written
+
+    def wait(self, bucket: str, *, change: bool, patience: float, reserve: float = 0.0) -> float:
+        """Return when one request may be sent; the method sleeps for at most `patience` seconds, otherwise it raises
+        ForgeLimited.  Returns the number of seconds that it slept.
+
+        `bucket` is the forge's name for a rate limit ("core", "search").  `change`: the request changes something on
+        the forge, so it is spaced out.  `reserve`: the share of the rate limit that is left to other requests (a poll
+        leaves some to running tasks).
+        """
+        waited = 0.0
+        while True:
+            seconds, why = self._take(bucket, change, reserve)
+            if seconds <= 0:
+                return waited
+            if waited + seconds > patience:
+                raise ForgeLimited(f"{self.host}: {why}; asked again in {seconds:.0f} s", retry_after=seconds)
+            pause = min(seconds, LOOK_AGAIN)
+            clock.sleep(pause)
+            waited += pause
+
+    def note_budget(self, bucket: str, *, remaining: int, limit: int, reset_in: float) -> None:
+        """Record the rate limit from an answer: `remaining` of `limit` requests until `reset_in` seconds from now."""
+
+        def change(state: dict[str, Any]) -> None:
+            state.setdefault("buckets", {})[bucket] = {
+                "remaining": remaining,
+                "limit": limit,
+                "reset": _now() + max(0.0, reset_in),
+            }
+
+        self._change(change)
+
+    def went_well(self) -> None:
+        """Record an answer that did not ask to slow down: the next answer that asks to slow down counts as the first in
+        a row again."""
+        if self._read().get("strikes"):
+            self._change(lambda state: state.pop("strikes", None))
+
+    def slow_down(self, bucket: str, seconds: float | None, why: str) -> float:
+        """Block requests to `bucket` (or `EVERYTHING`) for `seconds`.
+
+        If `seconds` is None, the pause is 60 s, doubled at each further call in a row, up to 15 min.  Returns the
+        number of seconds.
+        """
+        pause = 0.0
+
+        def change(state: dict[str, Any]) -> None:
+            nonlocal pause
+            strikes = int(state.get("strikes") or 0)
+            pause = seconds if seconds is not None else min(FIRST_PAUSE * 2**strikes, LONGEST_PAUSE)
+            state["strikes"] = strikes + 1
+            blocks = state.setdefault("blocked", {})
+            until = _now() + pause
+            if until > (blocks.get(bucket) or {}).get("until", 0.0):
+                blocks[bucket] = {"until": until, "why": why}
+
+        self._change(change)
+        return pause
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold a lock, so that only one process of this machine at a time changes labels or opens a pull request."""
+        durable_files.make_dir(self.folder)
+        with durable_files.locked(self.path.with_suffix(".changes.lock")):
+            yield
+
+    # --- the file ---------------------------------------------------------------------------------------------
+
+    def _take(self, bucket: str, change: bool, reserve: float) -> tuple[float, str]:
+        """(seconds to wait, the reason).
+
+        A change that may be sent at once is counted against the limit for changes.
+        """
+        now = _now()
+        state = self._read()
+        for name in (bucket, EVERYTHING):
+            block = (state.get("blocked") or {}).get(name) or {}
+            if block.get("until", 0.0) > now:
+                return block["until"] - now, str(block.get("why") or "asked to slow down")
+        known = (state.get("buckets") or {}).get(bucket)
+        if known and known["reset"] > now and known["remaining"] <= known["limit"] * reserve:
+            left = f"{known['remaining']} of {known['limit']} requests are left"
+            return known["reset"] - now + 1.0, f"{left} until the reset"
+        if not change:
+            return 0.0, ""
+        missing = 0.0
+
+        def pace(state: dict[str, Any]) -> None:
+            nonlocal missing
+            passed = max(0.0, _now() - float(state.get("paced_at") or 0.0))
+            tokens = min(float(BURST), float(state.get("tokens", BURST)) + passed * PER_SECOND)
+            missing = 0.0 if tokens >= 1.0 else (1.0 - tokens) / PER_SECOND
+            state["tokens"] = tokens if missing else tokens - 1.0
+            state["paced_at"] = _now()
+
+        self._change(pace)
+        return missing, "changes are paced"
+
+    def _read(self) -> dict[str, Any]:
+        if self._unwritten is not None:
+            return self._unwritten
+        try:
+            state = orjson.loads(self.path.read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return {}
+        return state if _is_ours(state) else {}
+
+    def _change(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Change the state that the file contains.
+
+        When the disk is full, the state stays in this process, so that it can still report why a task waits.
+        """
+        state: dict[str, Any] | None = None
+        try:
+            durable_files.make_dir(self.folder)
+            with durable_files.locked(self.path.with_suffix(".lock")):
+                state = self._read()
+                change(state)
+                durable_files.write_file(self.path, orjson.dumps(state), sync=False)
+        except DiskError:
+            if state is None:
+                state = self._read()
+                change(state)
+            self._unwritten = state
+        else:
+            self._unwritten = None
+
+
+def learnt_anew(interval: float, kept: float = KEPT_SECONDS) -> float:
+    """Number of requests per hour for a fact that is requested again after `kept` seconds, with a poll every `interval`
+    seconds."""
+    return 3600 / (interval * math.ceil(kept / interval))
+
+
+def _is_ours(state: Any) -> bool:
+    """Whether the content of the file has the format of this module: numbers by name, and a reason."""
+    if not isinstance(state, dict):
+        return False
+    rows = {"buckets": ("remaining", "limit", "reset"), "blocked": ("until",)}
+    for part, names in rows.items():
+        entries = state.get(part, {})
+        if not isinstance(entries, dict) or not all(isinstance(one, dict) for one in entries.values()):
+            return False
+        if not all(isinstance(one.get(name), int | float) for one in entries.values() for name in names):
+            return False
+    return all(isinstance(state.get(name, 0), int | float) for name in ("strikes", "tokens", "paced_at"))
+
+
+def _now() -> float:
+    return clock.now().timestamp()

@@ -1,0 +1,38 @@
+"""Lists the files of the installed program, to detect that they were replaced.
+
+`daemon/program_version.py` compares them for the daemon, `worker/program_files.py` for a worker.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOP = Path(__file__).resolve().parent
+"""The folder of the package."""
+Stats = dict[str, tuple[int, int, int]]
+
+
+def files(top: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """(path below `top`, path) of each file that has one of the suffixes, in order."""
+    for folder, folders, names in os.walk(top):  # ours
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(suffixes):
+                path = Path(folder, name)
+                yield str(path.relative_to(top)), path
+
+
+def stats(top: Path = TOP, suffixes: tuple[str, ...] = (".py",)) -> Stats:
+    """Path below `top` → (inode, size, modification time in nanoseconds), for each file with one of the suffixes."""
+    found = {}
+    for name, path in files(top, suffixes):
+        with suppress(OSError):  # the file has just been removed
+            status = path.stat()
+            found[name] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found

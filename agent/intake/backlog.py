@@ -1,0 +1,59 @@
+"""The tasks that a poll has found and that are not in the ledger yet, in a fair order: a person with few requests does
+not wait for a person with many.
+
+Label changes on a forge are spaced out, so it takes minutes to queue a thousand issues of one person.  The order is
+that of the ledger (`BaseLedger.reserve`): the highest priority first, and within one priority round robin over (person
+who asked, repository).  `poller.py` uses this module.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.forge import Task
+
+Party = tuple[str, str, str]
+"""(person who asked, owner, repository)."""
+
+
+class Backlog:
+    """The waiting tasks of one forge; `len` gives their number.  `priority` returns the priority of a task."""
+
+    def __init__(self, priority: Callable[[Task], int]) -> None:
+        self._priority = priority
+        self._waiting: dict[tuple[int, Party], deque[Task]] = {}
+        self._last: dict[Party, int] = {}  # party → the number of the last task that was taken for it
+        self._numbers = count(1)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def replace(self, tasks: Iterable[Task]) -> None:
+        """Replace the waiting tasks by these; tasks of one party are taken in this order."""
+        self._waiting = {}
+        for task in tasks:
+            self._waiting.setdefault((self._priority(task), _party(task)), deque()).append(task)
+        there = {party for _, party in self._waiting}
+        self._last = {party: number for party, number in self._last.items() if party in there}
+
+    def pop(self) -> Task:
+        """Remove and return the next task: of the highest priority, and of the party that was served longest ago.
+
+        Raises ValueError when no task waits.
+        """
+        place = min(self._waiting, key=lambda one: (-one[0], self._last.get(one[1], 0)))
+        self._last[place[1]] = next(self._numbers)
+        task = self._waiting[place].popleft()
+        if not self._waiting[place]:
+            del self._waiting[place]
+        return task
+
+
+def _party(task: Task) -> Party:
+    key = task.get_task_key()
+    return task.get_user() or "", key.owner, key.repo

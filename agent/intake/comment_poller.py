@@ -1,0 +1,292 @@
+"""Reads the comments of people on tasks that no worker holds: tasks that wait, and tasks that have ended.
+
+When a person answers the question of a task, the task continues.  The commands `/stop`, `/pause` and `/resume` are
+executed.  A task is stopped when its issue was closed or its label removed.  After the end of a task a comment that
+mentions the account, or `/retry`, starts a new task that continues it, for `context_inheritance.expiry_days`
+(docs/forges.md, "Talk").
+
+Few requests are needed: one list per repository returns the changed issues (`Forge.changed_since`), and only these are
+read.  Nothing happens twice: the row stores the id of a comment with a command, and the id of a comment that starts a
+task is a key of the ledger.  The poller (`poller.py`), which has a thread of its own, calls this module.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import ClaimLost, IssueUnreadable, UsageError
+from agent.intake.enqueue import enqueue_task
+from agent.issue import commands
+from agent.issue.claims import is_held, over_in, shown_end
+from agent.issue.close_ended_row import adopt_end
+from agent.issue.publish_filter import PublishFilter
+from agent.issue.replies import post_reply
+from agent.issue.status import WAITING, show_status
+from agent.observe.item_loop import Items
+from agent.taskqueue.row_holder import owner
+from agent.values import CLOSED_STATUSES, Status
+from agent.worker.inbox import comments_since, for_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from agent.config import Settings
+    from agent.forge.base import Comment, Forge, PullRef
+    from agent.issue.replies import Why
+    from agent.observe.events import Events
+    from agent.taskqueue import Ledger, Row
+    from agent.taskqueue.transitions import Request
+    from agent.values import TaskKey
+
+SKEW = timedelta(minutes=10)
+"""The largest difference that is allowed between the forge's clock and ours: a change that is further before an end
+does not concern the task."""
+
+PAUSED_SECONDS = 3600.0
+"""The interval at which a waiting task is checked even if nothing changed, since a deleted issue is in no list."""
+
+
+class CommentPoller:
+    """Polls the comments of one forge.
+
+    The state of this object is only its position in the lists of changes; the facts are in the rows of the ledger.
+    """
+
+    def __init__(self, settings: Settings, ledger: Ledger, forge: Forge, events: Events) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.forge = forge
+        self.events = events
+        self.cursor: str | None = None
+        self.stirred: set[TaskKey] = set()  # keys that have changed and are not processed yet
+        self.released: set[tuple[str, int, Status]] | None = None  # the rows without a worker at the last poll
+        self.paused_at = -PAUSED_SECONDS
+        # keys of `stirred` that could not be processed at the last poll; they are processed last
+        self.late: set[TaskKey] = set()
+        self.items = Items(self._skipped)
+        self.rows = Items(self._skipped)
+
+    def poll(self, started: list[str]) -> bool:
+        """Poll once; returns whether anything changed.
+
+        The uuids of tasks that were started are added to `started`.  Raises ForgeError when the forge does not answer:
+        changes that are not processed stay for the next poll.
+        """
+        rows = self._watched()
+        if not rows:
+            return False
+        cursor = self.cursor or clock.stamp(min(map(_mark, rows.values())) - SKEW)
+        stirred, self.cursor = self.forge.changed_since({key: row.url for key, row in rows.items()}, cursor)
+        self.stirred |= {key for key, when in stirred.items() if clock.parse(when) >= _mark(rows[key]) - SKEW}
+        self.stirred |= self._let_go(rows)
+        for key in sorted(self.stirred, key=lambda key: (key in self.late, str(key))):
+            self.stirred.discard(key)
+            if key not in rows:
+                continue
+            with self.items.handling(str(key)):
+                try:
+                    done, uuid = self._answer(rows[key])
+                except self.items.whole:
+                    self.stirred.add(key)
+                    self.late.add(key)
+                    raise
+                started += [uuid] if uuid is not None else []
+                self.late.discard(key)
+                if not done:
+                    self.stirred.add(key)
+        self.late &= self.stirred
+        self.items.finish()
+        return bool(stirred)
+
+    def _skipped(self, item: str, why: str) -> None:
+        said = why if item in why else f"{item}: {why}"
+        self.events.emit("issue_skipped", source=self.forge.source, instance=self.forge.instance, why=said)
+
+    def _let_go(self, rows: Mapping[TaskKey, Row]) -> set[TaskKey]:
+        """The keys of rows that a worker has released or ended since the last poll.
+
+        A comment that was posted while the worker had the task may be unread, although its change is already before the
+        cursor.  Once every `PAUSED_SECONDS` the keys of all waiting rows are returned.
+        """
+        waiting = {_state(row): row for row in rows.values() if _is_begun(row)}
+        closed = {_state(row): row for row in rows.values() if row.status in CLOSED_STATUSES}
+        # the first cursor begins before all these ends
+        before = set(closed) if self.released is None else self.released
+        self.released = {*waiting, *closed}
+        if clock.monotonic() - self.paused_at >= PAUSED_SECONDS:
+            self.paused_at = clock.monotonic()
+            before = before - waiting.keys()
+        return {row.key for state, row in (waiting | closed).items() if state not in before}
+
+    def _watched(self) -> Mapping[TaskKey, Row]:
+        """The newest row of each key, if it is not running.
+
+        A pull request may be a task itself and also the result of the task of an issue: then the newer of the two rows
+        comes first.
+        """
+        days = timedelta(days=self.settings.context_inheritance.expiry_days)
+        rows = self.ledger.rows_to_watch(self.forge.source, self.forge.instance, clock.now() - days)
+        watched = {}
+        for row in rows:
+            with self.rows.handling(row.uuid):
+                if self.forge.covers(row.key) and _mark(row):
+                    watched[row.key] = row
+        return watched
+
+    def _answer(self, row: Row) -> tuple[bool, str | None]:
+        """(whether the change is processed completely, the uuid of a task that was started or None)."""
+        if row.status in CLOSED_STATUSES:
+            return self._after_the_end(row)
+        if _is_begun(row) and self.forge.requested(row.key) == "stop":
+            if not self._believe(row):
+                self._request(row, "stop")
+            return True, None
+        comments = self._comments(row)
+        obeyed = [self._handle(row, comment) for comment in _said_to(row, comments)]
+        asked = row.status is Status.PAUSED and row.outcome == "asked" and not any(obeyed)
+        if asked and for_model(comments, self.forge.own_names()):
+            self._request(row, "resume", waiting="asked")
+        return True, None
+
+    def _believe(self, row: Row) -> bool:
+        """Whether the label shows an end of the task that is missing in the row, because a backup was restored.
+
+        In that case the forge is newer, and the row gets the status that the label shows.
+        """
+        with suppress(IssueUnreadable):  # the issue was deleted
+            status = shown_end(self.forge, row.key, row.uuid, self.forge.read_issue(row.key).labels)
+            if status is None:
+                return False
+            with suppress(ClaimLost):  # a worker takes the row, and finds the end too
+                adopt_end(self.ledger, row, owner(self.settings.base_dir), status)
+                until = clock.now() + SKEW
+                if self.ledger.begin_notification(row.uuid, until):  # the forge already shows the end
+                    self.ledger.mark_notified(row.uuid, until)
+                self.events.emit("row_settled", uuid=row.uuid, was=str(row.status), status=str(status))
+            return True
+        return False
+
+    def _comments(self, row: Row) -> tuple[Comment, ...]:
+        """The comments since the end of the last run, including those on the task's pull request, which this process
+        may not know yet."""
+        if row.branch:
+            pull = self.forge.find_pull(row.key, row.branch)
+            if row.status in CLOSED_STATUSES and pull is not None:
+                self._note_end(row, pull)
+        return self.forge.comments_since(row.key, row.cursor)[0]
+
+    def _note_end(self, row: Row, pull: PullRef) -> None:
+        """Note for long-term memory what became of the pull request of an ended task."""
+        if not self.settings.remembers or pull.state == "open":
+            return
+        if row.pull_state != pull.state and self.ledger.note_pull(row.uuid, pull.state):
+            self.events.emit("pull_ended", uuid=row.uuid, state=pull.state, url=pull.url)
+
+    # --- a waiting task ---------------------------------------------------------------------------------------
+
+    def _handle(self, row: Row, comment: Comment) -> bool:
+        """Whether the comment contains a command, which is executed now or was executed before."""
+        order = commands.command_in(comment, self.forge.own_names())
+        if order is None:
+            return False
+        word: Request = "resume" if order == "retry" else order
+        if comment.id not in (*row.handled_comments, row.started_by):
+            why = f"{comment.author} wrote /{order}."
+            if (status := self._request(row, word, comment, why=why)) is None:
+                return True
+            self.events.emit("order_obeyed", uuid=row.uuid, order=order, author=comment.author, comment=comment.id)
+            if status in WAITING:  # a stop is reported like every other end (`daemon/finalize.py`)
+                show_status(self.settings, self.ledger, lambda: self.forge, self.events, row, why)
+        return True
+
+    def _request(
+        self,
+        row: Row,
+        word: Request,
+        comment: Comment | None = None,
+        waiting: str | None = None,
+        why: str | None = None,
+    ) -> Status | None:
+        """The new status of the row; None when another process has closed it in the meantime."""
+        said = comment.id if comment is not None else None
+        try:
+            status = self.ledger.request(row.uuid, word, comment=said, waiting=waiting, why=why)
+        except UsageError:
+            return None
+        if status is Status.QUEUED and row.status is Status.PAUSED:
+            self.events.emit("task_resumed", uuid=row.uuid)
+        return status
+
+    # --- a task that has ended --------------------------------------------------------------------------------
+
+    def _after_the_end(self, row: Row) -> tuple[bool, str | None]:
+        """Process comments on a task that has ended.
+
+        The cursor of the row stays at the end of the run, so that the new task finds the comments since then.
+        """
+        comments = _said_to(row, self._comments(row))
+        if comments and is_held(self.forge, row.key, row.uuid, over_in(self.ledger)):
+            return True, None  # the comments are read by a task of another ledger
+        if (asking := next((one for one in comments if self._starts(one)), None)) is not None:
+            uuid, refused = enqueue_task(
+                self.settings,
+                self.ledger,
+                self.forge,
+                row.key,
+                self.events,
+                user=asking.author,
+                title=row.title,
+                priority=row.priority,
+                parent_uuid=row.uuid,
+                started_by=asking.id,
+            )
+            if refused == "limit":
+                self._tell(row, asking, "limit")
+            elif (
+                refused == "taken"
+                and asking.id not in row.handled_comments
+                and self.forge.read_issue(row.key).state == "closed"
+            ):
+                self._tell(row, asking, "closed")
+            return refused != "limit", uuid
+        for comment in comments:
+            if commands.command_in(comment, self.forge.own_names()) is not None:
+                self._tell(row, comment, "ended")
+        return True, None
+
+    def _tell(self, row: Row, comment: Comment, why: Why) -> None:
+        door = PublishFilter.for_task(self.settings, self.events, self.forge.instance, row.uuid)
+        post_reply(self.ledger, self.forge, self.events, door, row, comment, why)
+
+    def _starts(self, comment: Comment) -> bool:
+        names = self.forge.own_names()
+        order = commands.command_in(comment, names)
+        return order == "retry" or (order is None and commands.mentions(comment, names))
+
+
+def _said_to(row: Row, comments: tuple[Comment, ...]) -> list[Comment]:
+    """The comments that are addressed to this task.
+
+    A row has no cursor if its comments were never read; then comments from before the task are left out.
+    """
+    return comments_since(comments, row.created_at, row.started_by) if row.cursor is None else list(comments)
+
+
+def _is_begun(row: Row) -> bool:
+    """Whether a worker had the waiting row for long enough to set the processing label; for other rows the label means
+    nothing yet.  The result is False if the end is decided, because the label may be that of the end."""
+    return not row.is_decided and (row.status is Status.PAUSED or (row.status is Status.QUEUED and row.last_seq > 0))
+
+
+def _state(row: Row) -> tuple[str, int, Status]:
+    """A value that differs after every run of a worker."""
+    return (row.uuid, row.attempt, row.status)
+
+
+def _mark(row: Row) -> datetime:
+    """The time from which on a change concerns this row."""
+    return clock.parse(row.completed_at or row.created_at)

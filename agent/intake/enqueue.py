@@ -1,0 +1,168 @@
+"""Puts a task into the ledger, then shows on the forge that the task is taken.
+
+The row is written first, then the label is changed.  A crash between the two leaves a queued row and the old label,
+which the next poll or the worker changes (docs/design/context.md, 4.6).  Between the two steps the issue is claimed
+(`issue/claims.py`): a task that another daemon with a ledger of its own has is withdrawn before any worker can take it.
+`poller.py`, `comment_poller.py` and the command `retry` call this module.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
+
+from agent import clock
+from agent.errors import DiskError, ForgeError
+from agent.issue.claims import claim, home_of, over_in, quiet_of
+from agent.issue.comments import truncate
+from agent.issue.publish_filter import PublishFilter
+from agent.values import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.config import Settings
+    from agent.forge.base import Forge
+    from agent.observe.events import Events
+    from agent.taskqueue import Ledger
+    from agent.values import Public, TaskKey
+
+Refusal = Literal["", "limit", "known", "taken"]
+"""`limit`: a daily limit delays the task until tomorrow.
+
+`known`: a task of that key is open, or this comment has started a task before.  `taken`: the issue does not wait, or
+does not wait any more, because it is closed or another daemon has it.
+"""
+
+HELD = timedelta(seconds=30)
+"""The delay of a new row, during which the label is changed; after a crash in this time the row still becomes due."""
+
+
+def enqueue_task(
+    settings: Settings,
+    ledger: Ledger,
+    forge: Forge,
+    key: TaskKey,
+    events: Events,
+    *,
+    user: str | None,
+    title: str | None,
+    priority: int = 0,
+    parent_uuid: str | None = None,
+    started_by: str | None = None,
+    take: Callable[[], bool] | None = None,
+    uuid: str | None = None,
+    quiet: timedelta | None = None,
+) -> tuple[str | None, Refusal]:
+    """(the uuid of the new task, or None; the reason why there is none).
+
+    `started_by`: the id of the comment that asks for the task, on an issue after its last task has ended.  `take` shows
+    on the forge that the task is taken (`Forge.mark_taken` by default).  `uuid`: the uuid of a lost task that has a
+    claim on the issue.  `quiet`: the time without a change after which claims of other daemons expire (`quiet_of` by
+    default).
+    """
+    if (spent := budget_spent(settings, ledger, key.owner, key.repo, key.instance)) is not None:
+        events.emit("budget_spent", task=str(key), limit=spent)
+        return None, "limit"
+    uuid = ledger.enqueue(
+        key,
+        uuid=uuid or str(uuid4()),
+        user=user,
+        title=title,
+        priority=priority,
+        not_before=ledger.now() + HELD,
+        parent_uuid=parent_uuid,
+        provider=settings.llm.provider,
+        model=settings.provider().model,
+        started_by=started_by,
+    )
+    if uuid is None and (started_by is not None or not adopt_open_task(ledger, key)):
+        return None, "known"
+    if take is None:
+        take = partial(forge.mark_taken, key, again=started_by is not None)
+    taken = True
+    try:
+        if uuid is None:
+            take()
+        else:
+            taken = claim_issue(settings, ledger, forge, key, events, uuid, started_by, take, quiet)
+    except (ForgeError, DiskError) as error:
+        events.emit("effect_failed", uuid=uuid, effect="label", error=str(error))
+    if uuid is None:
+        return None, "known"
+    if not taken and ledger.withdraw(uuid):
+        wish = "a comment asks for more, and the issue is closed" if started_by is not None else "it waits no more"
+        why = f"{key}: {wish}, or another daemon works on it"
+        events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=why)
+        return None, "taken"
+    ledger.offer(uuid)
+    events.emit("task_queued", uuid=uuid, task=str(key))
+    return uuid, ""
+
+
+def claim_issue(
+    settings: Settings,
+    ledger: Ledger,
+    forge: Forge,
+    key: TaskKey,
+    events: Events,
+    uuid: str,
+    started_by: str | None,
+    take: Callable[[], bool],
+    quiet: timedelta | None,
+) -> bool:
+    """Claim the issue for the task (`claims.claim`) and then call `take`; returns False when another task has the
+    issue.  Raises ForgeError."""
+
+    def words() -> Public:
+        door = PublishFilter.for_task(settings, events, forge.instance, uuid)
+        text = door.render("progress", state="queued", uuid=uuid, plan=[], last="", facts={})
+        return truncate(text, forge, uuid)
+
+    return claim(
+        forge,
+        key,
+        uuid,
+        words,
+        quiet_of(settings) if quiet is None else quiet,
+        home=home_of(settings),
+        started_by=started_by,
+        take=take,
+        is_over=over_in(ledger),
+    )
+
+
+def priority_of(settings: Settings, labels: Iterable[str]) -> int:
+    """The priority of an issue with these labels: the highest value that `scheduling.priorities` has for one of them, 0
+    if it has none.  Upper and lower case are treated as equal, as on GitHub."""
+    known = {label.casefold(): number for label, number in settings.scheduling.priorities.items()}
+    return max((known[label.casefold()] for label in labels if label.casefold() in known), default=0)
+
+
+def adopt_open_task(ledger: Ledger, key: TaskKey) -> bool:
+    """Whether this process may set the label of a task that is already open.
+
+    The result is False while another process delays its new row and is about to set the label.  If that process found
+    the label already changed, it would conclude that a daemon with a ledger of its own has the issue, and withdraw the
+    row.  If that process died in between, this process acts in its place after the delay: it first offers the row,
+    which then cannot be withdrawn any more.
+    """
+    row = ledger.latest(key)
+    if row is None or row.status is not Status.QUEUED or row.attempt > 0 or row.not_before is None:
+        return True
+    return clock.parse(row.not_before) <= ledger.now() and ledger.offer(row.uuid)
+
+
+def budget_spent(settings: Settings, ledger: Ledger, owner: str, repo: str, instance: str) -> str | None:
+    """The configuration key of a daily limit that this repository has used up, else None."""
+    limits = settings.limits
+    if limits.runs is None and limits.repository_cost is None:
+        return None
+    runs, cost = ledger.usage_today(owner=owner, repo=repo, instance=instance)
+    if limits.runs is not None and runs >= limits.runs:
+        return "limits.runs"
+    if limits.repository_cost is not None and cost >= limits.repository_cost:
+        return "limits.repository_cost"
+    return None

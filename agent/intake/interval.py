@@ -1,0 +1,56 @@
+"""The polling interval of a forge: it starts at `scheduling.interval`, grows with each poll that finds nothing, and
+returns to the start when something changes.  The class does no I/O; `poller.py` uses it, and `doctor` for the figure
+that it prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.forge.base import Forge
+
+SLOWER = 1.5
+"""The factor by which the interval grows with each poll that finds nothing."""
+
+
+class PollingInterval:
+    """The interval of one forge, in seconds; the first poll is due immediately.
+
+    If `longest` is below `interval`, it counts as `interval`.
+    """
+
+    def __init__(self, interval: float, longest: float) -> None:
+        self.shortest = interval
+        self.longest = max(interval, longest)
+        self.interval = interval
+        self.due_at = clock.monotonic()
+
+    @classmethod
+    def for_forge(cls, settings: Settings, forge: Forge) -> PollingInterval:
+        """The interval for a forge; a folder costs no requests, so it is always polled at `scheduling.interval`."""
+        base = settings.scheduling.interval
+        return cls(base, idle_interval(settings) if hasattr(forge, "per_hour") else base)
+
+    def is_due(self) -> bool:
+        """Whether the next poll is due."""
+        return clock.monotonic() >= self.due_at
+
+    def polled(self, *, happened: bool, pause: float = 0.0) -> None:
+        """Record a poll that was just made.
+
+        `pause` is the number of seconds that the forge asks to wait, 0 if it does not ask.
+        """
+        self.interval = self.shortest if happened else min(self.longest, self.interval * SLOWER)
+        self.due_at = clock.monotonic() + max(self.interval, pause)
+
+    def poll_again(self) -> None:
+        """Make the next poll due immediately, because the last one was incomplete."""
+        self.due_at = clock.monotonic()
+
+
+def idle_interval(settings: Settings) -> float:
+    """The interval of a forge on which nothing changes."""
+    return max(settings.scheduling.interval, settings.scheduling.idle_interval)

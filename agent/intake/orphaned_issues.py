@@ -1,0 +1,142 @@
+"""Queues issues that have the label `processing` or `paused` but no task in the ledger, since their rows were lost.
+
+If a row is lost together with its folder, or before it had a folder, its issue would show `processing` or `paused` for
+ever.  So issues with these labels are compared with the ledger: when a daemon starts and its ledger was lost, a few
+times a day, and by `doctor --repair`.  Such an issue may also belong to a task of another daemon with a ledger of its
+own.  The claim on the issue (`issue/claims.py`) names its owner by an id of the ledger, its home:
+
+- Claim from this ledger: the issue is queued under the uuid of the claim, with its replica if it has one; at once if
+  the ledger is known to be lost, else after `quiet_of`.
+- No claim: the issue is queued at once if the ledger is known to be lost, else after a day without a change.
+- Claim from another ledger, or of an older version: the issue is queued after a day without a change, and only if it
+  has the label `processing`.
+- Claim of a task of this ledger that has a reported end: the issue is never queued.  In this case an older attempt
+  stopped between its check of the fence and its write, and wrote late; the end is shown again.
+
+If the other daemon returns to such an issue, it finds the claim of another task there and ends its own
+(`claims.check`).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.errors import ReplicaAway
+from agent.intake.enqueue import claim_issue, enqueue_task, priority_of
+from agent.intake.restore_rows import record_elsewhere
+from agent.issue import claims
+from agent.values import CLOSED_STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.config import Settings
+    from agent.forge import Task
+    from agent.forge.base import Forge
+    from agent.observe.events import Events
+    from agent.observe.item_loop import Items
+    from agent.taskqueue import Ledger
+    from agent.values import TaskKey
+
+SECONDS = 6 * 3600.0
+"""The interval in seconds at which issues are compared with the ledger."""
+
+OTHERS_SECONDS = 45.0
+"""The wait in seconds after the loss of a shared ledger.
+
+In this time each host restores its rows from its folders, and workers notice that they have no row.  A task that is
+queued under its old uuid before that would start again although its conversation exists.
+"""
+
+AWAY_SECONDS = 60.0
+"""The wait in seconds before the next comparison, while a replica does not answer."""
+
+ABANDONED = timedelta(days=1)
+
+
+def enqueue_orphans(
+    settings: Settings,
+    ledger: Ledger,
+    forge: Forge,
+    events: Events,
+    items: Items,
+    *,
+    surely: bool,
+    waits: Callable[[str, str], object] = lambda _key, _why: None,
+) -> list[str]:
+    """Queue the lost tasks; returns their uuids.
+
+    `surely`: the ledger is known to be lost.  If the replica of an issue does not answer, `waits` is called with the
+    issue's key and the error, and the issue is left unchanged until the replica answers.  Raises ForgeError when the
+    forge as a whole cannot be read.
+    """
+    found: list[str] = []
+    for task in forge.task_getter().get_left_list():
+        key = str(task.get_task_key())
+        with items.handling(key):
+            try:
+                uuid = _take_up(settings, ledger, forge, events, task, surely=surely)
+            except ReplicaAway as error:
+                waits(key, str(error))
+                raise
+            found += [uuid] if uuid is not None else []
+    return found
+
+
+def _take_up(
+    settings: Settings, ledger: Ledger, forge: Forge, events: Events, task: Task, *, surely: bool
+) -> str | None:
+    key = task.get_task_key()
+    row = ledger.latest(key)
+    if row is not None and (row.status not in CLOSED_STATUSES or row.tell_at is not None):
+        return None
+    marks, over = forge.marked_comments(key), claims.over_in(ledger)
+    own = claims.lost_claim(marks, claims.home_of(settings), over)
+    foreign = own is None and claims.is_claimed(marks, over)
+    if row is not None and own is None and not foreign and not surely and claims.is_end_shown(marks, row.uuid):
+        if not forge.labels.can_start(forge.read_issue(key).labels):
+            ledger.notify_again(row.uuid)
+        return None
+    quiet = ABANDONED if own is None else claims.quiet_of(settings)
+    at_once = surely and not foreign
+    issue = forge.read_issue(key)
+    if not at_once and not claims.is_quiet(issue, marks, quiet):
+        return None
+    if foreign and forge.labels.processing not in issue.labels:
+        return None
+    take = partial(_take, forge, key)
+    record = record_elsewhere(settings, key, own) if own is not None else None
+    if own is not None and record is not None:
+        if not claim_issue(settings, ledger, forge, key, events, own, None, take, quiet) or not ledger.restore(record):
+            return None
+        events.emit("issue_taken_up", uuid=own, task=str(key), known=True)
+        return own
+    task.confirm()
+    uuid, _ = enqueue_task(
+        settings,
+        ledger,
+        forge,
+        key,
+        events,
+        user=task.get_user(),
+        title=task.title,
+        priority=priority_of(settings, task.labels),
+        parent_uuid=row.uuid if row is not None else None,
+        take=take,
+        uuid=own,
+        quiet=quiet,
+    )
+    if uuid is not None:
+        events.emit("issue_taken_up", uuid=uuid, task=str(key), known=own is not None)
+    return uuid
+
+
+def _take(forge: Forge, key: TaskKey) -> bool:
+    """Set the processing label; returns False when the issue was closed or its labels were changed in the meantime."""
+    issue = forge.read_issue(key)
+    if issue.state != "open" or forge.labels.can_start(issue.labels):
+        return False
+    forge.move_label(key, "processing")
+    return True

@@ -1,0 +1,257 @@
+"""Polls the forges: puts waiting issues into the ledger, and processes comments on tasks that no worker holds.
+
+The daemon's poller thread has one `Poller`, which polls each forge at its own interval (`interval.py`);
+`fetch_and_enqueue_tasks` polls all of them once (docs/design/context.md, 4.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import ForgeError, ForgeLimited, ForgeUnreachable
+from agent.forge.base import ForgeReports
+from agent.intake.backlog import Backlog
+from agent.intake.comment_poller import CommentPoller
+from agent.intake.enqueue import enqueue_task, priority_of
+from agent.intake.interval import PollingInterval
+from agent.intake.orphaned_issues import AWAY_SECONDS, OTHERS_SECONDS, enqueue_orphans
+from agent.intake.orphaned_issues import SECONDS as LEFT_SECONDS
+from agent.observe.item_loop import WHOLE, Items
+from agent.taskqueue.row_holder import is_alone
+from agent.values import Status
+from agent.worker.parent_task import parent_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from threading import Event
+
+    from agent.config import Settings
+    from agent.forge import Task
+    from agent.forge.base import Forge
+    from agent.observe.events import Events
+    from agent.taskqueue.ledger import Ledger
+
+
+AT_ONCE = 20
+"""The maximum number of tasks to take before the comments on waiting tasks are polled again.
+
+Label changes are spaced out, so it takes hours to take thousands of tasks.
+"""
+
+
+@dataclass(slots=True)
+class OrphanCheck:
+    """The time of the next comparison of issues with the ledger (of the monotonic clock), and whether the ledger is
+    known to be lost."""
+
+    at: float = field(default_factory=clock.monotonic)
+    surely: bool = False
+
+
+@dataclass(slots=True)
+class PolledForge:
+    """One forge and its state between two polls.
+
+    `backlog`: tasks that were found but not taken yet.  The forge is listed again at `list_at`, so that a new issue
+    does not wait until all of them are taken.
+    """
+
+    forge: Forge
+    interval: PollingInterval
+    comment_poller: CommentPoller
+    items: Items
+    backlog: Backlog
+    list_at: float = 0.0
+    problems: set[str] = field(default_factory=set)  # problems of the last poll, so that each is reported once
+    left: OrphanCheck = field(default_factory=OrphanCheck)
+    labels_checked: bool = False
+
+
+class Poller:
+    """Polls every forge.  A forge that fails does not stop the others; its error is announced as an event.
+
+    `unasked`: the forges that did not answer in the newest `poll`.  `lost`: an event that is set when rows are known to
+    be lost; then issues are compared with the ledger once (`orphaned_issues.py`).  `compares`: issues are also compared
+    a few times a day.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        ledger: Ledger,
+        forges: Iterable[Forge],
+        events: Events,
+        *,
+        lost: Event | None = None,
+        compares: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.ledger = ledger
+        self.events = events
+        self.unasked: list[str] = []
+        self.away: set[str] = set()  # the forges that did not answer at their last poll
+        self.lost = lost
+        self.compares = compares
+        self.places = [self._place(forge) for forge in forges]
+        self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
+
+    def _place(self, forge: Forge) -> PolledForge:
+        attention = CommentPoller(self.settings, self.ledger, forge, self.events)
+        items = Items(partial(report_skipped, self.events, forge))
+        return PolledForge(
+            forge, PollingInterval.for_forge(self.settings, forge), attention, items, Backlog(self._priority)
+        )
+
+    def _priority(self, task: Task) -> int:
+        return priority_of(self.settings, task.labels)
+
+    def _failed(self, place: str, why: str) -> None:
+        source, _, instance = place.partition(" ")
+        self.unasked.append(place)
+        self.away.add(place)
+        self.events.emit("poll_failed", source=source, instance=instance, error=why)
+
+    def poll(self, *, everything: bool = False) -> list[str]:
+        """Poll the forges that are due (or `everything`); returns the uuids that are new in the ledger."""
+        new: list[str] = []
+        self.unasked = []
+        if self.lost is not None and self.lost.is_set():
+            self.lost.clear()
+            wait = 0.0 if is_alone(self.settings) else OTHERS_SECONDS
+            for place in self.places:
+                place.left.surely, place.left.at = True, clock.monotonic() + wait
+                place.interval.poll_again()
+        for place in self.places:
+            if everything or place.interval.is_due():
+                with self.items.handling(f"{place.forge.source} {place.forge.instance}"):
+                    # so that after an error, too, the next poll is not due at once
+                    place.interval.polled(happened=False)
+                    self._look(place, None if everything else AT_ONCE, new)
+        self.items.finish()
+        return new
+
+    def unasks_all(self) -> bool:
+        """Whether no forge answered at its last poll."""
+        return bool(self.places) and len(self.away) == len(self.places)
+
+    def seconds_to_next_poll(self) -> float:
+        """Seconds until the next poll is due."""
+        due = min((place.interval.due_at for place in self.places), default=clock.monotonic() + 1.0)
+        return max(0.0, due - clock.monotonic())
+
+    def _look(self, place: PolledForge, most: int | None, new: list[str]) -> None:
+        """Poll one forge; takes at most `most` tasks and adds their uuids to `new`."""
+        forge = place.forge
+        name = f"{forge.source} {forge.instance}"
+        before = len(new)
+        try:
+            if not place.backlog or clock.monotonic() >= place.list_at:
+                getter = forge.task_getter()
+                place.backlog.replace(getter.get_task_list())
+                place.list_at = clock.monotonic() + place.interval.shortest
+                self._tell(place, [str(problem) for problem in getter.problems])
+            found = len(place.backlog)
+            while place.backlog and (most is None or len(new) - before < most):
+                task = place.backlog.pop()
+                with place.items.handling(str(task.get_task_key())):
+                    uuid = enqueue(self.settings, self.ledger, task, self.events)
+                    new += [uuid] if uuid is not None else []
+            self._compare(place, new)
+            try:
+                stirred = place.comment_poller.poll(new)
+            finally:
+                place.items.finish()
+        except ForgeError as error:
+            self._failed(name, str(error))
+            wait = error.retry_after if isinstance(error, ForgeLimited) else None
+            place.interval.polled(happened=len(new) > before, pause=wait or 0.0)
+        else:
+            self.away.discard(name)
+            self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
+            self._check_labels(place)
+            place.interval.polled(happened=stirred or found > 0, pause=forge.poll_pause)
+            if place.backlog:
+                place.interval.poll_again()
+
+    def _check_labels(self, place: PolledForge) -> None:
+        """Report misspelt labels of the configuration, once, after the first poll that succeeds."""
+        if place.labels_checked:
+            return
+        forge = place.forge
+        try:
+            problems = list(ForgeReports(forge).label_problems())
+        except (ForgeUnreachable, ForgeLimited):
+            return  # they are checked after the next poll
+        except ForgeError as error:
+            problems = [f"the labels cannot be read: {error}"]
+        place.labels_checked = True
+        for problem in problems:
+            self.events.emit("label_unknown", source=forge.source, instance=forge.instance, why=problem)
+
+    def _compare(self, place: PolledForge, new: list[str]) -> None:
+        """Queue issues with lost rows, if a comparison is due."""
+        due = place.left.surely or self.compares
+        if not due or clock.monotonic() < place.left.at:
+            return
+        waiting: list[tuple[str, str]] = []
+        new += enqueue_orphans(
+            self.settings,
+            self.ledger,
+            place.forge,
+            self.events,
+            place.items,
+            surely=place.left.surely,
+            waits=lambda key, why: waiting.append((key, why)),
+        )
+        place.left.surely = place.left.surely and bool(waiting)
+        place.left.at = clock.monotonic() + (AWAY_SECONDS if waiting else LEFT_SECONDS)
+
+    def _tell(self, place: PolledForge, problems: list[str]) -> None:
+        """Report the problems that the previous poll did not report."""
+        for problem in dict.fromkeys(problems):
+            if problem not in place.problems:
+                report_skipped(self.events, place.forge, "", problem)
+        place.problems.clear()
+        place.problems.update(problems)
+
+
+def report_skipped(events: Events, forge: Forge, item: str, why: str) -> None:
+    """Report an issue that cannot be a task."""
+    said = why if not item or item in why else f"{item}: {why}"
+    events.emit("issue_skipped", source=forge.source, instance=forge.instance, why=said)
+
+
+def fetch_and_enqueue_tasks(settings: Settings, ledger: Ledger, forges: Iterable[Forge], events: Events) -> list[str]:
+    """Poll every forge once; returns the uuids that are new in the ledger."""
+    return Poller(settings, ledger, forges, events).poll(everything=True)
+
+
+def enqueue(settings: Settings, ledger: Ledger, task: Task, events: Events) -> str | None:
+    """Insert the row, then change the label; returns None when a task of that key is already open or its budget is
+    spent."""
+    key = task.get_task_key()
+    if task.forge is None:
+        raise ForgeError(f"task {key} has no forge; make it with TaskFactory.from_dict(task_dict, forges)")
+    task.confirm()
+    parent = parent_of(settings, ledger, key)
+    uuid, refused = enqueue_task(
+        settings,
+        ledger,
+        task.forge,
+        key,
+        events,
+        user=task.get_user(),
+        title=task.title,
+        priority=priority_of(settings, task.labels),
+        parent_uuid=parent,
+        take=task.prepare,
+    )
+    task.uuid = uuid
+    waiting = ledger.latest(key) if refused == "known" else None
+    if waiting is not None and waiting.status is Status.PAUSED:
+        ledger.request(waiting.uuid, "resume")  # the bot label on a paused task is a request to resume it
+        events.emit("task_resumed", uuid=waiting.uuid)
+    return uuid

@@ -1,0 +1,272 @@
+"""Restores rows of the ledger from the folders of tasks, if the ledger has none of them: the table `tasks` was dropped,
+or tasks.db was removed.
+
+A folder has all data of its row.  metadata.json has the key of the task, end.json its end, the stores its work, and a
+receipt in effects.jsonl the other columns of the row (`manager.KEPT`).  A task in `completed/` gets a closed row, and
+its end is not reported again.  A task in `running/` is queued and continues from its files.  A task that waits for a
+person stays paused, so that an answer from before or after the loss reaches it.
+
+If the ledger has a row for one of the folders, the ledger counts as complete, since the other folders may be without a
+row for any reason.  Rows that another host or the poller has added after the loss do not count.  With `everything` rows
+are restored without this check, and from `quarantine/` too; this is for `doctor --repair`, after a person has looked at
+the folders.  `daemon/reconcile.py` calls this module, and so does the supervisor at each sweep.  `record_elsewhere`
+reads the columns from a replica, for a task that has lost its folder too (`intake/orphaned_issues.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, durable_files
+from agent.context.cost_totals import Totals
+from agent.context.folder import read_end
+from agent.context.index import Cut, MessageIndex
+from agent.context.outside_effects import ROW, receipt_in
+from agent.context.requests import Sums
+from agent.errors import ConfigError, ContextError, LedgerError, MakimonoError, ReplicaAway
+from agent.store.jsonl import last_record, records
+from agent.store.remote_storage import RemoteFolder
+from agent.store.replica import fetch, manifests
+from agent.taskqueue import ENDING
+from agent.values import Status, TaskKey
+from agent.wiring.folders import QUARANTINE, is_uuid
+from agent.worker import unpublished_work
+from agent.worker.final_state import FinalState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+    from agent.wiring.wiring import Wiring
+
+
+YOUNGER = timedelta(minutes=1)
+"""A row that is younger than its folder by more than this was added after the loss.
+
+Normally the folder is made after the row; the tolerance covers differences between the clocks of hosts.
+"""
+
+TELLING = (
+    *("metadata.json", "inherited.json", "effects.jsonl", "requests.jsonl"),
+    *("messages.jsonl", "compactions.jsonl", "tools.jsonl"),
+)
+"""The files in the folder of an open task that `record_of` reads."""
+
+
+def restore_rows(wiring: Wiring, *, everything: bool = False, lost: bool = False) -> int:
+    """Restore the rows; returns the number of restored rows.
+
+    A folder without a readable task key gets no row.  `lost`: rows are known to be lost, even if the ledger has some
+    now.  Raises LedgerError or DiskError.
+    """
+    folders = list(_folders(wiring.settings.base_dir))
+    if not (everything or lost) and any(_is_known(wiring, folder) for folder in folders):
+        return 0
+    if everything:
+        folders += _taken_back(wiring)
+    made = 0
+    for folder in folders:
+        record = record_of(folder)
+        if record is None:
+            continue
+        if record["completed_at"] is None:
+            record["attempt"] = max(record["attempt"], _newest_attempt(wiring.settings, folder.name))
+        try:
+            is_new = wiring.ledger.restore(record)
+        except LedgerError as error:  # only this row failed, the loop continues
+            wiring.events.emit("row_restored", uuid=folder.name, status="", error=str(error))
+            continue
+        if is_new:
+            made += 1
+            wiring.events.emit("row_restored", uuid=folder.name, status=str(record["status"]), error="")
+    return made
+
+
+def _is_known(wiring: Wiring, folder: Path) -> bool:
+    """Whether the ledger has the task to which the folder belongs.
+
+    A row that is younger does not count, since it was added after the loss, when the issue was found again
+    (`orphaned_issues.py`).
+    """
+    row = wiring.ledger.get(folder.name)
+    if row is None:
+        return False
+    said = _said_by(folder)
+    return said is None or clock.parse(row.created_at) <= clock.parse(_made_at(said[0])) + YOUNGER
+
+
+def _folders(base: Path, parents: tuple[str, ...] = ("completed", "running")) -> Iterator[Path]:
+    for place in (base / parent for parent in parents):
+        for name in sorted(os.listdir(place)) if durable_files.is_real_dir(place) else ():  # noqa: PTH208 - names only
+            if is_uuid(name) and durable_files.is_real_dir(place / name):
+                yield place / name
+
+
+def _taken_back(wiring: Wiring) -> Iterator[Path]:
+    """Folders of tasks in `quarantine/`, each moved back to its place, unless the task has another folder there."""
+    base = wiring.settings.base_dir
+    for folder in list(_folders(base, (QUARANTINE,))):
+        if _said_by(folder) is None or wiring.ledger.get(folder.name) is not None:
+            continue
+        parent = base / ("completed" if (folder / "end.json").is_file() else "running")
+        if os.path.lexists(base / "running" / folder.name) or os.path.lexists(base / "completed" / folder.name):
+            continue
+        durable_files.make_dir(parent, durable_files.passable())
+        durable_files.move_dir(folder, parent / folder.name)
+        yield parent / folder.name
+
+
+def _said_by(folder: Path) -> tuple[dict[str, Any], TaskKey] | None:
+    """(content of metadata.json, the task key in it); None when the key cannot be read."""
+    try:
+        metadata = orjson.loads((folder / "metadata.json").read_bytes())
+        return (metadata, TaskKey.of(metadata["task_key"])) if metadata["uuid"] == folder.name else None
+    except (OSError, ValueError, KeyError, TypeError, MakimonoError):
+        return None
+
+
+def _made_at(metadata: dict[str, Any]) -> str:
+    """The creation time of the folder according to metadata.json; the present time if that is invalid."""
+    said = _text(metadata.get("created_at"))
+    with suppress(ValueError, OverflowError):
+        if said is not None and clock.parse(said):
+            return said
+    return clock.stamp()
+
+
+def record_of(folder: Path) -> dict[str, Any] | None:
+    """The columns of a row, read from the folder of its task; None when the task key cannot be read."""
+    said = _said_by(folder)
+    if said is None:
+        return None
+    metadata, key = said
+    config = metadata.get("config")
+    config = config if isinstance(config, dict) else {}
+    ended = folder.parent.name == "completed"
+    kept = receipt_in(folder, ROW) or {}
+    end = read_end(folder) if ended else _open(folder, _text(kept.get("paused")))
+    return {
+        "uuid": folder.name,
+        **key.to_dict(),
+        "status": end["status"],
+        "created_at": _made_at(metadata),
+        "completed_at": (_text(end.get("completed_at")) or clock.stamp()) if ended else None,
+        "hostname": _text(metadata.get("hostname")),
+        "user": _text(metadata.get("user")),
+        "title": _text(end.get("title")) or _text(metadata.get("title")),
+        "llm_provider": _text(config.get("llm_provider")),
+        "model": _text(config.get("model")),
+        "context_length": config.get("context_length") if type(config.get("context_length")) is int else None,
+        "outcome": _text(end.get("outcome")),
+        "error_code": _text(end.get("error_code")),
+        "error_message": _text(end.get("error_message")),
+        "attempt": _number(kept.get("attempt")) or 1,  # two processes never use the same attempt number
+        "priority": _number(kept.get("priority")),
+        **{name: _text(kept.get(name)) for name in ("parent_uuid", "started_by", "comment_cursor", "branch", "url")},
+        **_counters(folder),
+    }
+
+
+def _newest_attempt(settings: Settings, uuid: str) -> int:
+    """The last attempt that wrote a replica of the task, possibly on another host; 0 if there is none.
+
+    If it is newer than the local folder, the next attempt fetches the replica (`worker/takeover.py`).  The result is 0
+    also when the storage does not answer.
+    """
+    if settings.context_storage.replica is None:
+        return 0
+    with suppress(ReplicaAway, ConfigError):
+        newest = next(manifests(RemoteFolder(settings.context_storage.replica), uuid), None)
+        return newest.attempt if newest is not None else 0
+    return 0
+
+
+def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, Any] | None:
+    """The columns of a row, read from the replica of the task; None if there is no replica, or if it belongs to another
+    issue.  The attempt is at least the newest attempt in the replica, so that the next attempt writes the newest
+    replica.  Raises ReplicaAway."""
+    address = settings.context_storage.replica
+    if address is None or not settings.context_storage.enabled:
+        return None
+    place = RemoteFolder(address)
+    for manifest in manifests(place, uuid):
+        told = {name: them for name, them in manifest.files.items() if name in TELLING}
+        with TemporaryDirectory(prefix="makimono-replica-") as top:
+            folder = Path(top) / "running" / uuid
+            try:
+                fetch(
+                    place,
+                    replace(manifest, files=told),
+                    uuid,
+                    durable_files.make_dir(durable_files.make_dir(folder.parent) / uuid),
+                )
+            except ContextError:
+                continue  # an older manifest may be complete
+            record = record_of(folder)
+        if record is not None:
+            is_its = all(record[name] == value for name, value in key.to_dict().items())
+            return record | {"attempt": max(record["attempt"], manifest.attempt)} if is_its else None
+    return None
+
+
+def _open(folder: Path, paused: str | None) -> dict[str, str | None]:
+    """Status and outcome of an open task; `paused` is the reason why it waits for a person, None when it does not."""
+    outcome: str | None
+    ending = FinalState.load(folder)
+    if ending is not None:
+        outcome = f"{ENDING} {ending.status} {ending.outcome.end}"
+    else:
+        outcome = unpublished_work.MARK if unpublished_work.is_pending_in(folder) else None
+    if paused is not None:
+        return {"status": Status.PAUSED.value, "outcome": outcome or paused}
+    return {"status": Status.QUEUED.value, "outcome": outcome}
+
+
+def _counters(folder: Path) -> dict[str, int | float]:
+    """The counters of `TaskContextManager.counters`, computed from a folder that is only read.
+
+    The cost of a beginning that was copied from another task is left out.
+    """
+    found = MessageIndex.read(folder / "messages.jsonl", Cut.read(folder / "compactions.jsonl"))
+    newest = last_record(folder / "tools.jsonl")
+    sums = Sums()
+    for _, record in records(folder / "requests.jsonl", id_key="seq"):
+        sums.add(record)
+    counted = Totals(
+        found.llm_calls + sums.count,
+        found.prompt + sums.prompt,
+        found.completion + sums.completion,
+        found.cached + sums.cached,
+        found.cut.count,
+        int(newest["seq"]) if newest else 0,
+        sums.cost,
+    )
+    with suppress(MakimonoError):  # the file cannot be read
+        counted = counted.exceeding(Totals.inherited(folder))
+    return {
+        "last_seq": found.last_seq,
+        "llm_call_count": counted.llm_calls,
+        "tool_call_count": counted.tool_calls,
+        "compression_count": counted.compactions,
+        "total_tokens": counted.tokens,
+        "prompt_tokens": counted.prompt,
+        "completion_tokens": counted.completion,
+        "cached_tokens": counted.cached,
+        "cost": counted.cost,
+    }
+
+
+def _number(value: object) -> int:
+    return value if type(value) is int else 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,1 @@
+"""The communication with people on an issue: claims, comments, status, replies, commands."""

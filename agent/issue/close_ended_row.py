@@ -1,0 +1,33 @@
+"""Closes an open row with an end that was found in the task's folder (`daemon/reconcile.py`) or on the forge
+(`intake/comment_poller.py`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.values import Status
+
+if TYPE_CHECKING:
+    from agent.taskqueue import Ledger, Row
+
+LEASE_SECONDS = 60.0
+
+
+def adopt_end(
+    ledger: Ledger,
+    row: Row,
+    owner: str,
+    status: str,
+    *,
+    outcome: str | None = None,
+    error_message: str | None = None,
+    error_code: str | None = None,
+) -> None:
+    """Close the row.  Raises LedgerError (ClaimLost) if another process claims or closes the row meanwhile."""
+    attempt = row.attempt
+    # the table of transitions allows only the holder of a claim to complete a task
+    if row.status is not Status.RUNNING:
+        ledger.request(row.uuid, "resume")
+        ledger.offer(row.uuid)
+        attempt = ledger.claim(row.uuid, owner, LEASE_SECONDS).attempt
+    ledger.finish(row.uuid, attempt, status, outcome=outcome, error_message=error_message, error_code=error_code)

@@ -1,0 +1,77 @@
+"""Finds commands and mentions in a comment.  The functions are pure, and the same for every forge.
+
+Adapters deliver only comments of people who have permission to give commands.  A command counts only on the first line
+of a comment, so that a quotation, a code block or a sentence about `/stop` stops nothing.  A mention in code, in a
+quotation or in hidden text does not count.  A Markdown parser distinguishes these parts (`security/author_text.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal, get_args
+
+from agent.security.author_text import own_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.forge.base import Comment
+
+Command = Literal["stop", "pause", "resume", "retry"]
+COMMANDS: tuple[Command, ...] = get_args(Command)
+"""The commands that a person may write, without the slash."""
+
+_WORD = re.compile(rf" {{0,3}}/({'|'.join(COMMANDS)})[ \t]*", re.IGNORECASE)
+
+
+def command_in(comment: Comment, names: Sequence[str]) -> Command | None:
+    """The command on the first line of a new comment, with or without a mention before it; None if there is no command.
+
+    An edited comment is not searched, since its first version was handled already.
+    """
+    if comment.is_bot or comment.is_edit:
+        return None
+    found = _order(_split(comment.body)[0], names)
+    if found is not None and _order(own_text(comment.body).partition("\n")[0], names) is None:
+        return None
+    return next((order for order in COMMANDS if order == found[1].lower()), None) if found else None
+
+
+def message_in(comment: Comment, names: Sequence[str]) -> str:
+    """The text of the comment without its command, for the model; "" if the comment has only a command."""
+    return _split(comment.body)[1].strip() if command_in(comment, names) else comment.body
+
+
+def mentions(comment: Comment, names: Sequence[str]) -> bool:
+    """Whether a new comment of a person mentions one of `names` outside of code and quotations."""
+    if comment.is_bot or comment.is_edit:
+        return False
+    called = [_mention(name) for name in names]
+    if not any(one.search(comment.body) for one in called):
+        return False  # this saves the parsing of most comments
+    text = own_text(comment.body)
+    return any(one.search(text) for one in called)
+
+
+def _order(line: str, names: Sequence[str]) -> re.Match[str] | None:
+    return _WORD.fullmatch(_without_mention(line, names))
+
+
+def _split(body: str) -> tuple[str, str]:
+    """(the first line of a comment that is not empty, the text after it)."""
+    text = body.replace("\r\n", "\n")
+    start = text.rfind("\n", 0, len(text) - len(text.lstrip())) + 1
+    first, _, rest = text[start:].partition("\n")
+    return first, rest
+
+
+def _without_mention(line: str, names: Sequence[str]) -> str:
+    for name in names:
+        if (found := _mention(name).match(line)) is not None:
+            return line[found.end() :].lstrip(" \t,:")
+    return line
+
+
+def _mention(name: str) -> re.Pattern[str]:
+    """A pattern that matches `@name`, but not a longer name that begins with it, an e-mail address or a path."""
+    return re.compile(rf"(?<![\w@/.+-])@{re.escape(name)}(?![\w/@\[]|[-.]\w)", re.IGNORECASE)

@@ -1,0 +1,70 @@
+"""Posts the program's comments, each within the length that the forge allows, and each only once.
+
+This module posts every comment of a task: progress, end, and the daemon's comments for a task without a worker.
+"""
+
+from __future__ import annotations
+
+import http
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeRefused
+from agent.forge.markers import marker, with_markers
+from agent.values import Public
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.forge.base import Forge
+    from agent.values import Effects, Json, TaskKey
+
+MARGIN = 200
+"""The number of characters of a comment that are reserved for the marker and for a note that the text was cut."""
+
+SHORT = 4000
+"""A comment of at most this many characters is not shortened further, even if a proxy refuses it."""
+
+
+def truncate(text: Public, forge: Forge, uuid: str) -> Public:
+    """`text`, cut to the length that the forge allows for one comment."""
+    return _cut(text, forge.max_comment - MARGIN, uuid)
+
+
+def _cut(text: Public, room: int, uuid: str) -> Public:
+    cut = f"{text[:room]}\n\n… cut; the whole text is in the folder of task {uuid}."
+    return text if len(text) <= room else Public(cut)
+
+
+def post_once(
+    forge: Forge,
+    key: TaskKey,
+    uuid: str,
+    name: str,
+    body: Callable[[], Public],
+    effects: Effects | None,
+    signed: Callable[[Public], Public] | None = None,
+) -> str:
+    """Post the comment `name` of the task with the text of `body`, unless its marker shows that it is posted; returns
+    its id.
+
+    `effects` records the receipt; it is None if the task has no folder, and then only the marker prevents a second
+    post.  `signed` adds the markers, if there is more than one.
+    """
+    mark = marker(uuid, name)
+
+    def look_up() -> Json | None:
+        found = forge.find_comment(key, mark)
+        return None if found is None else {"id": found}
+
+    def post() -> Json:
+        text = body()
+        while True:
+            try:
+                return {"id": forge.post_comment(key, signed(text) if signed is not None else with_markers(text, mark))}
+            except ForgeRefused as refused:  # status 413: a proxy in front of the forge has a lower limit
+                if refused.status != http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE or len(text) <= SHORT:
+                    raise
+                text = _cut(text, max(SHORT // 2, len(text) // 4), uuid)
+
+    receipt = (look_up() or post()) if effects is None else effects.once(name, look_up, post)
+    return str(receipt["id"])

@@ -1,0 +1,268 @@
+"""Reads the bodies of error responses: messages, codes and numbers, from a body of any shape.
+
+Known shapes: objects (`{"error": {...}}`), bare strings (`{"error": "..."}`), FastAPI's `detail` with one entry per
+field, lists of errors, JSON inside a message (gateways quote the server behind them), HTML pages of a proxy, an empty
+body.  All functions are pure; `error_mapping.py` maps the result to typed errors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from itertools import dropwhile, islice
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MASKED = re.compile(r"(?<![\w.~+/=-])[\w.~+/=-]*+(?:\*{3,}|[•●]{3,})(?:[\w.~+/=•●*-]*[\w=•●*-])?")
+"""A masked key, of which some servers show the beginning or the end."""
+_OPENS_TITLE = re.compile("<title", re.IGNORECASE)
+_CLOSES_TITLE = re.compile("</title>", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]++(?:>|\Z)")
+"""An HTML tag, or the text after an unclosed `<`, so that the search does not start again at each `<`."""
+CAP = 600  # maximum characters of a server's text in one of our messages
+MATCHED = 8_192  # number of characters that are searched; an error body may be a megabyte of anything
+MOST_CODES, CODE = 64, 200  # the maximum number of codes (the innermost are preferred), and of characters of one code
+DEEPEST = 16  # maximum nesting of containers: a gateway may quote a router, which quotes a server
+BRANCHES = 16  # maximum number of errors in a list
+MOST_WORDS = 64  # maximum number of texts that are compared with each other, outermost first
+MOST_TRIES = 64  # brackets of a text at which JSON may begin
+LONGEST = MATCHED + MOST_CODES * (CODE + 1)
+"""Maximum characters of `ErrorBody.text`."""
+WRAPPERS = ("error", "errors", "detail", "details", "innererror", "base_resp", "cause", "raw", "metadata", "body")
+"""Keys of an error body under which the error itself, or a quoted error of another server, may be."""
+CODES = ("code", "type", "status", "reason", "error_code", "errorcode", "__type", "status_code", "error_type", "name")
+PLACES = ("body", "query", "path", "header", "__root__")
+"""First elements of a `loc` in FastAPI's errors that are not parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """A parsed error body.  `status` is None when the error arrived inside a stream that began with 200.
+
+    `codes` are all codes, types and reasons of the body and of nested errors, in lower case, the innermost last;
+    `params` the parameters that it names, as dotted paths (`messages.0.content`, `max_tokens`).  `generation`: the body
+    quotes text that the model generated.
+    """
+
+    status: int | None = None
+    message: str = ""
+    codes: tuple[str, ...] = ()
+    params: tuple[str, ...] = ()
+    limit: int | None = None  # from the key `n_ctx`
+    requested: int | None = None  # from the key `n_prompt_tokens`
+    html: bool = False
+    retry_after: float | None = None
+    generation: bool = False
+
+    @property
+    def text(self) -> str:
+        """Message and codes in one lower-case string, for matching."""
+        return " ".join([self.message, *self.codes]).lower()
+
+    @property
+    def quoted(self) -> str:
+        """The message for a person."""
+        code = next((code for code in self.codes if not code.isdigit()), "")
+        words = MASKED.sub("***", " ".join(self.message.split())) or code or "no reason given"
+        return words if len(words) <= CAP else f"{words[: CAP - 1]}…"
+
+
+def parse_error_body(status: int | None, body: bytes, headers: Mapping[str, str] | None = None) -> ErrorBody:
+    """Read the body of an error response, in any shape."""
+    headers = {name.lower(): value for name, value in (headers or {}).items()}
+    text = body.decode("utf-8", "replace").strip()[:MATCHED]
+    if looks_like_html(text, headers.get("content-type", "")):
+        title = _title(text)
+        words = title if title is not None else _TAG.sub(lambda tag: " " if tag[0].endswith(">") else tag[0], text)
+        return ErrorBody(status, words.strip(), html=True, retry_after=retry_after("", headers))
+    try:
+        parsed: Any = orjson.loads(body) if text else {}
+    except orjson.JSONDecodeError:
+        parsed = text
+    return parse_document(status, parsed, headers)
+
+
+def parse_document(status: int | None, parsed: Any, headers: Mapping[str, str] | None = None) -> ErrorBody:
+    """Read the body of an error response that is parsed already."""
+    found = ErrorParts()
+    found.add(parsed, DEEPEST)
+    message = found.message[:MATCHED]
+    return ErrorBody(
+        status,
+        message,
+        tuple(dict.fromkeys(found.codes))[-MOST_CODES:],
+        tuple(dict.fromkeys(found.params)),
+        found.limit,
+        found.requested,
+        retry_after=retry_after(f"{message} {found.delay}", headers or {}),
+        generation=found.generation,
+    )
+
+
+@dataclass
+class ErrorParts:
+    """The parts that were read so far, from the outermost to the innermost error."""
+
+    words: list[str] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    params: list[str] = field(default_factory=list)
+    limit: int | None = None
+    requested: int | None = None
+    delay: str = ""
+    generation: bool = False
+
+    @property
+    def message(self) -> str:
+        """All texts without repetitions: the text of the outer error, then those of the errors that it quotes."""
+        said: list[str] = []
+        for words in self.words[:MOST_WORDS]:
+            if not any(words in other for other in said):
+                said = [other for other in said if other not in words]
+                said.append(words)
+        text = ""
+        for words in said:
+            apart = "; " if words.partition(":")[0] in self.params else ": "
+            text += (apart if text else "") + words
+        return text
+
+    def add(self, value: Any, depth: int) -> None:
+        """Read the body of an error response, or a part of it."""
+        if depth <= 0 or value is None:
+            return
+        if isinstance(value, str):
+            self._text(value, depth)
+        elif isinstance(value, list):
+            for entry in value[:BRANCHES]:
+                self.add(entry, depth - 1)
+        elif isinstance(value, dict):
+            self._error(value, depth)
+
+    def _text(self, text: str, depth: int) -> None:
+        """Read text; JSON inside the text is read as an error."""
+        text = text.strip()[:MATCHED]
+        start, inner = _embedded(text)
+        if inner is None:
+            if text:
+                self.words.append(text)
+            return
+        before = text[:start].strip().rstrip(":-").strip()
+        if before:
+            self.words.append(before)
+        self.add(inner, depth - 1)
+
+    def _error(self, error: Mapping[str, Any], depth: int) -> None:
+        self._names(error)
+        self.limit = self.limit or _number(error.get("n_ctx"))
+        self.requested = self.requested or _number(error.get("n_prompt_tokens"))
+        self.generation |= bool(error.get("failed_generation"))
+        if isinstance(error.get("retryDelay"), str):  # the wait in Google's RetryInfo
+            self.delay = f"retryDelay {error['retryDelay']}"
+        for key in ("message", "msg", "Message", "error_description", "error_message", "status_msg"):
+            if isinstance(error.get(key), str | dict | list):
+                self.add(error[key], depth - 1)
+                break
+        else:
+            if not set(error) & {*WRAPPERS, *CODES}:  # {"error parsing tool call": "invalid character"}
+                self.words.extend(f"{key}: {value}" for key, value in error.items() if isinstance(value, str))
+        for key in WRAPPERS:
+            if key in error:
+                self.add(error[key], depth - 1)
+
+    def _names(self, error: Mapping[str, Any]) -> None:
+        for key in CODES:
+            value = error.get(key)
+            if isinstance(value, str | int) and not isinstance(value, bool) and (code := str(value).strip().lower()):
+                self.codes.append(code[:CODE])
+        place = error.get("loc")
+        if isinstance(place, list):
+            parts = list(dropwhile(PLACES.__contains__, map(str, place)))
+            if parts:
+                self.params.append(".".join(parts)[:MATCHED])
+                if isinstance(error.get("msg"), str):
+                    self.words.append(f"{'.'.join(parts)}: {error['msg'].strip()}")
+        if isinstance(error.get("param"), str) and error["param"].strip():
+            self.params.append(re.sub(r"\.?\[(\w+)\]", r".\1", error["param"].strip()[:MATCHED]))
+
+
+def _embedded(text: str) -> tuple[int, Any]:
+    """(offset, object or list) of the JSON inside a text; (-1, None) for a text without JSON."""
+    for found in islice(re.finditer(r"[{\[]", text), MOST_TRIES):
+        start = found.start()
+        try:
+            value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        entry = value[0] if isinstance(value, list) and value else value
+        if isinstance(entry, dict) and ({"message", "msg", *WRAPPERS} & set(entry)):
+            return start, value
+        if end >= len(text):
+            break
+    return -1, None
+
+
+def _title(text: str) -> str | None:
+    """The title of an HTML page.
+
+    The closing tag is searched only once: if none follows the first opening tag, none follows a later one.
+    """
+    if (opening := _OPENS_TITLE.search(text)) is None or (start := text.find(">", opening.end()) + 1) == 0:
+        return None
+    closing = _CLOSES_TITLE.search(text, start)
+    return text[start : closing.start()] if closing else None
+
+
+def looks_like_html(text: str, content_type: str = "") -> bool:
+    """Whether the text is an HTML page, sent by a proxy or from a wrong address."""
+    begins = text[:200].lstrip().lower()
+    return "text/html" in content_type.lower() or begins.startswith(("<!doctype", "<html", "<head"))
+
+
+_UNITS = r"(?:ms|milliseconds?|h|hours?|m|min|minutes?|s|secs?|seconds?)"
+_NUMBER = r"\d{1,9}(?:\.\d{1,15})?"
+_AGAIN = re.compile(
+    r"(?:try again|retry|retry again|available again|wait|retrydelay)\s{0,9}(?:in|after|for|:|=)?\s{0,9}"
+    rf"(?:about |approximately )?((?:{_NUMBER}\s{{0,9}}{_UNITS}\b,?\s{{0,9}}|{_NUMBER}[hms](?=\d))+)",
+    re.IGNORECASE,
+)
+_PART = re.compile(rf"({_NUMBER})\s{{0,9}}(ms|milli|h|m|s)", re.IGNORECASE)
+_UNIT = {"ms": 0.001, "milli": 0.001, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def retry_after(text: str, headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait before a retry: the longest of `retry-after-ms`, `retry-after` (seconds or a date) and the text.
+
+    None when the response has none of these; never negative.  The names in `headers` are in lower case.
+    """
+    found: list[float] = []
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name, "").strip()
+        try:
+            found.append(float(value) * unit)
+        except ValueError:
+            found.extend(_date(value))
+    if match := _AGAIN.search(text):
+        found.append(sum(float(number) * _UNIT[unit.lower()] for number, unit in _PART.findall(match.group(1))))
+    sane = [max(0.0, seconds) for seconds in found if seconds == seconds]  # noqa: PLR0124 - leaves out NaN
+    return max(sane) if sane else None
+
+
+def _date(value: str) -> list[float]:
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError):
+        return []
+    if moment.tzinfo is None:
+        return []
+    return [(moment - clock.now()).total_seconds()]
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

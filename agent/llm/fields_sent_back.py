@@ -1,0 +1,217 @@
+"""Selects the fields of earlier answers that a request contains, by the dialect and by facts learnt from refusals.
+
+The view has every field that this wire and model produced (`context/provider_fields.py`).  Lines are copied if the
+server accepts all their fields; otherwise each outgoing message is changed, every time in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.llm.dialects import When
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.llm.dialects import Dialect
+    from agent.message_list_check import Shape
+    from agent.values import Json
+
+BLOCKS = "thinking_blocks"  # the same name as `wire_anthropic.BLOCKS`
+ANY = "*"
+"""The entry in a dialect's table for every field without an entry of its own."""
+PLAIN = frozenset(("role", "content", "tool_calls", "name"))
+PLAIN_CALL = frozenset(("id", "type", "function"))
+
+MISSING = re.compile(
+    r"missing|must be (?:passed|sent|provided|included|preserved|returned|present|set)|is required|requires|passed back"
+    r"|field required|lacks|expected .{0,20}thinking|must (?:have|start with|contain|include)",
+    re.IGNORECASE,
+)
+UNWANTED = re.compile(
+    r"remove|not (?:be )?(?:permitted|allowed|supported|accepted|included)|unsupported|unknown|unrecogni[sz]ed"
+    r"|unexpected"
+    r"|extra|additional propert|forbidden|cannot pass both|cannot be modified|invalid `?signature|must not",
+    re.IGNORECASE,
+)
+STAND_INS: Mapping[str, Any] = {
+    "reasoning_content": " ",
+    "reasoning": " ",
+    BLOCKS: [{"type": "thinking", "thinking": " ", "signature": ""}],
+}
+"""Placeholders for fields that a server requires in each answer; they are added to answers of another model."""
+STAND_INS_IN_CALLS: Mapping[str, Any] = {
+    "extra_content": {"google": {"thought_signature": "skip_thought_signature_validator"}},
+}
+SPELLINGS: Mapping[str, str] = {
+    "thought_signature": "extra_content",
+    "thoughtsignature": "extra_content",
+    "redacted_thinking": BLOCKS,
+    "content[].thinking": BLOCKS,
+    "`thinking` block": BLOCKS,
+    "thinking block": BLOCKS,
+    "content and thinking": "reasoning_content",
+}
+"""Names of fields as refusals spell them, where they differ from the name in the message."""
+
+
+class ReturnedFields:
+    """The rules of one client for the fields that are sent back.
+
+    `dialect` is a parameter of each call: it changes when the server is recognised.
+    """
+
+    def __init__(self, wire: str) -> None:
+        self.wire = wire
+        self.learnt: dict[str, When] = {}
+        self.wanted: set[str] = set()  # fields that the server requires in each answer
+        self.bare = False  # no fields are sent back any more
+        self.proven = False  # the server has accepted a request with such fields
+
+    # --- reading the rules ------------------------------------------------------------------------------------
+
+    def when(self, dialect: Dialect, name: str, *, in_call: bool = False) -> When:
+        """When this field is sent back."""
+        table = dialect.send_back_in_calls if in_call else dialect.send_back
+        if self.bare:
+            return When.NEVER
+        return self.learnt.get(name) or table.get(name) or table.get(ANY, When.NEVER)
+
+    def _sent(self, dialect: Dialect, name: str, *, in_call: bool = False, in_loop: bool = True) -> bool:
+        when = self.when(dialect, name, in_call=in_call)
+        return when is When.ALWAYS or (when is When.LOOP and in_loop)
+
+    def needs(self, dialect: Dialect) -> Mapping[str, Any]:
+        """Placeholders for fields that every answer must have."""
+        if self.bare:
+            return {}
+        names = {name for name in dialect.stand_ins if self.learnt.get(name) is not When.NEVER} | self.wanted
+        names = names & {BLOCKS} if self.wire == "anthropic" else names - {BLOCKS}
+        return {name: STAND_INS[name] for name in sorted(names & set(STAND_INS))}
+
+    def needs_in_calls(self, dialect: Dialect) -> Mapping[str, Any]:
+        """Placeholders for fields that the first call of an answer must have."""
+        names = ({*dialect.stand_ins} | self.wanted) & set(STAND_INS_IN_CALLS)
+        return {} if self.bare else {name: STAND_INS_IN_CALLS[name] for name in sorted(names)}
+
+    def is_as_it_stands(self, dialect: Dialect, shape: Shape) -> bool:
+        """Whether every line can be sent unchanged."""
+        for name in shape.fields:
+            if not self._sent(dialect, name, in_loop=name not in shape.older_fields):
+                return False
+        for name in shape.call_fields:
+            if not self._sent(dialect, name, in_call=True, in_loop=name not in shape.older_fields):
+                return False
+        if any(shape.fields.get(name, 0) < shape.answers for name in self.needs(dialect)):
+            return False
+        return not self.needs_in_calls(dialect) or not shape.unsigned
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def applied(self, messages: Iterable[Json], dialect: Dialect, shape: Shape) -> Iterator[Json]:
+        """The messages with those fields that the server accepts and requires."""
+        needs, in_calls = self.needs(dialect), self.needs_in_calls(dialect)
+        for number, message in enumerate(messages):
+            if message["role"] != "assistant":
+                yield message
+                continue
+            in_loop = number >= shape.loop
+            changed = {
+                key: value
+                for key, value in message.items()
+                if key in PLAIN or self._sent(dialect, key, in_loop=in_loop)
+            }
+            if self.wire != "anthropic" or message.get("tool_calls"):
+                changed |= {name: value for name, value in needs.items() if not changed.get(name)}
+            if calls := message.get("tool_calls"):
+                changed["tool_calls"] = [
+                    self._call(call, dialect, in_calls if not place else {}, in_loop=in_loop)
+                    for place, call in enumerate(calls)
+                ]
+            yield changed
+
+    def _call(self, call: Json, dialect: Dialect, needs: Mapping[str, Any], *, in_loop: bool) -> Json:
+        kept = {
+            key: value
+            for key, value in call.items()
+            if key in PLAIN_CALL or self._sent(dialect, key, in_call=True, in_loop=in_loop)
+        }
+        function = call["function"]
+        if len(function) > 2:
+            function = {
+                key: value
+                for key, value in function.items()
+                if key in ("name", "arguments") or self._sent(dialect, key, in_call=True, in_loop=in_loop)
+            }
+        return {**needs, **kept, "function": function}
+
+    # --- for the next process ---------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """The learnt facts as JSON."""
+        found: dict[str, Any] = {name: when.value for name, when in sorted(self.learnt.items())}
+        found |= {"wanted": sorted(self.wanted)} if self.wanted else {}
+        return found | ({"bare": True} if self.bare else {})
+
+    def take_facts(self, facts: Any) -> None:
+        """Replace the learnt facts; values of a wrong type are ignored."""
+        facts = facts if isinstance(facts, dict) else {}
+        known = {when.value: when for when in When}
+        self.bare = facts.get("bare") is True
+        wanted = facts.get("wanted")
+        self.wanted = {str(name) for name in wanted} if isinstance(wanted, list) else set()
+        self.learnt = {name: known[when] for name, when in facts.items() if isinstance(when, str) and when in known}
+
+    # --- learning ---------------------------------------------------------------------------------------------
+
+    def learn(self, words: str, dialect: Dialect, shape: Shape | None) -> bool:
+        """Learn from a refusal (given in lower case); True when the next request will differ."""
+        if shape is None or self.bare:
+            return False
+        for name in self._named(words, shape):
+            in_call = name in shape.call_fields or name in STAND_INS_IN_CALLS
+            present = name in shape.fields or name in shape.call_fields
+            if MISSING.search(words) and not UNWANTED.search(words):
+                if present and self.when(dialect, name, in_call=in_call) is not When.ALWAYS:
+                    self.learnt[name] = When.ALWAYS
+                    return True
+                if name not in self.wanted and (name in STAND_INS or name in STAND_INS_IN_CALLS):
+                    self.wanted.add(name)
+                    return True
+            elif UNWANTED.search(words) and (present or name in self.needs(dialect)):
+                return self._drop(name, dialect, shape, in_call=in_call)
+        return False
+
+    def _drop(self, name: str, dialect: Dialect, shape: Shape, *, in_call: bool) -> bool:
+        before = self.when(dialect, name, in_call=in_call)
+        if before is When.NEVER and name not in self.wanted and name not in dialect.stand_ins:
+            return False
+        older = before is When.ALWAYS and name in shape.older_fields and name not in self.wanted
+        self.wanted.discard(name)
+        self.learnt[name] = When.LOOP if older else When.NEVER
+        return True
+
+    def give_up(self, dialect: Dialect, shape: Shape | None) -> bool:
+        """Stop sending fields back; True when the next request will differ.
+
+        This is the last attempt after a refusal that names no field, if the server has never accepted such fields.
+        """
+        if shape is None or self.bare or self.proven:
+            return False
+        sent = [name for name in shape.fields if self._sent(dialect, name)]
+        sent += [name for name in shape.call_fields if self._sent(dialect, name, in_call=True)]
+        self.bare = bool(sent)
+        return self.bare
+
+    def accepted(self, shape: Shape) -> None:
+        """Record that the server answered a request of this shape."""
+        self.proven |= not self.bare and bool(shape.fields or shape.call_fields)
+
+    @staticmethod
+    def _named(words: str, shape: Shape) -> list[str]:
+        """The fields that a refusal names, the longest name first: `reasoning` is part of other names."""
+        known = {name.lower(): name for name in (*shape.fields, *shape.call_fields, *STAND_INS, *STAND_INS_IN_CALLS)}
+        known |= SPELLINGS
+        found = [spelled for spelled in known if re.search(rf"(?<![\w]){re.escape(spelled)}(?![\w])", words)]
+        return [known[spelled] for spelled in sorted(found, key=len, reverse=True)]

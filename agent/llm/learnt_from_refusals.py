@@ -1,0 +1,230 @@
+"""Facts learnt from a server's refusals; each is learnt once, for this process and, with `load_learnt`, for later ones.
+
+`Learner` is a base class of `ChatClient` (`client.py`), which sets the attributes that are declared here.  A refusal
+teaches a parameter to leave out, the form of ids, alternating turns, the longest answer, missing tool calls, or missing
+support for pictures.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from agent.errors import (
+    HistoryRefused,
+    MakimonoError,
+    ModelError,
+    ModelNotFound,
+    RequestRefused,
+)
+from agent.llm import error_wordings, refused_parameters
+from agent.llm.call_ids import SHORT, form_of
+from agent.llm.server_info import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from agent.llm.base import LearntStore
+    from agent.llm.fields_sent_back import ReturnedFields
+    from agent.llm.tool_call_mode import CallMode
+    from agent.message_list_check import Shape
+    from agent.values import Json
+
+MOST_OUTPUT = re.compile(
+    r"at most (?P<openai>\d+) ?(?:completion |output )?tokens"
+    r"|max_tokens.{0,80}<= ?(?P<vllm>\d+)"
+    r"|max_tokens: \d+ > (?P<anthropic>\d+)"
+    r"|range of max_tokens is \[\d+, ?(?P<deepseek>\d+)\]"
+    r"|max_tokens`? must be less than or equal to `?(?P<groq>\d+)"
+)
+"""Messages of servers, in lower case, that name the maximum output of a model."""
+LIMIT_NAME = re.compile(r"max_(?:completion_|output_|new_)?tokens|maxoutputtokens|num_predict")
+SHORTEST = 16  # a number of tokens below this one is not the limit of an answer
+ALTERNATE = re.compile(
+    r"alternat|unexpected role '?user'? after role '?tool|role '?tool'? .{0,40}followed by .{0,20}user"
+)
+"""Refusals of a user message directly after a tool message."""
+NO_SUCH_PATH = (404, 405)
+AMBIGUOUS = frozenset({"not_found_error"})  # this code is sent for a missing model and for a missing path
+NOT_ABOUT_PICTURES = frozenset((401, 402, 403, 407, 408, 429, 502, 503, 504, 529))
+"""Statuses that concern the account or the load of the server, not the contents of the request."""
+
+
+class Learner(Server):
+    """The facts that a client learnt from refusals."""
+
+    learns: ClassVar[tuple[str, ...]]
+    tools: Sequence[Json]
+    alternate: bool
+    back: ReturnedFields
+    id_form: str
+    shape: Shape | None
+    calling: CallMode
+    pictures_refused: str
+    takes_no_pictures: bool
+    dropped: set[str]
+    said: set[str]
+    kept: LearntStore | None
+    _known: Json
+    _fresh: Json | None
+
+    def _is_about_the_model(self, error: ModelError) -> bool:
+        """Whether a 404 is caused by the name of the model and not by the path."""
+        words = error.quote.lower()
+        if error_wordings.MODEL_CODES.intersection(error.codes) - AMBIGUOUS:
+            return True
+        return self.model.lower() in re.split(r"[\s`'\":,]+", words) or bool(error_wordings.NO_MODEL.search(words))
+
+    @property
+    def no_tools(self) -> bool:
+        """Learnt: the server refuses tools for this model."""
+        return self.calling.refused
+
+    @no_tools.setter
+    def no_tools(self, value: bool) -> None:
+        self.calling.refused = value
+
+    def facts(self) -> Json:
+        """The learnt facts as JSON; facts that equal the initial state are left out."""
+        found = {name: getattr(self, name) for name in self.learns if getattr(self, name)}
+        found |= {"fields": fields} if (fields := self.back.facts()) else {}
+        return {name: sorted(value) if isinstance(value, set) else value for name, value in found.items()}
+
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """Replace the learnt facts; values of a wrong type are ignored."""
+        for name in self.learns:
+            known, value = getattr(self, name), facts.get(name)
+            if isinstance(known, set):
+                setattr(self, name, {str(one) for one in value} if isinstance(value, list) else set())
+            else:
+                setattr(self, name, value if type(value) is type(known) else type(known)())
+        self.back.take_facts(facts.get("fields"))
+
+    def load_learnt(self, kept: LearntStore) -> None:
+        """Load the facts that earlier processes learnt about this model on this server."""
+        self.kept = kept
+        self._known = dict(kept.get(self.address, self.model))
+        self._fresh = self.facts() if self._known else None
+        self.take_facts(self._known)
+
+    def save_learnt(self) -> None:
+        """Store the learnt facts if they changed; an error does not lose the answer."""
+        facts = self.facts()
+        if self.kept is not None and facts != self._known:
+            with suppress(MakimonoError):
+                self.kept.put(self.address, self.model, facts)
+            self._known = facts
+
+    def reset_learnt(self) -> bool:
+        """Drop the facts that earlier processes learnt, since the server may have been updated; done once per
+        process.
+
+        Returns whether anything changed.
+        """
+        fresh, self._fresh = self._fresh, None
+        if fresh is None or fresh == {name: value for name, value in self.facts().items() if name != "said"}:
+            return False
+        self.take_facts({**fresh, "said": sorted(self.said)})
+        return True
+
+    def first_time(self, word: str) -> bool:
+        """Whether this warning is new for all processes that share tasks.db."""
+        if word in self.said:
+            return False
+        self.said.add(word)
+        self.save_learnt()
+        return True
+
+    def optional(self) -> Collection[str]:
+        """The names of the optional parameters of this wire."""
+        return ("stream", "tool_choice")
+
+    def try_plainer(self, error: ModelError) -> bool:
+        """Whether a refused first request is to be sent again without an optional part, although the refusal names
+        none."""
+        del error
+        return False
+
+    def drop_parameter(self, name: str) -> None:
+        """Leave out a parameter, or a keyword of tool schemas, from now on."""
+        self.dropped.add(name)
+
+    def offered_tools(self, tools: Sequence[Json] | None = None) -> list[Json]:
+        """The tools (by default the conversation's), without schema keywords that this server refuses."""
+        return refused_parameters.without_keywords(self.tools if tools is None else tools, self.dropped)
+
+    def tool_choice(self, fields: Json) -> Json:
+        """`fields`, which express a tool choice, without those that this server refuses."""
+        return {name: value for name, value in fields.items() if name not in self.dropped}
+
+    def adapt_to_refusal(self, error: RequestRefused | HistoryRefused | ModelNotFound) -> bool:
+        """Learn from a refusal; True when the next request will differ.  Each fact is learnt once."""
+        words = str(error).lower()
+        if self.calling.learn(error):
+            return True
+        if error.status in NO_SUCH_PATH:
+            return not self._is_about_the_model(error) and self.next_base()
+        if isinstance(error, RequestRefused) and self._amend_parameters(error):
+            return True
+        if error.status is not None and not self.alternate and ALTERNATE.search(words):
+            self.alternate = True
+            return True
+        form = form_of(str(error))
+        if form and self.id_form != SHORT:
+            self.id_form = form if form != self.id_form else SHORT
+            return True
+        named = " ".join([words, *(param.lower() for param in error.params)])
+        return self.back.learn(named, self.dialect, self.shape) or self.back.give_up(self.dialect, self.shape)
+
+    def _amend_parameters(self, error: RequestRefused) -> bool:
+        """Lower the limit of the answer, or leave out the parameter or schema keyword that the refusal names."""
+        if not refused_parameters.NOT_TAKEN.search(error.quote) and self._lower_output(error):
+            return True
+        left = [name for name in self.optional() if name not in self.dropped]
+        if name := refused_parameters.refused_name(error, left, refused_parameters.keywords_of(self.offered_tools())):
+            self.drop_parameter(name)
+            return True
+        return self._lower_output(error)
+
+    def _lower_output(self, error: RequestRefused) -> bool:
+        """Learn the maximum length of an answer from a refusal.
+
+        The number comes from a known phrase, else it is the largest number in the text that is below the requested
+        limit.
+        """
+        words = str(error).lower()
+        if not LIMIT_NAME.search(" ".join([words, *error.params])) and not MOST_OUTPUT.search(words):
+            return False
+        known = MOST_OUTPUT.search(words)
+        named = [int(known[str(known.lastgroup)])] if known else [int(one) for one in re.findall(r"\d+", error.quote)]
+        less = [one for one in named if SHORTEST <= one < self._asked_output]
+        if not less:
+            return False
+        self.most_output = max(less)
+        return True
+
+    @property
+    def picture_form(self) -> str:
+        """The form in which pictures are sent, "" if they are not sent; it comes from the configuration, the dialect or
+        a refusal."""
+        none = self.keys.images == "never" or self.takes_no_pictures or self.pictures_refused
+        return "" if none or self.abilities.get("images") is False else self.dialect.images
+
+    def _give_up_pictures(self, error: ModelError) -> bool:
+        """Whether to send the refused request again without its pictures.
+
+        Servers without support for pictures refuse them with many different messages (400, or 500 at llama.cpp,
+        ggml-org/llama.cpp#15377), so any refusal of a request with pictures may be one.
+        """
+        has_some = self.shape is not None and self.shape.images and self.picture_form
+        if not has_some or error.status is None or error.status in NOT_ABOUT_PICTURES:
+            return False
+        self.pictures_refused = str(error)
+        return True
+
+    def _went_without_pictures(self) -> None:
+        """Learn that the pictures were the reason of a refusal: the request succeeded without them."""
+        if self.pictures_refused and not self.takes_no_pictures:
+            self.takes_no_pictures = True
+            self.emit("pictures_refused", error=self.pictures_refused)

@@ -1,0 +1,68 @@
+"""The message lines of a plan: their sizes, their contents, and the check of new lines.
+
+A request copies the bytes of lines; only lines that were not read before are checked (`message_reader.py`;
+docs/wire.md, "The request").
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from agent import message_reader
+from agent.errors import HistoryRefused
+from agent.message_reader import MessageReader, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agent.message_list_check import Shape
+    from agent.values import Span
+
+
+def sized(spans: Sequence[Span]) -> list[tuple[Path, int, int]]:
+    """(path, start, end) of each span that is not empty; the end of an open span is the present size of the file."""
+    found = []
+    for span in spans:
+        end = span.path.stat().st_size if span.end is None else span.end
+        if end > span.start:
+            found.append((span.path, span.start, end))
+    return found
+
+
+def lines(spans: Sequence[Span]) -> Iterator[bytes]:
+    """Each message line of the spans, without its newline; one line in memory at a time."""
+    for path, start, end in sized(spans):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for _, line in message_reader.lines(descriptor, start, end, unfinished=True):
+                yield line
+        finally:
+            os.close(descriptor)
+
+
+class Lines:
+    """Checks the lines of a message list, each line once.
+
+    The planner has read the lines of a whole view already, and its plan contains the result.  This class reads lists
+    without a plan, lists of requests outside the conversation, and plans that omit lines of the view.  None of these
+    lists needs a system prompt (`message_list_check.MessageList`).
+    """
+
+    def __init__(self) -> None:
+        self.reader = MessageReader(system_first=False, unfinished=True)
+
+    def check(self, spans: Sequence[Span], reading: object = None) -> Shape:
+        """The shape of the list; only new lines are read.
+
+        `reading` is the result that the plan contains (`values.Plan.reading`).
+
+        Raises HistoryRefused for an illegal list, with the file and the broken rule.
+        """
+        if isinstance(reading, Reading) and (shape := reading.shape_of(spans)) is not None:
+            return shape
+        messages = self.reader.read_list(spans)
+        if problem := messages.unfit(str(spans[-1].path) if spans else "the request"):
+            raise HistoryRefused(problem)
+        return messages.shape

@@ -1,0 +1,112 @@
+"""A model's window and abilities, as read from the responses of servers.
+
+The functions are pure and take parsed JSON; they return None or {} if a response lacks the fact.  The clients send the
+requests for these responses.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.values import Json
+
+KEYS = (
+    "max_model_len",  # vLLM, SGLang
+    "context_length",  # OpenRouter, Together, Moonshot
+    "context_window",  # Groq
+    "max_context_length",  # Mistral, LM Studio
+    "max_context_window_tokens",  # Copilot
+    "max_input_tokens",  # LiteLLM, GitHub Models, Anthropic
+    "inputTokenLimit",  # Gemini
+    "input_token_limit",
+    "n_ctx",
+    "max_total_tokens",  # TGI
+    "max_seq_len",
+)
+"""Keys of the window in an entry of a model list; they may also be inside one of `NESTED`."""
+NESTED = ("limits", "top_provider", "model_info", "capabilities", "meta", "metadata")
+
+
+def positive_int(value: Any) -> int | None:
+    """`value` if it is a positive integer, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def listed_window(entry: Json) -> int | None:
+    """The window in an entry of a model list; the smallest one if a router lists several."""
+    places = [entry, *(inner for name in NESTED if isinstance(inner := entry.get(name), dict))]
+    for key in KEYS:
+        if found := [size for place in places if (size := positive_int(place.get(key)))]:
+            return min(found)
+    return None
+
+
+def slot_window(props: Any) -> int | None:
+    """The window of one slot in llama.cpp's `/props`."""
+    generation = props.get("default_generation_settings") if isinstance(props, dict) else None
+    return positive_int(generation.get("n_ctx")) if isinstance(generation, dict) else None
+
+
+def entries(answer: Any, key: str) -> Iterator[Json]:
+    """The objects of a list in a response, or of a response that is itself a list; none if there is no such list.
+
+    A server may answer an unknown path with status 200.
+    """
+    listed = answer.get(key) if isinstance(answer, dict) else answer
+    return (entry for entry in (listed if isinstance(listed, list) else ()) if isinstance(entry, dict))
+
+
+def ollama_windows(answer: Any) -> tuple[int | None, int | None]:
+    """(the window in the model's file, the window of its training), from Ollama's `/api/show`."""
+    if not isinstance(answer, dict):
+        return None, None
+    info = answer.get("model_info")
+    lengths = (
+        [positive_int(value) for key, value in info.items() if key.endswith(".context_length")]
+        if isinstance(info, dict)
+        else []
+    )
+    parameters = answer.get("parameters")
+    own = re.search(r"^num_ctx\s+(\d{1,12})$", parameters, re.MULTILINE) if isinstance(parameters, str) else None
+    return (int(own[1]) or None) if own else None, max((length for length in lengths if length), default=None)
+
+
+def abilities(answer: Any) -> dict[str, bool]:
+    """{"tools": …, "images": …}, as far as the response reports these abilities.
+
+    The function reads llama.cpp's `/props`, Ollama's `/api/show`, and entries of LM Studio and OpenRouter.
+    """
+    if not isinstance(answer, dict):
+        return {}
+    found: dict[str, bool] = {}
+    template = answer.get("chat_template_caps")
+    if isinstance(template, dict):
+        said = [template.get(key) for key in ("supports_tools", "supports_tool_calls")]
+        if False in said:
+            found["tools"] = False
+        elif True in said:
+            found["tools"] = True
+    modalities = answer.get("modalities")
+    if isinstance(modalities, dict) and isinstance(modalities.get("vision"), bool):
+        found["images"] = modalities["vision"]
+    can = answer.get("capabilities")
+    if isinstance(can, list):
+        found.setdefault("tools", bool({"tools", "tool_use"}.intersection(map(str, can))))
+        if "completion" in can:
+            found["images"] = "vision" in can
+    elif isinstance(can, dict):
+        for name, key in (("tools", "trained_for_tool_use"), ("images", "vision")):
+            if isinstance(can.get(key), bool) and (name != "tools" or can[key]):
+                found[name] = can[key]
+    parameters = answer.get("supported_parameters")
+    if isinstance(parameters, list):
+        found["tools"] = "tools" in parameters
+    architecture = answer.get("architecture")
+    inputs = architecture.get("input_modalities") if isinstance(architecture, dict) else None
+    if isinstance(inputs, list):
+        found["images"] = "image" in inputs
+    return found

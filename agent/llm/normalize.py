@@ -1,0 +1,109 @@
+"""Adapts message lists for strict chat templates, one message at a time.
+
+In an adapted list a user message follows the system message, and no two neighbours are of one side.  Local chat
+templates and Anthropic require this (docs/wire.md, "The request").  Only lists that such a server would refuse are
+changed, and only in the request, never in the files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.llm.message_lines import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from agent.message_list_check import Shape
+    from agent.values import Json, Span
+
+    Change = Callable[[Iterable[Json]], Iterable[Json]]
+
+GO_ON = "Continue with the task."
+UNDERSTOOD = "Understood."
+
+
+def parsed(spans: Sequence[Span]) -> Iterator[Json]:
+    """Each message of the spans, parsed."""
+    for line in lines(spans):
+        yield orjson.loads(line)
+
+
+def system_text(spans: Sequence[Span], shape: Shape) -> str:
+    """The text of the system message, which is the first message; "" if there is none."""
+    return str(next(parsed(spans))["content"]) if shape.system else ""
+
+
+def normalized(
+    spans: Sequence[Span],
+    shape: Shape,
+    *,
+    merge: bool = True,
+    alternate: bool = False,
+    change: Change | None = None,
+) -> Iterator[Json]:
+    """The adapted messages, without the system message.
+
+    `merge`: the first message becomes a user's, and neighbours of one side are joined.  `alternate`: an assistant
+    message is inserted between a tool result and a user message, for templates that require alternating roles.
+    `change` is applied to all messages first.
+    """
+    messages = iter(parsed(spans) if change is None else change(parsed(spans)))
+    if shape.system:
+        yield next(messages)
+    if not merge:
+        yield from messages
+        return
+    yield from _merged(_begun(messages), alternate=alternate)
+
+
+def _begun(messages: Iterable[Json]) -> Iterator[Json]:
+    begun = False
+    for message in messages:
+        if not begun and message["role"] != "user":
+            yield {"role": "user", "content": GO_ON}
+        begun = True
+        yield message
+
+
+def _merged(messages: Iterable[Json], *, alternate: bool) -> Iterator[Json]:
+    run: list[Json] = []  # consecutive messages of one side
+    for message in messages:
+        if run and (run[-1]["role"] != message["role"] or message["role"] == "tool"):
+            yield _joined(run)
+            if alternate and run[-1]["role"] == "tool" and message["role"] == "user":
+                yield {"role": "assistant", "content": UNDERSTOOD}
+            run = []
+        run.append(message)
+    if run:
+        yield _joined(run)
+
+
+def _joined(run: Sequence[Json]) -> Json:
+    """Join several messages into one, in one step: step by step would copy the whole text for each."""
+    if len(run) == 1:
+        return run[0]
+    joined: Json = {}
+    for message in run:
+        joined |= message
+    if images := [image for message in run for image in message.get("images") or ()]:
+        joined["images"] = images
+    contents = [content for message in run if (content := message.get("content"))]
+    if any(isinstance(content, list) for content in contents):  # a content with pictures is a list of parts
+        return joined | {"content": [part for content in contents for part in _parts(content)]}
+    return joined | {"content": "\n\n".join(contents)}
+
+
+def _parts(content: str | list[Json]) -> list[Json]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+def arguments_of(call: Json) -> dict[str, Any]:
+    """The arguments of a call in OpenAI's form as an object; `{}` when their text is not an object."""
+    try:
+        value = orjson.loads(call["function"]["arguments"] or b"{}")
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

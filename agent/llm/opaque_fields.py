@@ -1,0 +1,84 @@
+"""Provider-specific fields of an answer: merged from chunks, and limited to a form that can be stored.
+
+Such fields are reasoning with a signature, a signature beside a call, and any other field that a server expects back
+together with the message (docs/wire.md).  This module does not interpret them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.store.storable_text import fit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.values import Json
+
+DEEPEST = 100  # maximum nesting of objects and lists; orjson allows 254 levels, and a record adds some
+NAMES = frozenset(("type", "id", "index", "format", "name", "role", "object"))
+"""Keys that identify an item inside a field; each chunk repeats them."""
+REPEATED = 16  # minimum characters of a fragment that counts as a repetition if it equals all text so far
+
+
+def merge(whole: Json, piece: Mapping[str, Any]) -> None:
+    """Add one chunk to `whole`: texts are joined, list items are matched by their `index`, objects are merged; a null
+    adds nothing."""
+    for key, value in piece.items():
+        if value is None:
+            continue
+        before = whole.get(key)
+        if isinstance(before, str) and isinstance(value, str):
+            again = value == before and len(value) >= REPEATED
+            whole[key] = value if key in NAMES else before if again else before + value
+        elif isinstance(before, list) and isinstance(value, list):
+            _extend(before, value)
+        elif isinstance(before, dict) and isinstance(value, dict):
+            merge(before, value)
+        elif isinstance(value, list):
+            whole[key] = []
+            _extend(whole[key], value)
+        else:
+            whole[key] = _copy(value)
+
+
+def _extend(items: list[Any], more: list[Any]) -> None:
+    for item in more:
+        index = item.get("index") if isinstance(item, dict) else None
+        known = next((one for one in items if index is not None and isinstance(one, dict) and _is_one(one, item)), None)
+        if known is not None:
+            merge(known, item)
+        else:
+            items.append(_copy(item))
+
+
+def _is_one(known: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
+    """Whether two list items are fragments of one item: they have the same index and no different type."""
+    kinds = {one.get("type") for one in (known, item)} - {None}
+    return bool(known.get("index") == item.get("index") and len(kinds) < 2)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def recordable(fields: Mapping[str, Any]) -> Json:
+    """The fields that can be stored and sent: those that are plain JSON and not nested too deeply."""
+    return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
+
+
+def is_shallow(value: Any) -> bool:
+    """Whether objects and lists are nested at most DEEPEST levels."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return True
+    return False

@@ -1,0 +1,219 @@
+"""Records each request as a line of requests.jsonl: a beginning before it is sent, and a line with its cost at its end.
+
+Each count that the server reports is used.  For a missing count (no usage at all, a count of the prompt alone, 0 with a
+long answer) the estimate is used, and the line marks it as an estimate.  A request that the server refused before any
+output is assumed to cost nothing; every other sent request counts, including a partial answer.
+"""
+
+from __future__ import annotations
+
+import codecs
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent import clock
+from agent.errors import AnswerUnreadable, MakimonoError, ModelError, ModelStalled
+from agent.llm.base import Interrupted
+from agent.llm.stream_accumulator import StreamAccumulator
+from agent.store.storable_text import dumps
+from agent.values import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.config.llm_section import Price
+    from agent.values import Counter, Json
+
+READ = 1 << 16
+REFUSALS = 300  # the lowest status that is not a success
+NOTHING = Usage()
+PLACE_HOLDER = 100
+"""A prompt count below 1/100 of the estimate is ignored: it is a placeholder (1), or the server counts only uncached
+tokens.  The estimate is never so far off, for any script."""
+# bytes of a request that count as one token; this estimate is used only if the process dies before the answer
+BYTES = 4
+
+
+class Requests(Protocol):
+    """The store of request records (`context.RequestStore`)."""
+
+    def begin(self, *, purpose: str, provider: str, model: str, tokens: int, cost: float = 0.0) -> Json:
+        """Record that a request is about to be sent."""
+        ...
+
+    def end(
+        self,
+        begun: Json,
+        *,
+        status: str,
+        usage: Usage,
+        estimated_tokens: int = 0,
+        cost: float = 0.0,
+        first_token_ms: int | None = None,
+        duration_ms: int | None = None,
+        finish_reason: str | None = None,
+        error: str | None = None,
+    ) -> int:
+        """Record the end of a request; returns the number of its line."""
+        ...
+
+    def drop(self, begun: Json) -> None:
+        """Remove the record of a request that was not sent after all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """The cost of one request.  `seq` is the number of its line in requests.jsonl, None if there is no store."""
+
+    usage: Usage = NOTHING
+    estimated: int = 0
+    cost: float = 0.0
+    status: str = "ok"
+    seq: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields for an event."""
+        return {**self.usage.to_dict(), "estimated": self.estimated, "cost": self.cost}
+
+
+@dataclass(slots=True)
+class PendingRequest:
+    """One request that is being sent.
+
+    `sent`: the request has left this process.  `answered`: the server answered with a success status.  `draft` is the
+    answer so far, `bill` the final cost of the request.
+    """
+
+    purpose: str
+    path: Path
+    tokens: int
+    draft: StreamAccumulator = field(default_factory=StreamAccumulator)
+    sent: bool = False
+    answered: bool = False
+    bill: Bill = Bill()
+
+
+@dataclass(slots=True)
+class RequestLog:
+    """Records the requests of one client.  `requests` is the store, None if there is none."""
+
+    requests: Requests | None
+    provider: str
+    model: str
+    counter: Counter
+    price: Price | None
+
+    @contextmanager
+    def record(self, purpose: str, path: Path, tokens: int) -> Iterator[PendingRequest]:
+        """A context manager that records the request sent inside it; `tokens` is the estimate of its prompt, 0 if
+        unknown."""
+        entry = PendingRequest(purpose, path, tokens)
+        rough = tokens or path.stat().st_size // BYTES
+        begun = self._begin(purpose, rough)
+        started, failure = clock.monotonic(), None
+        try:
+            yield entry
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if failure is None or entry.sent:
+                self._end(entry, begun, started, failure)
+            elif self.requests is not None and begun is not None:
+                self.requests.drop(begun)
+
+    def _begin(self, purpose: str, tokens: int) -> Json | None:
+        if self.requests is None:
+            return None
+        cost = self._cost(Usage(tokens))
+        return self.requests.begin(purpose=purpose, provider=self.provider, model=self.model, tokens=tokens, cost=cost)
+
+    def _end(self, entry: PendingRequest, begun: Json | None, started: float, failure: BaseException | None) -> None:
+        ended, draft = clock.monotonic(), entry.draft
+        status = "ok" if failure is None else status_of(failure, entry)
+        usage, estimated = (NOTHING, 0) if status == "refused" else self._usage(entry, whole=failure is None)
+        cost, seq = self._cost(usage), None
+        if self.requests is not None and begun is not None:
+            seq = self.requests.end(
+                begun,
+                status=status,
+                usage=usage,
+                estimated_tokens=estimated,
+                cost=cost,
+                first_token_ms=milliseconds(draft.began - started) if draft.began else None,
+                duration_ms=milliseconds(ended - started),
+                finish_reason=draft.finish or None,
+                error=error_word(failure) if failure is not None else None,
+            )
+        entry.bill = Bill(usage, estimated, cost, status, seq)
+
+    def _usage(self, entry: PendingRequest, *, whole: bool) -> tuple[Usage, int]:
+        """(the usage to record, the number of estimated tokens in it)."""
+        draft = entry.draft
+        said = draft.usage or NOTHING
+        prompt, completion, estimated = said.prompt, said.completion, 0
+        if not prompt or prompt * PLACE_HOLDER < entry.tokens:
+            prompt = entry.tokens or self.count_file(entry.path)
+            estimated += prompt
+        # Before the end of an answer its token count covers only the text so far, or is a placeholder.
+        if not whole or not completion or draft.is_early:
+            written = self.count_answer(draft)
+            if written > completion:
+                completion = written
+                estimated += written
+        reasoning = None if said.reasoning is None else min(said.reasoning, completion)
+        return Usage(prompt, completion, min(said.cached, prompt), reasoning), estimated
+
+    def _cost(self, usage: Usage) -> float:
+        return self.price.cost(usage) if self.price is not None else 0.0
+
+    def count_answer(self, draft: StreamAccumulator) -> int:
+        """Estimated tokens of the answer so far: text, thinking and calls."""
+        count = self.counter.count
+        tokens = sum(count("".join(parts)) for parts in (draft.text, draft.reasoning))
+        for call in draft.calls:
+            tokens += count(call.name) + count("".join(call.pieces))
+            tokens += count(dumps(call.ready).decode()) if call.ready is not None else 0
+        return tokens
+
+    def count_file(self, path: Path) -> int:
+        """Estimated tokens of a whole request; its file is read in pieces."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        tokens = 0
+        with path.open("rb") as source:
+            while chunk := source.read(READ):
+                tokens += self.counter.count(decoder.decode(chunk))
+        return tokens
+
+
+def status_of(error: BaseException, entry: PendingRequest) -> str:
+    """The status in the record of a request that was sent but not answered."""
+    began = bool(entry.draft.began)
+    if isinstance(error, Interrupted) or not isinstance(error, Exception):
+        return "cancelled"
+    if not isinstance(error, ModelError):
+        return "failed"
+    if error.status is not None and error.status >= REFUSALS:
+        return "refused"
+    if isinstance(error, AnswerUnreadable):
+        return "unreadable"
+    if began or not (entry.answered or isinstance(error, ModelStalled)):
+        return "cut"
+    return "stalled" if isinstance(error, ModelStalled) else "refused"  # the server sent an error instead of an answer
+
+
+def error_word(error: BaseException) -> str:
+    """The error in the record: its code and the server's status, or the class of a stop.  The server's message is only
+    in the log."""
+    if isinstance(error, Interrupted) or not isinstance(error, MakimonoError):
+        return type(error).__name__
+    status = getattr(error, "status", None)
+    return f"{error.code} ({status})" if status is not None else error.code
+
+
+def milliseconds(seconds: float) -> int:
+    """Seconds as a whole number of milliseconds."""
+    return max(0, round(seconds * 1000))

@@ -1,0 +1,297 @@
+"""Facts about the server of a client: its address, kind, models, window and connections.
+
+`Server` is a base class of `ChatClient` (`client.py`), which sets the attributes that are declared here.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import orjson
+
+from agent.config.base import PROVIDERS
+from agent.config.configured_window import assumed_window, configured_window
+from agent.errors import (
+    ModelError,
+    ModelNotFound,
+)
+from agent.llm import urls
+from agent.llm.base import Check
+from agent.llm.transport import Transport
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterator, Mapping
+
+    from agent.config import Settings
+    from agent.config.settings import ProviderSettings
+    from agent.llm.base import EventSink
+    from agent.llm.dialects import Dialect
+    from agent.values import Control
+
+MOST = 8_192
+"""The maximum tokens of an answer if neither the configuration nor a plan limits it."""
+PROBE = 10.0  # time limit in seconds of a request about the server
+
+
+class Server:
+    """The address, the connections and the queries of a client."""
+
+    name: ClassVar[str]
+    default_url: ClassVar[str]
+    call: ClassVar[str]
+    key_header: ClassVar[str]
+    wire_headers: ClassVar[Mapping[str, str]]
+    own_dialect: ClassVar[Dialect]
+    settings: Settings
+    provider: str
+    keys: ProviderSettings
+    model: str
+    dialect: Dialect
+    recognised: str
+    abilities: dict[str, bool]
+    control: Control | None
+    events: EventSink | None
+    most_output: int
+    base: int
+    _asked_output: int
+    _window: int | None
+    input_limit: int
+    _transport: Transport | None
+    _idle: list[Transport]
+    _taking: threading.Lock
+    _taken: bool
+    _heard_of: set[str]
+
+    @contextmanager
+    def connection(self) -> Iterator[Transport]:
+        """A transport for exclusive use: the first one, or another while the first is in use."""
+        with self._taking:
+            taken = self._taken
+            self._taken = True
+            mine = self.transport if not taken else self._idle.pop() if self._idle else self._connect()
+        try:
+            yield mine
+        finally:
+            with self._taking:
+                if taken:
+                    self._idle.append(mine)
+                else:
+                    self._taken = False
+
+    @property
+    def transport(self) -> Transport:
+        """The main transport, opened on first use (after a fork)."""
+        if self._transport is None:
+            self._transport = self._connect()
+        return self._transport
+
+    def _connect(self) -> Transport:
+        keys = self.keys
+        return Transport(self.label, self.headers(), idle=keys.idle_timeout, whole=keys.timeout, control=self.control)
+
+    @property
+    def base_url(self) -> str:
+        """The configured address, or the default address of the provider."""
+        return self.keys.base_url or self.default_url
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The addresses below which the API may be, the likeliest first."""
+        return urls.bases(self.base_url, self.call, self.dialect.base_path)
+
+    def url_of(self, path: str) -> str:
+        """The address of one call, with the query of the configured address."""
+        return urls.join(self.base_url, self.bases[min(self.base, len(self.bases) - 1)], path)
+
+    def next_base(self) -> bool:
+        """Switch to the next form of the address after a 404; False when there is none."""
+        if self.base + 1 >= len(self.bases):
+            return False
+        self.base += 1
+        return True
+
+    @property
+    def api_key(self) -> str:
+        """The API key, "" when none is configured."""
+        return self.keys.api_key.get_secret_value().strip() if self.keys.api_key is not None else ""
+
+    @property
+    def address(self) -> str:
+        """The address that keys the learnt facts, without password and query."""
+        return urls.shown(urls.clean(self.base_url))
+
+    @property
+    def label(self) -> str:
+        """The name of the server that messages use."""
+        return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
+
+    def output_limit(self, wanted: int) -> int:
+        """The maximum tokens of an answer: the smaller of the plan's reserve and the configured limit.
+
+        For a request without a plan (summaries) the maximum is also at most a quarter of the window, since the
+        configured maximum may not fit beside a prompt.
+        """
+        most = self.keys.max_output_tokens or 0
+        if wanted <= 0:
+            wanted = min(most or MOST, self.quarter_of_window)
+        self._asked_output = min(wanted, most or wanted, self.most_output or wanted)
+        return self._asked_output
+
+    @cached_property
+    def configured_window(self) -> int:
+        """The configured window of this model."""
+        return configured_window(self.settings, self.provider, self.model)[0]
+
+    @cached_property
+    def is_window_assumed(self) -> bool:
+        """Whether `configured_window` is only an assumption, which the value of the server replaces."""
+        return assumed_window(self.settings, self.provider, self.model)
+
+    @property
+    def quarter_of_window(self) -> int:
+        """A quarter of the window, as far as the window is known without a request.
+
+        `window/limits.py` reserves no more than this for an answer.  If the input limit is known, the result is at most
+        a third of that limit, which is less.
+        """
+        configured = 0 if self.is_window_assumed and self._window else self.configured_window
+        known = [size // 4 for size in (configured, self._window or 0) if size]
+        return max(1, min([*known, self.input_limit // 3] if self.input_limit else known))
+
+    def fetch(self, method: str, url: str, *, json: Any = None, seconds: float = PROBE) -> Any:
+        """Send one request about the server; returns its JSON, None when the answer is not JSON.  Raises ModelError."""
+        with self.connection() as transport:
+            body = transport.fetch(method, url, json=json, seconds=seconds)
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+
+    def ask_below(self, path: str, more: str = "") -> Any:
+        """Send one request below the base address; after a 404 the next form of the address is tried.
+
+        Raises ModelError.
+        """
+        tried = self.base
+        while True:
+            url = self.url_of(path)
+            try:
+                return self.fetch("GET", url + (f"{'&' if '?' in url else '?'}{more}" if more else ""))
+            except ModelNotFound:
+                if not urls.path(self.base_url) or not self.next_base():
+                    # if no form works, nothing is learnt: a missing endpoint proves nothing about the address
+                    self.base = tried
+                    raise
+
+    def describe(self) -> str:
+        return f"{self.model} ({self.label})"
+
+    def check(self) -> Check:
+        try:
+            models = self.models()
+        except ModelNotFound as error:
+            if not self.is_there():
+                return Check(False, str(error), answers=False)
+            models = self._models_or_none()
+        except ModelError as error:
+            return Check(False, str(error), answers=False)
+        if not models:
+            return Check(True, f"{self.label} answers; it lists no models, so {self.model!r} could not be looked for")
+        if not any(same_model(self.model, known) for known in models):
+            self.loaded_window()  # this call also recognises the kind of server
+            if self.dialect.any_name and len(models) == 1:
+                return self._fit(f"{self.label} answers with {models[0]}, its only model, whatever name is sent")
+            if not self.dialect.lists_names:
+                said = f"it lists no deployments, so {self.model!r} could not be looked for"
+                return Check(True, f"{self.label} answers; {said}")
+            shown = ", ".join(sorted(models)[:12])
+            key = f"llm.{self.provider if self.provider in PROVIDERS else 'plugin'}.model"
+            found = f"{self.label} answers, but has no model {self.model!r}; it has {shown}"
+            return Check(False, f"{found}. Set {key} to one of them, or get it")
+        return self._fit(f"{self.describe()} answers")
+
+    def _fit(self, text: str) -> Check:
+        """The result of a check if the server has the model: `text`, its window, and whether it has tool calls."""
+        window = self.loaded_window()
+        text += f", window {window} tokens" if window else ""
+        if self.abilities.get("tools") is False and self.keys.tool_calls != "text":
+            ways = {"auto": "tools are called in its text", "native": "set tool_calls to auto, or take another model"}
+            text += f"; it has no tool calls: {ways[self.keys.tool_calls]}"
+        return Check(self.keys.tool_calls != "native" or self.abilities.get("tools") is not False, text)
+
+    def _models_or_none(self) -> list[str]:
+        """The models of the server, after the address is known to be right; [] for an error."""
+        try:
+            return self.models()
+        except ModelError:
+            return []
+
+    def is_there(self) -> bool:
+        """Whether the chat endpoint exists, on a server without a list of models.
+
+        Every server refuses a request without messages; if the path does not exist, the status is 404.
+        """
+        while True:
+            try:
+                self.fetch("POST", self.url, json={"model": self.model, "messages": []})
+            except ModelNotFound:
+                if not self.next_base():
+                    return False
+            except ModelError as error:
+                return error.status is not None
+            else:
+                return True
+
+    def headers(self) -> Mapping[str, str]:
+        """Authentication and configured headers; a configured header replaces another of the same name."""
+        named = self.keys.api_key_header or self.dialect.key_header or self.key_header
+        value = f"Bearer {self.api_key}" if named.lower() == "authorization" else self.api_key
+        found = {**self.wire_headers, **({named: value} if self.api_key else {})}
+        configured = {name: secret.get_secret_value() for name, secret in self.keys.headers.items()}
+        own = {name.lower() for name in configured}
+        return {name: value for name, value in found.items() if name.lower() not in own} | configured
+
+    @property
+    def url(self) -> str:
+        """The address of chat requests."""
+        return self.url_of(self.call)
+
+    def recognise(self, dialect: Dialect | None) -> None:
+        """Use the dialect that the server's answers indicate, unless configuration or address selected one."""
+        if dialect is not None and self.dialect is self.own_dialect and not self.keys.dialect:
+            self.dialect = dialect
+            self.recognised = "by what it says of itself"
+
+    def emit(self, name: str, **fields: Any) -> None:
+        """Emit an event with the fields provider and model."""
+        if self.events is not None:
+            self.events.emit(name, provider=self.provider, model=self.model, **fields)
+
+    def _who_answered(self, name: str) -> None:
+        """Report once if another model answered: a server with a single loaded model ignores the requested name."""
+        if name and name not in self._heard_of and not answers_as(self.model, name):
+            self.emit("model_differs", answered=name)
+        self._heard_of.add(name)
+
+    def loaded_window(self) -> int | None:
+        return None
+
+    @abstractmethod
+    def models(self) -> list[str]:
+        """Names of the server's models."""
+
+
+def same_model(wanted: str, known: str) -> bool:
+    """Whether two names mean the same model; a missing tag means `latest`."""
+    return known in (wanted, f"{wanted}:latest") or wanted == f"{known}:latest"
+
+
+def answers_as(wanted: str, answered: str) -> bool:
+    """Whether `answered` may be a name of the model `wanted`: a date or tag may be appended, and the vendor's prefix
+    may differ."""
+    one, other = (name.lower().rpartition("/")[2] for name in (wanted, answered))
+    return one.startswith(other) or other.startswith(one)

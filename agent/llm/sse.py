@@ -1,0 +1,117 @@
+"""Server-sent events (WHATWG, section 9.2) as model servers send them; lines become pairs of event name and JSON value.
+
+Comments, `id`, `retry`, unknown fields, events without data and heartbeats are skipped.  A `data` line that is valid
+JSON is an event, with or without an empty line after it; otherwise the next `data` line continues it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.errors import AnswerUnreadable
+from agent.llm.error_mapping import RESAMPLE_TRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+DONE = object()
+"""The value that stands for `[DONE]`: the end of the stream."""
+BEGINS = re.compile(rb"\A(?:\xef\xbb\xbf)?(?:(?:data|event|id|retry)[ \t]*(?::|\Z)|:)")
+HEARTBEAT = re.compile(r"(?i)ping|pong|heart-?beat|keep-?alive")
+HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+MARK = b"\xef\xbb\xbf"
+
+
+def is_stream(first: bytes, kind: str = "") -> bool:
+    """Whether an answer with this first line consists of events; `kind` is its content type."""
+    named = kind.startswith("text/event-stream") and not first.lstrip().startswith((b"{", b"[", b"<"))
+    return named or BEGINS.match(first) is not None
+
+
+def events(lines: Iterable[bytes], who: str) -> Iterator[tuple[str, Any]]:
+    """Each event as its name ("" when it has none) and its value: JSON, DONE, or the text of an event named `error`.
+
+    Raises AnswerUnreadable for data that is not JSON; the error allows a few retries.
+    """
+    name, data = "", list[bytes]()
+    for line in _lines(lines):
+        if not line:
+            if data:
+                yield from _broken(name, b"\n".join(data), who)
+            name, data = "", []
+            continue
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"event":
+            name = value.decode("utf-8", "replace").strip()
+        elif field == b"data" and (data or value.strip()):
+            data.append(value)
+            if (found := _parsed(data)) is not None:
+                if not HEARTBEAT.fullmatch(name):
+                    yield name, found[0]
+                name, data = "", []
+        elif line.startswith(b"{") and (found := _parsed([line])) is not None:  # an error object outside of events
+            yield name, found[0]
+    if data:
+        yield from _broken(name, b"\n".join(data), who)
+
+
+def _lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines without the byte order mark; a CR alone also ends a line."""
+    first = True
+    for line in lines:
+        whole = line.removeprefix(MARK) if first else line
+        first = False
+        if b"\r" in whole:
+            yield from whole.split(b"\r")
+        else:
+            yield whole
+
+
+def _parsed(data: list[bytes]) -> list[Any] | None:
+    """The parsed value in a list; None when the data is not complete yet."""
+    whole = data[0] if len(data) == 1 else b"\n".join(data)
+    if whole.strip() == b"[DONE]":
+        return [DONE]
+    if len(data) > 1 and not data[-1].rstrip().endswith((b"}", b"]")):
+        return None
+    try:
+        return [parse(whole)]
+    except json.JSONDecodeError:
+        return None
+
+
+def _broken(name: str, data: bytes, who: str) -> Iterator[tuple[str, Any]]:
+    """Handle an event with data that is not JSON."""
+    text = data.decode("utf-8", "replace")
+    if name == "error":
+        yield name, text
+    elif not HEARTBEAT.fullmatch(name or text.strip()):
+        load(data, who)
+
+
+def load(data: bytes, who: str) -> Any:
+    """Parse one event or line; raises AnswerUnreadable, which allows a few retries, when it is not JSON."""
+    try:
+        return parse(data)
+    except json.JSONDecodeError as error:
+        broken = AnswerUnreadable(f"{who} sent a line that is not JSON: {data[:200].decode('utf-8', 'replace')!r}")
+        broken.tries = RESAMPLE_TRIES
+        raise broken from error
+
+
+def parse(data: bytes) -> Any:
+    """Parse JSON that may contain half of a surrogate pair: some servers split an emoji.
+
+    Raises json.JSONDecodeError.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if HALF.search(data):
+            return json.loads(data)
+        raise

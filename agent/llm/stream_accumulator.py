@@ -1,0 +1,373 @@
+"""Collects the fragments of a stream into one `Answer` with calls that can be stored safely.
+
+Nothing is stored or run before the end of the stream.  Repairs lose nothing: arguments that are not a JSON object stay
+in `invalid`, where the model sees them; their meaning is never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from agent import clock
+from agent.llm.inline_reasoning import split_thoughts
+from agent.llm.opaque_fields import DEEPEST, is_shallow, merge, recordable
+from agent.store.storable_text import fit_json, replace_surrogates
+from agent.values import Answer, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from agent.values import Json
+
+SHOWN = 2_000  # maximum characters of unreadable arguments that are stored
+MOST_TOKENS = 10**12  # a higher count is ignored: no window is so long, and database columns hold 64 bits
+GOOD_ID = re.compile(r"^[\x21-\x7e]{1,4096}$")
+"""Ids of calls that messages.jsonl may contain.
+
+A gateway may encode a signature in a long id, so ids are stored unchanged; `call_ids.py` translates ids that a wire
+does not accept when they are sent.
+"""
+_SPACE = re.compile(r"\s*+")
+
+
+@dataclass
+class CallDraft:
+    """One call of an answer, collected from fragments."""
+
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    ready: Any = None  # arguments that arrived as an object instead of text
+    fields: Json = field(default_factory=dict)  # fields that the server expects back with this call
+    # the call began after a complete call of the same name: if it gets no arguments, it is only a repetition
+    again: bool = False
+
+    def has_arguments(self) -> bool:
+        """Whether any part of the arguments has arrived."""
+        return self.ready is not None or any(piece.strip() for piece in self.pieces)
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are a JSON object."""
+        if self.ready is not None:
+            return True
+        last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
+        return last.rstrip().endswith("}") and isinstance(read_arguments("".join(self.pieces)), dict)
+
+    def is_same(self, arguments: Any) -> bool:
+        """Whether these arguments equal those that have arrived."""
+        return bool(arguments) and read_arguments_of(arguments) == read_arguments_of(
+            self.ready if self.ready is not None else "".join(self.pieces)
+        )
+
+
+@dataclass
+class StreamAccumulator:
+    """The part of an answer that has arrived.
+
+    `finish` is "" until the server sends a stop reason: an answer without one is not complete.
+
+    `began` is the time of the first content (`clock.monotonic`), 0.0 before any content.  `is_early`: the server
+    reported the number of output tokens before it wrote the answer.
+    """
+
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[CallDraft] = field(default_factory=list)
+    finish: str = ""
+    usage: Usage | None = None
+    model: str = ""
+    places: dict[Any, CallDraft] = field(default_factory=dict)
+    fields: Json = field(default_factory=dict)  # fields that the server expects back with the message
+    began: float = 0.0
+    is_early: bool = False
+    refused: bool = False  # whether a refusal field had text
+
+    def set_usage(self, usage: Usage | None, *, early: bool = False) -> None:
+        """Merge token counts of a server.  A later 0, or a missing count, never overwrites a number."""
+        if usage is None:
+            return
+        known = self.usage or Usage()
+        self.usage = Usage(
+            usage.prompt or known.prompt,
+            usage.completion or known.completion,
+            usage.cached or known.cached,
+            known.reasoning if usage.reasoning is None else usage.reasoning or known.reasoning or 0,
+        )
+        if usage.completion:
+            self.is_early = early
+
+    def _came(self) -> None:
+        self.began = self.began or clock.monotonic()
+
+    def add_content(self, content: Any) -> None:
+        """Add content, which is text, None, or a list of parts (text, refusal, thinking)."""
+        if isinstance(content, str):
+            if content:
+                self._came()
+            self.text.append(content)
+        elif isinstance(content, list):
+            for part in content:
+                if isinstance(part, dict):
+                    self._part(part)
+
+    def _part(self, part: Mapping[str, Any]) -> None:
+        if part.get("type") in ("thinking", "reasoning"):
+            inner = part.get("thinking") or part.get("text")
+            for piece in inner if isinstance(inner, list) else [inner]:  # Mistral sends a list of text parts
+                self.add_reasoning(piece.get("text") if isinstance(piece, dict) else piece)
+        elif isinstance(part.get("text"), str):
+            self.add_content(part["text"])
+        else:
+            self.add_refusal(part.get("refusal"))
+
+    def add_refusal(self, text: Any) -> None:
+        """Add a refusal, which becomes the text of the answer, and set `refused`."""
+        if isinstance(text, str) and text:
+            self.refused = True
+            self.add_content(text)
+
+    def add_reasoning(self, text: Any) -> None:
+        """Add reasoning, which is never stored as content."""
+        if isinstance(text, str):
+            if text:
+                self._came()
+            self.reasoning.append(text)
+
+    def set_finish(self, reason: Any) -> None:
+        """Set the server's stop reason; null, and the texts "null" and "none", are ignored."""
+        if reason is None or reason == "":
+            return
+        if not isinstance(reason, str):
+            raise TypeError(f"the reason of the end is {type(reason).__name__}")
+        if reason.strip().lower() not in ("", "null", "none"):
+            self.finish = reason
+
+    def ends_well(self) -> bool:
+        """Whether the content is a whole answer although the server ended the stream without a reason.
+
+        True for text, and for calls with readable arguments.  If it is, the reason is set.
+        """
+        calls = [finish_call(draft, ()) for draft in self.calls]
+        if (calls and not any("invalid" in call for call in calls)) or (not calls and "".join(self.text).strip()):
+            self.finish = "tool_calls" if calls else "stop"
+        return bool(self.finish)
+
+    def add_fields(self, fields: Mapping[str, Any]) -> None:
+        """Merge provider-specific fields of the message."""
+        merge(self.fields, fields)
+
+    def add_call_part(
+        self, place: Any, call_id: Any, name: Any, arguments: Any, fields: Mapping[str, Any] | None = None
+    ) -> CallDraft:
+        """Add a fragment of a call; returns the call that it belongs to.
+
+        `place` is the index of the call, None if the server sends none.
+
+        A new call starts with a new id *and* a name, after the call before it is whole.  One sign alone is not enough:
+        some servers number every parallel call 0, give each chunk of one call another id, or repeat name and arguments
+        at the end.
+        """
+        self._came()
+        call_id = str(call_id) if call_id not in (None, "") else ""
+        name = str(name) if name else ""
+        current = self._current(place, call_id)
+        if current is None or self._starts(current, place, call_id, name, arguments):
+            again = current is not None and current.name == name
+            current = CallDraft(again=again)
+            self.calls.append(current)
+        if place is not None:
+            self.places[place] = current
+        current.id = current.id or call_id
+        if name and current.name and name != current.name and not call_id and not current.has_arguments():
+            name = current.name + name  # some servers send the name in fragments
+            current.name = ""
+        current.name = current.name or name
+        if isinstance(arguments, str):
+            current.pieces.append(arguments)
+        elif arguments is not None:
+            current.ready = arguments
+        merge(current.fields, fields or {})
+        return current
+
+    def _current(self, place: Any, call_id: str) -> CallDraft | None:
+        """The unfinished call that a fragment may belong to."""
+        if place is not None and place in self.places:
+            return self.places[place]
+        known = next((call for call in reversed(self.calls) if call_id and call.id == call_id), None)
+        if known is not None or place is not None:
+            return known
+        return self.calls[-1] if self.calls else None
+
+    def _starts(self, current: CallDraft, place: Any, call_id: str, name: str, arguments: Any) -> bool:
+        """Whether a fragment with this id and name begins another call than `current`."""
+        if not name:
+            return False
+        if current.name and name != current.name:
+            if current.id and not call_id and not arguments and self.places.get(place) is current:
+                return current.has_arguments()  # without arguments so far, the fragment may continue the name
+            other = bool(call_id and current.id and call_id != current.id)
+            return other or current.is_whole() or not current.has_arguments()
+        if call_id and call_id == current.id and place is not None and self.places.get(place) is current:
+            return False
+        if not call_id and not arguments:
+            return False
+        return current.is_whole() and not current.is_same(arguments)
+
+    def answer(self, taken: Collection[str] = (), offered: Collection[str] = ()) -> Answer:
+        """The whole answer.
+
+        Call ids are unique among themselves and among `taken`; missing or repeated ids are replaced.  Markers of a chat
+        format are removed from a name if the rest is one of `offered`.
+        """
+        used = set(taken)
+        calls = []
+        drafts = [draft for draft in self.calls if draft.has_arguments() or not draft.again]
+        for draft in drafts:
+            call = finish_call(draft, used, offered)
+            used.add(call["id"])
+            calls.append(call)
+        text, thought = split_thoughts("".join(self.text))
+        return Answer(
+            replace_surrogates(text),
+            tuple(calls),
+            self.finish,
+            self.usage,
+            self.model,
+            replace_surrogates("".join(self.reasoning) + thought),
+            fields=recordable(self.fields),
+            call_fields=tuple(recordable(draft.fields) for draft in drafts),
+            refused=self.refused,
+        )
+
+
+def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str] = ()) -> Json:
+    """`{"id", "name", "arguments"}` of one call, with `invalid` when its arguments are not a JSON object."""
+    call_id = draft.id if GOOD_ID.match(draft.id) and draft.id not in used else f"call_{uuid4().hex[:24]}"
+    call: Json = {"id": call_id, "name": legal_name(bare_name(draft.name, offered))}
+    raw = "".join(draft.pieces)
+    # ignores an empty object that precedes the fragments
+    ready = draft.ready if draft.ready or not raw.strip() else None
+    arguments = ready if ready is not None else read_arguments(raw)
+    if arguments is None:
+        arguments = parse_repeated(raw, draft.pieces)
+    if not is_shallow(arguments):
+        call["arguments"] = {}
+        call["invalid"] = f"more than {DEEPEST} objects or lists inside each other: {replace_surrogates(raw[:SHOWN])}"[
+            :SHOWN
+        ]
+    elif isinstance(arguments, dict):
+        call["arguments"] = fit_json(arguments)
+    else:
+        call["arguments"] = {}
+        call["invalid"] = replace_surrogates(raw if ready is None else json.dumps(ready))[:SHOWN]
+    return call
+
+
+def bare_name(name: str, offered: Collection[str]) -> str:
+    """The tool of `offered` that remains of `name` without markers of a chat format; `name` if there is no such tool.
+
+    Markers are `<|channel|>` and the text after it, `functions.`, `namespace::`, white space and quotes.
+    """
+    if name in offered or len(name) > LONGEST_MARKED:
+        return name
+    pieces = (re.split(r"::|[.:/]", piece.strip("\"'`(),;"))[-1] for piece in _MARKERS.split(name))
+    found = {piece for piece in pieces if piece in offered}
+    return found.pop() if len(found) == 1 else name
+
+
+_MARKERS = re.compile(r"[<>|\uff5c\s=]+")
+
+
+LONGEST_NAME = 64
+"""Maximum characters of a tool's name."""
+LONGEST_MARKED = 1000
+"""Maximum characters of a name with its markers; a longer one names no tool."""
+
+
+def legal_name(name: str) -> str:
+    """`name` in a form that every wire accepts: 1 to 64 characters of A-Z a-z 0-9 _ -.
+
+    A call of an unknown tool name gets an error from the tool runner.
+    """
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name.strip()[:LONGEST_NAME]) or "unnamed"
+
+
+def read_arguments(raw: str) -> Any:
+    """The object in the text `raw`, None when it contains none.
+
+    These repairs lose nothing: empty text is `{}`, JSON inside a JSON string is unwrapped once, raw line breaks and
+    tabs inside strings are accepted.
+    """
+    if not raw.strip():
+        return {}
+    try:
+        value = json.loads(raw, strict=False, parse_constant=_no_constant)
+        if isinstance(value, str):
+            value = json.loads(value, strict=False, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    if value is None:
+        return {}
+    return value if isinstance(value, dict) else None
+
+
+def read_arguments_of(arguments: Any) -> Any:
+    """The object in arguments that are text or an object; None when there is none."""
+    return read_arguments(arguments) if isinstance(arguments, str) else arguments
+
+
+def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
+    """The object that a text contains more than once, the first time whole or in part; None for any other text.
+
+    Some servers send the whole arguments again at the end, or an empty object before them.
+    """
+    last = next((piece for piece in reversed(pieces) if piece.strip()), "")
+    before = raw.rstrip()[: -len(last.rstrip())] if last else ""
+    begins = last.lstrip().startswith(before.strip()) or all(
+        last.startswith(piece) for piece in pieces if piece.strip()
+    )
+    if before and begins and isinstance(whole := read_arguments(last), dict):
+        return whole
+    decoder = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+    found: Any = None
+    text = raw.strip()
+    end = 0
+    while end < len(text):
+        try:
+            value, end = decoder.raw_decode(text, end)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(value, dict) or (value and found and value != found):
+            return None
+        found = value or found
+        if space := _SPACE.match(text, end):
+            end = space.end()
+    return found or None
+
+
+def usage_of_counts(
+    prompt: Any, completion: Any, cached: Any, reasoning: Any = None, *, partly: bool = False
+) -> Usage | None:
+    """The token counts of a server.
+
+    Returns None if there is no count of the prompt, except with `partly`, which accepts a count of the answer alone.
+
+    Values that cannot be counts (negative, text, absurdly large) are ignored.  If `reasoning` is larger than
+    `completion`, the server counts the two separately, and their sum becomes the completion.
+    """
+    prompt, completion, cached = (
+        value if isinstance(value, int) and 0 < value <= MOST_TOKENS else 0 for value in (prompt, completion, cached)
+    )
+    told = isinstance(reasoning, int) and not isinstance(reasoning, bool) and 0 <= reasoning <= MOST_TOKENS
+    reasoning = reasoning if told else None
+    if reasoning is not None and reasoning > completion:
+        completion += reasoning
+    return Usage(prompt, completion, min(cached, prompt), reasoning) if prompt or (partly and completion) else None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

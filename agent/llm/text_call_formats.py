@@ -1,0 +1,315 @@
+"""Parses an answer that consists of nothing but tool calls as text, which the server's parser left in the content.
+
+Models write calls in the form of their training; a server with a parser that does not know the form returns them as
+text (public reports: ollama/ollama#11185, jonigl/mcp-client-for-ollama#61).  The parser here works by structure, so it
+also reads forms that are not listed: it accepts markers (`<tool_call>`, `<|python_tag|>`, `[TOOL_CALLS]`, a code
+fence), and between them only calls of offered tools.  An answer with any prose, or with a call of another tool, is
+plain text.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from agent.values import Json
+
+MOST = 64
+"""The maximum number of calls in one answer.
+
+Models send a few dozen calls at most; a larger number is a loop and fills a small window.
+"""
+
+MARKER = re.compile(
+    # special tokens of Llama, Phi, Kimi, Granite, LFM; the second form is DeepSeek's
+    r"<(?:\|[^|<>\n]{1,60}\|>|｜[^｜<>\n]{1,60}｜>"
+    r"|/?(?=[\w.｜-])(?:"
+    # tags of Hermes, Qwen, GLM, MiniMax, Nemotron, LongCat
+    r"(?:[\w.-]++:)?\w*(?i:(?:tool|function)[_-]?(?:calls?|use)s?)>"
+    # tokens at the end of an answer: Llama 2, Mistral, then Gemma
+    r"|(?:s|eos|bos|start_of_turn|end_of_turn)>(?:model\b)?"
+    r"|｜?DSML｜(?:function_calls|tool_calls)>))"  # DeepSeek V3.2
+    r"|\[/?(?:TOOL_CALLS?|ARGS|CALL_ID)\]"  # Mistral
+    r"|functools(?=\s*\[)"  # the marker of Phi-4
+    r"|Action(?: Input)?:|>>>"  # markers of ReAct and Command R, then Functionary
+    r"|```[\w+-]*"
+)
+BEGINS = re.compile(rf"{MARKER.pattern}|<(?=[\w.:-])(?=[\w.:-]*(?:function=|invoke ))")
+PLACES = 8  # number of positions after prose that are tried as the beginning of calls
+NAME = re.compile(r"(?:to=)?(?:functions?\.|default_api\.)?(?P<name>[A-Za-z_][\w-]{0,63})(?::\d+)?(?![\w(])")
+EXPRESSION = re.compile(r"(?:print\()?(?:functions?\.|default_api\.)?[A-Za-z_]\w{0,63}\(")  # Gemma, OLMo
+WORDS = frozenset(("function", "json", "commentary", "analysis", "assistant", "call", "tool_call"))
+"""Texts between markers that are not names of tools, in the formats of DeepSeek and Harmony."""
+FUNCTION = re.compile(r"<function=(?P<name>[\w.-]+)>"), "</function>"
+PARAMETER = re.compile(r"<parameter=(?P<name>[\w.-]+)>"), "</parameter>"
+_PREFIX = r"(?P<p>(?:[\w.-]+:|｜?DSML｜)?)"
+INVOKE = re.compile(rf"<{_PREFIX}invoke name=\"(?P<name>[\w.-]+)\">"), "</{p}invoke>"
+INVOKED = re.compile(rf"<{_PREFIX}parameter name=\"(?P<name>[\w.-]+)\"[^<>]*>"), "</{p}parameter>"
+TAG = re.compile(r"<(?P<name>[\w-]+)>"), "</{name}>"  # the name of the tool is the tag: Cline
+"""(the opening tag of an element, its closing tag with the names of groups of the opening tag)."""
+KEY, VALUE = ("<arg_key>", "</arg_key>"), ("<arg_value>", "</arg_value>")  # GLM
+SPACE = re.compile(r"\s*+")
+NAMES = ("name", "tool_name", "tool", "function")
+BESIDE = 4  # maximum number of keys of a call beside its name and arguments: id, type, index and the like
+CLOSINGS = 8  # number of positions that are tried as the end of a Python expression
+
+
+@dataclass
+class FoundCalls:
+    """The calls that the parser has found so far."""
+
+    offered: Collection[str]
+    calls: list[tuple[str, Json]] = field(default_factory=list)
+    name: str = ""  # the name of a tool, if its arguments follow
+    # the arguments of that call that were given as pairs of key and value
+    pairs: dict[str, str] = field(default_factory=dict)
+    marked: bool = False
+
+    def close(self) -> bool:
+        """End a call that has its arguments as pairs; False for a name without any arguments."""
+        if self.name and not self.pairs:
+            return False
+        if self.name:
+            self.calls.append((self.name, dict(self.pairs)))
+            self.name, self.pairs = "", {}
+        return True
+
+
+def whole_calls(text: str, offered: Collection[str]) -> list[tuple[str, Json]] | None:
+    """`[(name, arguments)]` when the whole text consists of calls of offered tools, else None.  Never raises."""
+    found, at, text = FoundCalls(offered), 0, text.strip()
+    while at < len(text):
+        behind = _next(text, at, found)
+        if behind is None or len(found.calls) > MOST:
+            return None
+        at = behind
+    if not found.close() or not found.calls or not all(name in offered for name, _ in found.calls):
+        return None
+    return found.calls
+
+
+def ends_in_calls(text: str, offered: Collection[str]) -> bool:
+    """Whether the text is prose and then nothing but calls of offered tools, the first of which begins with a marker or
+    a tag.
+
+    The program does not run these calls; they show that the server leaves its model's calls in the text.
+    """
+    begins = (match for match in BEGINS.finditer(text) if not match[0].startswith("`"))
+    return any(whole_calls(text[match.start() :], offered) for match in islice(begins, PLACES))
+
+
+def _next(text: str, at: int, found: FoundCalls) -> int | None:
+    """Read one element of the text; returns its end, or None if it is not part of a call."""
+    if text[at].isspace() or text[at] in ";,":
+        return at + 1
+    if marker := MARKER.match(text, at):
+        found.marked = True
+        closes = "end" in marker[0] or marker[0].startswith("</")
+        return marker.end() if not closes or not found.pairs or found.close() else None
+    if text[at] in "{[":
+        return _value(text, at, found)
+    for form, inner in ((FUNCTION, PARAMETER), (INVOKE, INVOKED), (TAG, TAG)):
+        element = _element(text, at, *form)
+        if element and (form is not TAG or element[0] in found.offered):
+            arguments = _parameters(element[1], inner)
+            if arguments is None:
+                return None
+            found.calls.append((element[0].removeprefix("functions."), arguments))
+            return element[2]
+    if found.name and (pair := _pair(text, at)):
+        found.pairs[pair[0].strip()] = pair[1]
+        return pair[2]
+    if EXPRESSION.match(text, at):
+        return _pythonic(text, at, found)
+    return _name(text, at, found)
+
+
+def _element(text: str, at: int, opening: re.Pattern[str], closing: str) -> tuple[str, str, int] | None:
+    """(name, content, end) of the element that begins at `at`.
+
+    The element ends at the first closing tag.  The closing tag is found by a plain text search, so an unclosed element
+    costs one pass.
+    """
+    match = opening.match(text, at)
+    if match is None:
+        return None
+    closing = closing.format(**match.groupdict())
+    end = text.find(closing, match.end())
+    return (match["name"], text[match.end() : end], end + len(closing)) if end >= 0 else None
+
+
+def _pair(text: str, at: int) -> tuple[str, str, int] | None:
+    """(key, value, end) of a key element that a value element follows."""
+    said: list[str] = []
+    for opening, closing in (KEY, VALUE):
+        end = text.find(closing, at) if text.startswith(opening, at) else -1
+        if end < 0:
+            return None
+        said.append(text[at + len(opening) : end])
+        at = end + len(closing)
+        if len(said) == 1:
+            at = _behind_space(text, at)
+    return said[0], said[1], at
+
+
+def _behind_space(text: str, at: int) -> int:
+    match = SPACE.match(text, at)
+    return match.end() if match else at
+
+
+def _name(text: str, at: int, found: FoundCalls) -> int | None:
+    match = NAME.match(text, at)
+    if match is None or not found.marked or found.pairs:
+        return None
+    if match["name"] not in WORDS or match[0].startswith("to="):
+        if found.name:
+            return None
+        found.name = match["name"]
+    return match.end()
+
+
+def _value(text: str, at: int, found: FoundCalls) -> int | None:
+    """Read a JSON value, or a list of calls in Python's syntax."""
+    try:
+        value, behind = json.JSONDecoder(strict=False).raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return _pythonic(text, at, found)
+    if found.name:
+        if not isinstance(value, dict) or found.pairs:
+            return None
+        found.calls.append((found.name, value))
+        found.name = ""
+        return behind
+    made = _objects(value, found.offered)
+    if made is None:
+        return None
+    found.calls.extend(made)
+    return behind
+
+
+def _objects(value: Any, offered: Collection[str]) -> list[tuple[str, Json]] | None:
+    """The calls in a value that is one call, a list of calls, or OpenAI's message object."""
+    if isinstance(value, dict) and isinstance(value.get("tool_calls"), list) and len(value) <= 3:
+        value = value["tool_calls"]
+    if isinstance(value, list):
+        made = [_object(one, offered) for one in value]
+        return [one for one in made if one is not None] if made and all(made) else None
+    one = _object(value, offered)
+    return [one] if one else None
+
+
+def _object(value: Any, offered: Collection[str]) -> tuple[str, Json] | None:
+    """The call in an object of the form `{name: …, arguments: {…}}` with any keys, or `{name: {…}}`.
+
+    The object must have exactly one text that is the name of a tool, and exactly one object.
+    """
+    if not isinstance(value, dict) or len(value) > 2 + BESIDE:
+        return None
+    if isinstance(value.get("function"), dict):
+        return _object(value["function"], offered)
+    inner = [(key, found) for key, one in value.items() if (found := _arguments(one)) is not None]
+    if len(inner) != 1:
+        return None
+    key, arguments = inner[0]
+    if len(value) == 1:
+        return (key, arguments) if key in offered else None
+    names = [value[one] for one in NAMES if isinstance(value.get(one), str)]
+    names += [one for one in value.values() if isinstance(one, str)]
+    named = (one.removeprefix("functions.") for one in names)
+    name = next((one for one in named if one in offered), "")
+    return (name, arguments) if name else None
+
+
+def _arguments(value: Any) -> Json | None:
+    """The arguments of a call: an object, or the object that a JSON text contains."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value, strict=False)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _parameters(inner: str, form: tuple[re.Pattern[str], str]) -> Json | None:
+    """The arguments inside the tags of a call: parameter elements one after another, or a JSON object."""
+    if inner.strip().startswith("{"):
+        try:
+            value = json.loads(inner, strict=False)
+        except (ValueError, RecursionError):
+            return None
+        return value if isinstance(value, dict) else None
+    arguments: Json = {}
+    at = _behind_space(inner, 0)
+    while at < len(inner):
+        element = _element(inner, at, *form)
+        if element is None:
+            return None
+        arguments[element[0]] = _unframed(element[1])
+        at = _behind_space(inner, element[2])
+    return arguments
+
+
+def _unframed(value: str) -> str:
+    """The value without the line breaks next to its opening and closing tags."""
+    return value.removeprefix("\n").removesuffix("\n")
+
+
+def _pythonic(text: str, at: int, found: FoundCalls) -> int | None:
+    """Read calls that are written in Python's syntax.
+
+    The forms are `[read_file(path="a.py"), …]` (LFM, Llama 4), `read_file(path="a.py")`, also inside `print()`, and the
+    object of a call with single quotes.  Arguments must be literals; nothing is evaluated.
+    """
+    closing = {"[": "]", "{": "}"}.get(text[at], ")")
+    behind = text.rfind(closing) + 1
+    for _ in range(CLOSINGS):
+        if behind <= at:
+            return None
+        try:
+            tree = ast.parse(text[at:behind], mode="eval").body
+            break
+        except (MemoryError, RecursionError):  # too deep, and a shorter text is as deep
+            return None
+        except (SyntaxError, ValueError):
+            behind = text.rfind(closing, at, behind - 1) + 1
+    else:
+        return None
+    try:
+        if isinstance(tree, ast.Dict):
+            calls = _objects(ast.literal_eval(tree), found.offered)
+        else:
+            calls = _expressions(tree.elts if isinstance(tree, ast.List) else [tree])
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        return None
+    found.calls.extend(calls or ())
+    return behind if calls else None
+
+
+def _expressions(nodes: Sequence[ast.expr]) -> list[tuple[str, Json]] | None:
+    """The calls of several expressions, None unless each of them is one."""
+    calls = []
+    for node in nodes:
+        if (call := _expression(node)) is None:
+            return None
+        calls.append(call)
+    return calls
+
+
+def _expression(node: ast.expr) -> tuple[str, Json] | None:
+    """The name and the arguments of `name(key=literal, …)`, None for another expression.  Raises ValueError for an
+    argument that is no literal."""
+    if not isinstance(node, ast.Call):
+        return None
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "print" and len(node.args) == 1 and not node.keywords:
+        return _expression(node.args[0])
+    if not name or node.args or any(one.arg is None for one in node.keywords):
+        return None
+    return name, {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}

@@ -1,0 +1,194 @@
+"""Selects how the model of one conversation calls tools: with the tool calls of its server, or as text.
+
+With the setting `auto` the conversation begins with the tool calls of the server.  It switches to text when the server
+has no tool calls: the server reports this about the model (`ChatClient.abilities`), or refuses the tools.  A first
+request that is refused for no known reason is tried once without tools; if that is refused as well, the first refusal
+is raised.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import HistoryRefused, ModelError, RequestRefused, ToolsRefused
+from agent.llm.error_wordings import NO_ANSWER_TO_TOOLS
+from agent.llm.message_lines import lines
+from agent.llm.text_call_formats import MOST, ends_in_calls, whole_calls
+from agent.llm.tool_calls_as_text import HEAD, RECOVERED, TEXT, TextForm, new_id
+from agent.store.storable_text import fit_json
+from agent.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.values import Answer, Json, Messages
+
+ENDS = {"stop": "tool_calls"}
+"""The stop reason after calls were found in the text of an answer."""
+
+
+class CallMode:
+    """The way in which the model of one client calls tools.
+
+    `wanted` is the setting `llm.<provider>.tool_calls`, `able` has the abilities of the model that the server
+    reports.
+    """
+
+    def __init__(
+        self, wanted: str, tools: Sequence[Json], store: Messages, able: Mapping[str, bool], emit: Callable[..., None]
+    ) -> None:
+        self.wanted = wanted
+        self.tools = tools
+        self.names = frozenset(str(tool.get("function", {}).get("name")) for tool in tools)
+        self.store = store
+        self.able = able
+        self.emit = emit
+        self.refused = False  # learnt: this model on this server has no tool calls
+        self._trying: ModelError | None = None  # the first refusal, while the request without tools is tried
+        self._first: ModelError | None = None  # the first refusal of a request, before anything else was tried
+        self._tried = False  # the request without tools succeeded: calls are text for the rest of this task
+        self._distrusted = False
+        self._answered = False
+        self._form: TextForm | None = None
+        self._said = False
+
+    @property
+    def in_text(self) -> bool:
+        """Whether the next request describes the tools as text."""
+        if not self.tools or self.wanted == "native":
+            return False
+        unable = self.able.get("tools") is False
+        return self.wanted == "text" or self.refused or unable or self._tried or self._trying is not None
+
+    @property
+    def form(self) -> TextForm:
+        """The form of this task's calls as text, which is derived from its first messages."""
+        if self._form is None:
+            path = self.store.get_current_context_file()
+            head = list(islice(lines((Span(path),)), HEAD)) if path.exists() else []
+            form = TextForm(self.tools, head)
+            if len(head) < HEAD:
+                return form
+            self._form = form
+        return self._form
+
+    # --- refusals ---------------------------------------------------------------------------------------------
+
+    def learn(self, error: ModelError) -> bool:
+        """Switch to text because the server refuses tools; False when it does not refuse them, or the configuration
+        forbids text."""
+        if not isinstance(error, ToolsRefused) or self.wanted != "auto" or not self.tools or self.in_text:
+            return False
+        self.refused = True
+        return True
+
+    def try_text(self, error: ModelError) -> bool:
+        """Send the first request of a task with tools as text after an unexplained refusal; done once."""
+        unexplained = isinstance(error, HistoryRefused) or (isinstance(error, RequestRefused) and error.unexplained)
+        about_tools = any(re.split(r"\W", param, maxsplit=1)[0] in NO_ANSWER_TO_TOOLS for param in error.params)
+        if (
+            not ((unexplained or about_tools) and self.is_first and self.wanted == "auto" and self.tools)
+            or self.in_text
+        ):
+            return False
+        self._trying = self._first or error
+        return True
+
+    def begin_try(self, error: ModelError) -> None:
+        """Begin a retry of a first request in another form; if none succeeds, its first refusal is raised."""
+        self._first = self._first or error
+
+    def distrust(self) -> bool:
+        """Switch to text for this task, since the server could not parse its own model's calls in any attempt; done
+        once."""
+        if self.wanted != "auto" or not self.tools or self.in_text:
+            return False
+        self._tried = self._distrusted = True
+        return True
+
+    def give_up(self, error: ModelError) -> ModelError:
+        """The error to raise: the first refusal if `error` ends the retries, else `error`."""
+        first, self._trying, self._first = self._trying or self._first, None, None
+        return first or error
+
+    def accepted(self, *, summary: bool) -> None:
+        """Record that a request was answered."""
+        if summary:
+            return
+        self._answered, self._first = True, None
+        if self._trying is not None:
+            self._trying, self._tried = None, True
+
+    def announce(self) -> None:
+        """Emit the event once that tools are called as text."""
+        if self.in_text and not self._said:
+            self._said = True
+            self.emit("text_mode", why=self.reason())
+
+    def reason(self) -> str:
+        """The reason why tools are called as text, "" if the tool calls of the server are used."""
+        if not self.in_text:
+            return ""
+        if self.wanted == "text":
+            return "tool_calls is text"
+        if self.refused:
+            return "the server refused the tools"
+        if self.able.get("tools") is False:
+            return "the server says that the model has no tool calls"
+        if self._distrusted:
+            return "the server could not read the calls of its model"
+        return "the first request was refused with tools"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the current request is the first of its task."""
+        return not self._answered and self._is_new()
+
+    def _is_new(self) -> bool:
+        """Whether this task has no answers yet, or only answers with calls as text."""
+        survey: Any = getattr(self.store, "index", None)
+        return survey is None or survey.turns == 0 or survey.form == TEXT
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def read(self, answer: Answer) -> tuple[Answer, str]:
+        """(the answer with the calls in its text, the form of these calls; "" if there are none).
+
+        The blocks of text mode may be surrounded by prose.  Other forms count only if the whole text consists of calls.
+        """
+        if answer.calls or not self.tools:
+            return answer, ""
+        if self.in_text:
+            found = self.form.read(answer.text)
+            if found.calls:
+                return self._with(answer, found.text, found.calls), TEXT
+            answer = replace(answer, text=found.text)
+        made = None if answer.finish_reason == "length" else whole_calls(answer.text, self.names)
+        if not made:
+            if not self.in_text and ends_in_calls(answer.text, self.names):
+                self.distrust()  # otherwise a model that writes a sentence before each call never gets a call run
+            return answer, ""
+        calls = tuple({"id": new_id(), "name": name, "arguments": fit_json(arguments)} for name, arguments in made)
+        form = TEXT if self.in_text else RECOVERED
+        if form == RECOVERED:
+            self.emit("call_recovered", tools=[call["name"] for call in calls])
+        return self._with(answer, "", calls), form
+
+    def limit_calls(self, answer: Answer) -> Answer:
+        """The answer, reduced to its first MOST calls.
+
+        Each call is a record in three files, and all calls are answered before the next request.
+        """
+        more = len(answer.calls) - MOST
+        if more <= 0:
+            return answer
+        self.emit("calls_dropped", calls=len(answer.calls), kept=MOST)
+        calls, fields = answer.calls[:MOST], answer.call_fields[:MOST]
+        return replace(answer, calls=calls, call_fields=fields, dropped=more)
+
+    def _with(self, answer: Answer, text: str, calls: tuple[Json, ...]) -> Answer:
+        reason = ENDS.get(answer.finish_reason, answer.finish_reason)
+        return replace(answer, text=text, calls=calls, finish_reason=reason)

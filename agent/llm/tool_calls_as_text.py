@@ -1,0 +1,249 @@
+"""Tool calls as text, for models and servers without tool calls: the system prompt describes the tools, and calls are
+read from the answer.
+
+Calls have one strict form: a block with a mark that is derived from the task's first messages.  These messages contain
+the random fence of the run, so no file, issue or tool result can contain a block that is run as a call, even if the
+model quotes it.  In messages.jsonl these calls are ordinary tool calls with `"form": "text"`.  Only requests differ:
+no tools, no `tool_calls`, no role `tool`, and alternating messages of user and assistant, which every template accepts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import orjson
+
+from agent.llm.images import NAME as PICTURES
+from agent.llm.normalize import GO_ON
+from agent.llm.stream_accumulator import legal_name
+from agent.prompts import render
+from agent.store.storable_text import fit_json, replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from agent.values import Json
+
+TEXT = "text"
+"""The `form` of a message with calls that were read from blocks."""
+RECOVERED = "recovered"
+"""The `form` of a message with calls that the server left in the text (`text_call_formats.py`)."""
+MALFORMED = "malformed_call"
+"""The tool name in the record of a block that cannot be read; no tool has this name."""
+HEAD = 2  # number of messages from which the mark is derived: system prompt and briefing
+PER_CALL = 40
+"""Upper estimate of the tokens of a call's block and its result's block, without their contents."""
+# number of characters after a cut by which the token at the cut is identified: more than the longest literal and SHOWN
+AHEAD = 64
+SHOWN = 60  # maximum characters of a block that a hint quotes
+
+
+@dataclass(frozen=True, slots=True)
+class TextAnswer:
+    """The parts of an answer: the text around the blocks, the calls, and whether the model invented results."""
+
+    text: str
+    calls: tuple[Json, ...] = ()
+    made_up: bool = False
+
+
+class TextForm:
+    """The form of the calls of one task.  `tools` are schemas in OpenAI's form."""
+
+    def __init__(self, tools: Sequence[Json], head: Iterable[bytes]) -> None:
+        digest = sha256()
+        for line in head:
+            digest.update(line)
+        self.mark = digest.hexdigest()[:8]
+        self.tools = tools
+        self._opening = re.compile(rf"^[ \t]*<call-{self.mark}>", re.MULTILINE)
+        self._closing = re.compile(rf"</call-{self.mark}>[ \t]*+")
+        self._result = re.compile(rf"^[ \t]*</?result-{self.mark}\b", re.MULTILINE)
+
+    @cached_property
+    def prompt(self) -> str:
+        """The description of the tools, which follows the system prompt."""
+        tools = []
+        for tool in self.tools:
+            function = tool["function"]
+            schema = orjson.dumps(function.get("parameters") or {}).decode()
+            tools.append(
+                {"name": function["name"], "description": function.get("description") or "", "arguments": schema}
+            )
+        return render("text_tools", mark=self.mark, tools=tools)
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def messages(self, messages: Iterable[Json]) -> Iterator[Json]:
+        """The messages of a request: one system message, then user and assistant in turn, beginning with a user
+        message.
+
+        Pictures stay with the text of their message.
+        """
+        systems: list[str] = []
+        held: Json | None = None  # the last message, held back until the side of the next one is known
+        for role, text, pictures in self._parts(messages, systems):
+            if held is None:
+                yield {"role": "system", "content": "\n\n".join([*systems, self.prompt])}
+                held = {"role": "user", "content": GO_ON} if role == "assistant" else None
+            if held is not None and held["role"] == role:
+                held["content"] += f"\n\n{text}"
+            else:
+                if held is not None:
+                    yield held
+                held = {"role": role, "content": text}
+            if pictures:
+                held[PICTURES] = [*held.get(PICTURES, ()), *pictures]
+        if held is not None:
+            yield held
+
+    def _parts(self, messages: Iterable[Json], systems: list[str]) -> Iterator[tuple[str, str, Sequence[Json]]]:
+        """(side, text, pictures) of each message except system messages; the texts of these are added to `systems`."""
+        names: dict[str, str] = {}
+        for message in messages:
+            role, content = message["role"], message.get("content") or ""
+            if role == "system":
+                systems.append(content)
+            elif role == "tool":
+                yield "user", self.result(names.get(message["tool_call_id"], "tool"), content), ()
+            elif role == "assistant":
+                calls = message.get("tool_calls") or ()
+                names = {call["id"]: call["function"]["name"] for call in calls}
+                blocks = [self.call(call["function"]) for call in calls if call["function"]["name"] != MALFORMED]
+                if text := "\n\n".join(part for part in (content, *blocks) if part.strip()):
+                    yield role, text, ()
+            elif content:
+                yield role, content, message.get(PICTURES) or ()
+
+    def call(self, function: Json) -> str:
+        """A call in the form that the model should use."""
+        name = orjson.dumps(function["name"]).decode()
+        block = f'{{"name": {name}, "arguments": {function["arguments"] or "{}"}}}'
+        return f"<call-{self.mark}>\n{block}\n</call-{self.mark}>"
+
+    def result(self, name: str, content: str) -> str:
+        """The result of a call, as a block."""
+        return f"<result-{self.mark} of={json.dumps(name)}>\n{content}\n</result-{self.mark}>"
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def read(self, text: str) -> TextAnswer:
+        """The calls of an answer, whole or with the reason why they are invalid, and the text around them.
+
+        Text after a result that the model invented is ignored, since the model did not see the real result.
+        """
+        made_up = self._result.search(text)
+        if made_up is not None:
+            text = text[: made_up.start()].rstrip()
+        kept: list[str] = []
+        calls: list[Json] = []
+        at = 0
+        while (opening := self._opening.search(text, at)) is not None:
+            kept.append(text[at : opening.start()])
+            following = self._opening.search(text, opening.end())
+            until = following.start() if following is not None else len(text)
+            call, behind = self._block(text, opening.end(), until)
+            calls.append(call)
+            if "invalid" in call:
+                kept.append(text[opening.start() : behind])
+            at = behind
+        kept.append(text[at:])
+        around = "\n\n".join(part.strip() for part in kept if part.strip(" \t\r\n`"))
+        if not calls and (wrong := self._nearly(text)):
+            calls.append(self.malformed(wrong))
+            around = text.strip()
+        return TextAnswer(around, tuple(calls), made_up is not None)
+
+    def _block(self, text: str, start: int, until: int) -> tuple[Json, int]:
+        """(the call in the block with an opening line that ends at `start`, the end of the block)."""
+        begins = start + len(text[start:until]) - len(text[start:until].lstrip())
+        try:
+            value, end = _decoded(text, begins, until)
+        except (ValueError, RecursionError) as error:
+            closing = self._closing.search(text, start, until)
+            why = f"the block holds no whole JSON object: {_where(error)}"
+            return self.malformed(why), closing.end() if closing else until
+        behind = text[end:until]
+        closing = self._closing.match(text, until - len(behind.lstrip()), until)
+        if closing is None and behind.strip():
+            rest = behind.strip()[:SHOWN]
+            end = found.end() if (found := self._closing.search(text, end, until)) else until
+            return self.malformed(f"behind the JSON object only </call-{self.mark}> may stand, not {rest!r}"), end
+        end = closing.end() if closing is not None else end
+        return self._call(value), end
+
+    def _call(self, value: Any) -> Json:
+        name = value.get("name") if isinstance(value, dict) else None
+        if not isinstance(name, str) or not name.strip():
+            return self.malformed('the JSON object of a block needs "name" with the name of a tool')
+        arguments = value.get("arguments", value.get("parameters"))
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments, strict=False)
+            except (ValueError, RecursionError):
+                arguments = None
+        if not isinstance(arguments, dict):
+            return self.malformed(f'the block of {name.strip()} needs "arguments" with one JSON object')
+        return {
+            "id": new_id(),
+            "name": legal_name(name),
+            "arguments": fit_json(arguments),
+        }
+
+    def malformed(self, why: str) -> Json:
+        """A call that cannot be run; `invalid` has the reason, `answer` is its result for the model."""
+        answer = render("malformed_call", why=why, mark=self.mark)
+        return {
+            "id": new_id(),
+            "name": MALFORMED,
+            "arguments": {},
+            "invalid": replace_surrogates(why),
+            "answer": answer,
+        }
+
+    def _nearly(self, text: str) -> str:
+        """The error in a text that looks like a block of a wrong form, "" for a text without such a block."""
+        if found := re.search(rf"<?/?call-{self.mark}>?", text):
+            return f"<call-{self.mark}> must stand alone at the beginning of a line; found {found[0]!r}"
+        if found := re.search(r"^[ \t]*<call(?:-[\w]*)?>", text, re.MULTILINE):
+            return f"a block begins with <call-{self.mark}>, not with {found[0].strip()!r}"
+        return ""
+
+
+def new_id() -> str:
+    """A new id for a call that has none."""
+    return f"call_{uuid4().hex[:24]}"
+
+
+def _decoded(text: str, begins: int, until: int) -> tuple[Any, int]:
+    """(the JSON value at `begins`, the end of the value).  Raises ValueError or RecursionError if there is no value.
+
+    A value may extend beyond `until`, since a string in it may look like a block.  The decoder gets only as much text
+    as it needs: json's error counts the lines of the whole input, so many wrong blocks would take quadratic time.
+    """
+    size = until - begins + AHEAD
+    while True:
+        part = text[begins : begins + size]
+        try:
+            value, end = json.JSONDecoder(strict=False).raw_decode(part)
+        except json.JSONDecodeError as error:
+            is_cut = error.pos >= size - AHEAD or error.msg.startswith("Unterminated")
+            if not is_cut or begins + size >= len(text):
+                raise
+        else:
+            if end < size or begins + size >= len(text):  # otherwise the end of the piece may be inside a number
+                return value, begins + end
+        size *= 2
+
+
+def _where(error: Exception) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return "it is nested too deeply"
+    near = error.doc[error.pos : error.pos + SHOWN]
+    return f"{error.msg} in line {error.lineno} of it, at {near!r}" if near else f"{error.msg}: it ends too early"

@@ -1,0 +1,74 @@
+"""memory.db: its connection, whose errors are all `MemoryUnavailable`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import HostError, LedgerError, MemoryUnavailable
+from agent.store import migrate
+from agent.store.db import Database, is_broken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE = "memory.db"
+MIGRATIONS = "memory_log"
+BUSY_SECONDS = 5.0
+"""How long a writer waits for another one; readers do not wait."""
+
+
+class MemoryDatabase(Database):
+    """The connection to memory.db with the newest schema; a missing file is created.
+
+    Every error is MemoryUnavailable: callers go on without memory.
+    """
+
+    queries_folder = "memory"
+
+    def __init__(self, path: Path, *, busy_timeout: float = BUSY_SECONDS) -> None:
+        with _translated():
+            super().__init__(path, busy_timeout=busy_timeout)
+        try:
+            _migrate(self)
+        except BaseException:
+            self.close()
+            raise
+        self.remake = _migrate
+
+    def _connect(self) -> Any:
+        with _translated():
+            return super()._connect()
+
+    def _prepare(self, connection: Any) -> None:
+        super()._prepare(connection)
+        connection.execute("PRAGMA secure_delete = ON").fetchall()
+
+    def _same_process(self) -> None:
+        if self._pid != os.getpid():
+            raise MemoryUnavailable(f"{self.where} was opened before the fork; open it in the process that uses it")
+
+    def _translate(self, error: Exception) -> MemoryUnavailable:
+        if is_broken(error):
+            return MemoryUnavailable(
+                f"{self.where} is damaged or no SQLite database ({error}). Stop what uses it and move it, its -wal and "
+                f"its -shm away: memory then begins anew; or put a backup in its place"
+            )
+        return MemoryUnavailable(f"memory cannot be used: {super()._translate(error)}")
+
+
+def _migrate(database: Any) -> None:
+    with _translated():
+        migrate.apply(database, MIGRATIONS)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except MemoryUnavailable:
+        raise
+    except (HostError, LedgerError, OSError) as error:
+        raise MemoryUnavailable(f"memory cannot be used: {error}") from error

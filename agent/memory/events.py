@@ -1,0 +1,186 @@
+"""Events: what was said and done in a session, and the search over all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import UsageError
+from agent.memory import ranking
+from agent.memory.base import EventHit, NewEvent
+from agent.memory.context_index import AFTER, BEFORE, BLOCK
+from agent.memory.context_search import as_json
+from agent.memory.namespaces import check_name
+from agent.memory.terms import words
+from agent.memory.tombstones import event_tombstone, token_tombstone
+from agent.memory.views import sha_of
+from agent.store.storable_text import fit_json, replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.memory.context_search import ContextSearch, Query
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.terms import Terms
+    from agent.memory.writing import Writing
+
+ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
+LONGEST = 32_000
+"""Characters of an event; a longer text keeps its two ends."""
+LONGEST_QUERY = 10_000
+"""Characters of a query that count."""
+MOST_COVERED = 100
+"""Events whose coverage is computed, and at least `top_k`."""
+_NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
+
+
+def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> int:
+    """Append an event; the number of the one that has the same `client_token`, or of the entry that forgot it."""
+    check_name(event.actor_id, "actor")
+    check_name(event.session_id, "session")
+    if not 0 <= event.trust <= 3:
+        raise UsageError(f"trust {event.trust} is not allowed; allowed are 0 to 3")
+    text = shortened(mask(event.text))
+    if event.client_token is not None:
+        for row in write.run("event_of_token", client_token=event.client_token):
+            return int(row["id"])
+    if write.has_forgotten and (number := _forgotten(write, event, text)):
+        return number
+    block, events = _newest_block(write, event)
+    entry = write.append(
+        "event",
+        event.session_id,
+        {
+            "actor_id": event.actor_id,
+            "session_id": event.session_id,
+            "block": block if events < BLOCK else 0,
+            "timestamp": stamp_of(event.timestamp),
+            "role": mask(event.role),
+            "speaker": mask(speaker_of(event)),
+            "source": mask(event.source),
+            "trust": event.trust,
+            "text": text,
+            "metadata": masked(event.metadata, mask),
+            "client_token": event.client_token,
+        },
+    )
+    place = event.actor_id, event.session_id
+    write.blocks[place] = (block, events + 1) if events < BLOCK and block else (entry.number, 1)
+    return entry.number
+
+
+def _forgotten(write: Writing, event: NewEvent, text: str) -> int:
+    """The number of the entry that forgot this event, 0 for none."""
+    hashes = [event_tombstone(event.actor_id, event.session_id, sha_of(text))]
+    if event.client_token is not None:
+        hashes.append(token_tombstone(event.client_token))
+    return next((int(row["number"]) for sha in hashes for row in write.run("tombstone_get", sha=sha)), 0)
+
+
+def _newest_block(write: Writing, event: NewEvent) -> tuple[int, int]:
+    """The newest block of the session and the number of events in it; (0, 0) for none."""
+    place = event.actor_id, event.session_id
+    if place not in write.blocks:
+        found = write.run("event_block", actor_id=event.actor_id, session_id=event.session_id)
+        write.blocks[place] = (int(found[0]["block"]), int(found[0]["events"])) if found else (0, 0)
+    return write.blocks[place]
+
+
+def shortened(text: str) -> str:
+    """A text that can be stored: of a long one the two ends, no lone surrogates."""
+    if len(text) > LONGEST:
+        half = LONGEST // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+    return replace_surrogates(text)
+
+
+def masked(value: Any, mask: Callable[[str], str]) -> Any:
+    """A JSON value whose texts are masked and fit into JSON."""
+    if isinstance(value, str):
+        return replace_surrogates(mask(value))
+    if isinstance(value, Mapping):
+        return {masked(str(key), mask): masked(one, mask) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [masked(one, mask) for one in value]
+    return fit_json(value) if value is None or isinstance(value, bool | int | float) else masked(str(value), mask)
+
+
+def stamp_of(timestamp: Any) -> str:
+    """A time as `clock.stamp` writes it; None is now.  UsageError for what is no time."""
+    if timestamp is None:
+        return clock.stamp()
+    try:
+        if isinstance(timestamp, str):
+            return clock.format_stamp(clock.parse(timestamp))
+        return clock.format_stamp(clock.parse(timestamp.isoformat()))
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{timestamp!r} is no time; allowed is ISO 8601 like 2026-11-29T09:15:00Z") from error
+
+
+def speaker_of(event: NewEvent) -> str:
+    """Who said it: `speaker` or `author` of the metadata, a role that is a name, or `Name:` at the beginning."""
+    for name in ("speaker", "author"):
+        if isinstance(found := event.metadata.get(name), str) and found:
+            return found
+    if event.role not in ROLES:
+        return event.role
+    named = _NAMED.match(event.text)
+    return named[1] if named else ""
+
+
+class EventSearch:
+    """The search over what was said."""
+
+    def __init__(self, database: MemoryDatabase, terms: Terms, search: ContextSearch) -> None:
+        self.database = database
+        self.terms = terms
+        self.search = search
+
+    def __call__(
+        self, query: str, actor_id: str, *, top_k: int, session_id: str | None, before: str | None
+    ) -> list[EventHit]:
+        text = query[:LONGEST_QUERY]
+        asked = self.search.query(self.terms.of_query(text))
+        if not asked.known:
+            return []
+        before = None if before is None else stamp_of(before)
+        found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
+        # Those whose window has a candidate: one text before it, and two after it.
+        near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
+        places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
+        scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})
+        names = set(words(text))
+        named = {row["id"]: ranking.SPEAKER for row in places if names & set(words(row["speaker"]))}
+        ranked = ranking.relevance(scores, named)
+        best = sorted(ranked, key=lambda key: (-ranked[key], key))[: max(MOST_COVERED, top_k)]
+        covered = self._coverage(asked, best)
+        best = sorted(best, key=lambda key: (-ranked[key] * covered[key], key))[:top_k]
+        rows = {row["id"]: row for row in self.database.run("event_rows", ids=as_json(best))}
+        return [hit_of(rows[key], ranked[key] * covered[key]) for key in best]
+
+    def _coverage(self, asked: Query, keys: Sequence[int]) -> dict[int, float]:
+        """key → share of the query that the event and its neighbours contain."""
+        around = self.search.around(keys)
+        needed = {*keys, *(one for _, one in around)}
+        terms = {row["id"]: row["terms"].split(" ") for row in self.database.run("event_terms", ids=as_json(needed))}
+        windows = {key: set(terms[key]) for key in keys}
+        for key, neighbour in around:
+            windows[key].update(terms[neighbour])
+        coverage = self.search.coverage(asked)
+        return {key: coverage(windows[key]) for key in keys}
+
+
+def hit_of(row: Mapping[str, Any], score: float) -> EventHit:
+    """A row of an event with its relevance."""
+    return EventHit(
+        event_id=row["id"],
+        text=row["text"],
+        score=score,
+        session_id=row["session_id"],
+        timestamp=row["timestamp"],
+        role=row["role"],
+        source=row["source"],
+        trust=row["trust"],
+    )

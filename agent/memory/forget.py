@@ -1,0 +1,134 @@
+"""Forgetting: what a selector names and what was made of it alone, out of every table and out of the log.
+
+What remains are hashes, which keep the same texts from coming back, and the number of each entry of the log.  After
+that `purge.py` removes the deleted bytes from the file, and looks for them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import UsageError
+from agent.memory.namespaces import session_of, span
+from agent.memory.tombstones import event_tombstone, record_tombstone, token_tombstone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agent.memory.base import Selector
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.writing import Writing
+
+PAGE = 500
+
+
+@dataclass(slots=True)
+class Selection:
+    """What is to be forgotten: numbers of events, ids of records, and the texts of both, to look for afterwards."""
+
+    events: set[int] = field(default_factory=set)
+    records: set[str] = field(default_factory=set)
+    texts: list[str] = field(default_factory=list)
+
+
+def select(database: MemoryDatabase, selector: Selector) -> Selection:
+    """What `selector` names, and the records that lose their last source with it."""
+    if not (selector.ids or selector.session or selector.actor or selector.namespace or selector.match):
+        raise UsageError("nothing to forget is named; name ids, a session, an actor, a namespace or a text")
+    found = Selection()
+    _select_ids(database, selector.ids, found)
+    for row in _rows(database, "events_page", "id"):
+        if _fits_event(row, selector):
+            found.events.add(row["id"])
+    for row in _rows(database, "records_page", "key"):
+        if _fits_record(row, selector):
+            found.records.add(row["id"])
+    _close(database, found)
+    for row in _rows(database, "events_page", "id"):
+        if row["id"] in found.events:
+            found.texts += (row["text"], row["source"], row["metadata"])
+    for row in _rows(database, "records_page", "key"):
+        if row["id"] in found.records:
+            found.texts += (row["text"], row["title"], row["metadata"], row["files"] or "")
+    return found
+
+
+def _select_ids(database: MemoryDatabase, ids: Iterable[str], found: Selection) -> None:
+    for one in ids:
+        if one.isdecimal() and database.run("event_get", id=int(one)):
+            found.events.add(int(one))
+        elif database.run("record_row", id=one):
+            found.records.add(one)
+        else:
+            raise UsageError(f"there is no memory record or event {one}")
+
+
+def _rows(database: MemoryDatabase, name: str, key: str) -> Iterator[dict[str, Any]]:
+    after = 0
+    while rows := database.run(name, after=after, limit=PAGE):
+        yield from rows
+        after = rows[-1][key]
+
+
+def _fits_event(row: dict[str, Any], selector: Selector) -> bool:
+    return (
+        selector.session == row["session_id"]
+        or selector.actor == row["actor_id"]
+        or _contains(selector.match, row["text"], row["source"], row["metadata"], row["speaker"])
+    )
+
+
+def _fits_record(row: dict[str, Any], selector: Selector) -> bool:
+    if selector.namespace is not None:
+        first, end = span(selector.namespace)
+        if first <= row["namespace"] < end:
+            return True
+    return (
+        (selector.session is not None and session_of(row["namespace"]) == selector.session)
+        or (selector.actor is not None and f"/{selector.actor}/" in row["namespace"])
+        or _contains(selector.match, row["text"], row["title"], row["metadata"], row["files"] or "")
+    )
+
+
+def _contains(match: str | None, *texts: str) -> bool:
+    return bool(match) and any(match.casefold() in text.casefold() for text in texts if match)
+
+
+def _close(database: MemoryDatabase, found: Selection) -> None:
+    """Add the records whose sources are all forgotten, and so on."""
+    sources: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in database.run("sources_all"):
+        sources[row["record_id"]].append(row)
+    while True:
+        lost = {
+            record_id
+            for record_id, rows in sources.items()
+            if all(row["event_id"] in found.events or row["source_id"] in found.records for row in rows)
+        } - found.records
+        if not lost:
+            return
+        found.records |= lost
+
+
+def forget(write: Writing, found: Selection, reason: str) -> None:
+    """Remove the selection from the log and from the tables, inside a transaction."""
+    tombstones, numbers = [], []
+    for event_id in sorted(found.events):
+        (row,) = write.run("event_get", id=event_id)
+        tombstones.append(event_tombstone(row["actor_id"], row["session_id"], row["sha"]))
+        if row["client_token"] is not None:
+            tombstones.append(token_tombstone(row["client_token"]))
+        numbers.append(event_id)
+    for record_id in sorted(found.records):
+        (row,) = write.run("record_row", id=record_id)
+        tombstones.append(record_tombstone(row["namespace"], row["sha"]))
+        numbers += [entry["number"] for entry in write.run("log_of_subject", subject=record_id)]
+    write.append(
+        "forgotten",
+        "",
+        {"events": sorted(found.events), "records": sorted(found.records), "tombstones": tombstones},
+        reason,
+    )
+    write.log.blank(numbers)

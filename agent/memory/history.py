@@ -1,0 +1,145 @@
+"""The index of a repository's history: which commits there were, what they touched, and the files at the tip.
+
+From the first task on it answers which files changes like this one have touched.  It is made from git and not from the
+log: a repository that is there can be indexed again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+import orjson
+
+from agent.memory.history_reader import HistoryReader
+from agent.memory.namespaces import check_name
+from agent.store.storable_text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from agent.memory.base import Selector
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.history_reader import Commit, TreeFile
+    from agent.memory.terms import Terms
+
+T = TypeVar("T")
+
+TOGETHER = 500
+"""Commits or files that are written in one transaction, so that other writers need not wait long."""
+MESSAGE = 4000
+"""Characters of a message that count."""
+SUBJECT = 300
+MOST_TERMS = 4000
+"""Terms of a file that count."""
+_PROSE = re.compile(r"\.(?:md|markdown|rst|adoc|txt|org|tex|po|svg|csv|tsv|ipynb)$", re.IGNORECASE)
+"""Files whose words do not count: a query in English is like prose wherever the code is."""
+_TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
+
+
+class History:
+    """The history of repositories."""
+
+    def __init__(self, database: MemoryDatabase, terms: Terms, mask: Callable[[str], str]) -> None:
+        self.database = database
+        self.terms = terms
+        self.mask = mask
+
+    def index(self, repository: Path, actor_id: str, branch: str, limit: int) -> int:
+        """Index what is new: at most `limit` commits of the branch, and the files that changed; the number of commits.
+
+        What an interrupted call has written is kept, and the next one goes on.
+        """
+        check_name(actor_id, "actor")
+        reader = HistoryReader(repository)
+        name = str(repository)
+        tip = reader.tip(branch)
+        known = next((row["tip"] for row in self._run("history_tip", actor_id, name)), "")
+        if tip == known:
+            return 0
+        found = 0
+        for page in _pages(reader.commits(reader.new_commits(tip, known, limit))):
+            with self.database.transaction():
+                found += sum(self._add_commit(actor_id, name, commit) for commit in page)
+        self._index_tree(reader, actor_id, name, tip)
+        self.database.run("history_put", actor_id=actor_id, repository=name, tip=tip)
+        return found
+
+    def _run(self, query: str, actor_id: str, repository: str) -> list[dict[str, str]]:
+        return self.database.run(query, actor_id=actor_id, repository=repository)
+
+    def _add_commit(self, actor_id: str, repository: str, commit: Commit) -> bool:
+        message = _TRAILER.sub("", replace_surrogates(self.mask(commit.message)))[:MESSAGE]
+        subject = message.partition("\n")[0][:SUBJECT]
+        rows = self.database.run(
+            "commit_insert",
+            actor_id=actor_id,
+            repository=repository,
+            sha=commit.sha,
+            subject=subject,
+            files=len(commit.paths),
+        )
+        if not rows:
+            return False
+        key = rows[0]["key"]
+        terms = [*self.terms(message), *self.terms(" ".join(commit.paths))]
+        self.database.run("commit_terms_add", key=key, terms=" ".join(terms))
+        self.database.run("touched_insert", key=key, paths=orjson.dumps(commit.paths).decode())
+        return True
+
+    def _index_tree(self, reader: HistoryReader, actor_id: str, repository: str, tip: str) -> None:
+        known = {row["path"]: row for row in self._run("files_of_tree", actor_id, repository)}
+        there = list(reader.files(tip))
+        changed = [file for file in there if file.path not in known or known[file.path]["blob"] != file.blob]
+        paths = {file.path for file in there}
+        with self.database.transaction():
+            self._remove_files(row["key"] for path, row in known.items() if path not in paths)
+        for page in _pages(reader.contents(changed)):
+            with self.database.transaction():
+                for file, text in page:
+                    self._put_file(actor_id, repository, file, text)
+
+    def _put_file(self, actor_id: str, repository: str, file: TreeFile, text: str) -> None:
+        (row,) = self.database.run(
+            "tree_file_put", actor_id=actor_id, repository=repository, path=file.path, blob=file.blob
+        )
+        content = "" if _PROSE.search(file.path) else self.mask(text)
+        terms = [*self.terms(file.path), *self.terms(content)][:MOST_TERMS]
+        self.database.run("file_terms_remove", key=row["key"])
+        self.database.run("file_terms_add", key=row["key"], terms=" ".join(terms))
+
+    def _remove_files(self, keys: Iterable[object]) -> None:
+        for key in keys:
+            self.database.run("file_terms_remove", key=key)
+            self.database.run("tree_file_delete", key=key)
+
+    def forget(self, selector: Selector) -> None:
+        """Forget the history of an actor, and commits with a text in their subject, inside a transaction."""
+        after = 0
+        while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
+            after = rows[-1]["key"]
+            for row in rows:
+                matches = selector.match and selector.match.casefold() in row["subject"].casefold()
+                if matches or selector.actor == row["actor_id"]:
+                    for name in ("commit_terms_remove", "touched_delete", "commit_delete"):
+                        self.database.run(name, key=row["key"])
+        if selector.actor is not None:
+            self._remove_files(row["key"] for row in self.database.run("files_of_actor", actor_id=selector.actor))
+            self.database.run("history_delete", actor_id=selector.actor)
+
+    def optimize(self) -> None:
+        """Merge the indexes, which removes what was deleted from the file."""
+        self.database.run("commit_terms_optimize")
+        self.database.run("file_terms_optimize")
+
+
+def _pages(items: Iterable[T]) -> Iterator[list[T]]:
+    page: list[T] = []
+    for item in items:
+        page.append(item)
+        if len(page) == TOGETHER:
+            yield page
+            page = []
+    if page:
+        yield page

@@ -1,0 +1,158 @@
+"""Reads commits and files of a repository with git, in bounded portions (`agent/gitcmd.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import GitError, UsageError
+from agent.gitcmd import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+PAGE = 1000
+"""Commits that are read together."""
+MOST_FILES = 200
+"""A commit that touches more files (a reformatting, an import) says nothing about any of them."""
+LARGEST = 200 << 10
+"""Bytes of a file whose content is read."""
+CONTENT = 16 << 20
+"""Bytes of content that are read at a time."""
+TOTAL = 32 << 20
+"""Bytes of content of one tree that are read at most."""
+_BINARY = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit.  `paths` is empty for a commit that touches more than MOST_FILES files."""
+
+    sha: str
+    message: str
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    """One regular file of a tree."""
+
+    path: str
+    blob: str
+    size: int
+
+
+class HistoryReader:
+    """A repository by its git directory, or by the folder that holds `.git`."""
+
+    def __init__(self, repository: Path) -> None:
+        inner = repository / ".git"
+        self.git_dir = inner if inner.is_dir() else repository
+
+    def tip(self, branch: str) -> str:
+        """The commit that a branch points to.  Raises UsageError if there is no such branch."""
+        done = git(
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            f"{branch}^{{commit}}",
+            git_dir=self.git_dir,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise UsageError(f"there is no branch or commit {branch!r} in {self.git_dir}")
+        return done.output.decode().strip()
+
+    def has(self, sha: str) -> bool:
+        """Whether the commit is there."""
+        return git("cat-file", "-e", f"{sha}^{{commit}}", git_dir=self.git_dir, check=False).returncode == 0
+
+    def new_commits(self, tip: str, known: str, limit: int) -> list[str]:
+        """At most `limit` commits of `tip` that `known` has not ("" for none), newest first, without merges."""
+        asked = ["rev-list", "--no-merges", f"--max-count={limit}", tip]
+        if known and self.has(known):
+            asked.append(f"^{known}")
+        return git(*asked, git_dir=self.git_dir).output.decode().split()
+
+    def commits(self, shas: Sequence[str]) -> Iterator[Commit]:
+        """The commits in this order."""
+        for at in range(0, len(shas), PAGE):
+            yield from self._page(shas[at : at + PAGE])
+
+    def _page(self, shas: Sequence[str]) -> Iterator[Commit]:
+        asked = "\n".join(shas).encode()
+        try:
+            told = git(
+                "log", "--no-walk=unsorted", "--stdin", "-z", "--format=%H%n%B", git_dir=self.git_dir, stdin=asked
+            )
+            touched = git(
+                *("diff-tree", "--stdin", "--root", "-r", "-z", "--no-renames", "--name-only"),
+                git_dir=self.git_dir,
+                stdin=asked + b"\n",
+            )
+        except GitError:
+            if len(shas) == 1:  # more than git may print: a commit of millions of files
+                return
+            half = len(shas) // 2
+            yield from self._page(shas[:half])
+            yield from self._page(shas[half:])
+            return
+        messages = dict(one.decode("utf-8", "replace").partition("\n")[::2] for one in told.output.split(b"\0") if one)
+        paths = _paths(touched.output, shas)
+        for sha in shas:
+            found = paths.get(sha, [])
+            yield Commit(sha, messages.get(sha, ""), tuple(found) if len(found) <= MOST_FILES else ())
+
+    def files(self, tip: str) -> Iterator[TreeFile]:
+        """The regular files of a commit."""
+        listed = git("ls-tree", "-r", "-z", "-l", "--full-tree", tip, git_dir=self.git_dir).output
+        for entry in listed.split(b"\0"):
+            about, _, path = entry.partition(b"\t")
+            fields = about.split()
+            if len(fields) == 4 and fields[0] in (b"100644", b"100755") and fields[3].isdigit():
+                yield TreeFile(path.decode("utf-8", "replace"), fields[2].decode(), int(fields[3]))
+
+    def contents(self, files: Sequence[TreeFile]) -> Iterator[tuple[TreeFile, str]]:
+        """Files with their text, at most TOTAL bytes; "" for large and binary ones and beyond that."""
+        total = 0
+        page: list[TreeFile] = []
+        size = 0
+        for file in files:
+            total += file.size
+            if file.size > LARGEST or total > TOTAL:
+                yield file, ""
+                continue
+            if size + file.size > CONTENT:
+                yield from self._contents(page)
+                page, size = [], 0
+            page.append(file)
+            size += file.size
+        if page:
+            yield from self._contents(page)
+
+    def _contents(self, files: Sequence[TreeFile]) -> Iterator[tuple[TreeFile, str]]:
+        asked = "".join(f"{file.blob}\n" for file in files).encode()
+        data = git("cat-file", "--batch", git_dir=self.git_dir, stdin=asked).output
+        at = 0
+        for file in files:
+            head = data.index(b"\n", at)
+            fields = data[at:head].split()
+            size = int(fields[2]) if len(fields) == 3 else 0  # `<name> missing`
+            blob = data[head + 1 : head + 1 + size]
+            at = head + 1 + size + (1 if len(fields) == 3 else 0)
+            yield file, "" if b"\0" in blob[:_BINARY] else blob.decode("utf-8", "replace")
+
+
+def _paths(output: bytes, shas: Sequence[str]) -> dict[str, list[str]]:
+    """sha → paths, of `diff-tree --stdin -z`, which prints each commit before its paths, in the order asked."""
+    found: dict[str, list[str]] = {}
+    order = {sha.encode(): sha for sha in shas}
+    here: list[str] = []
+    for one in output.split(b"\0"):
+        if one in order:
+            here = found.setdefault(order.pop(one), [])
+        elif one:
+            here.append(one.decode("utf-8", "replace"))
+    return found

@@ -1,0 +1,108 @@
+"""Which files a change like the query touches: a vote of similar commits and episodes, beside the files' own words.
+
+On 1,056 commits of five repositories the vote alone found 58.9 % of the changed files among its first five, the words
+of the files 44.4 %, both together 62.5 % (docs/memory.md, "Files that such changes touched").
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent.memory.base import FileHit, RetrievalConfig
+from agent.memory.context_index import match_of
+from agent.memory.context_search import as_json, rare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.record_search import RecordSearch
+    from agent.memory.terms import Terms
+
+COMMITS = 50
+"""Commits that vote."""
+EPISODES = 10
+"""Episodes that vote."""
+FILES = 100
+"""Files of each ranking that are joined."""
+RANK = 10
+"""A file of rank r (0, 1, …) adds 1 / (RANK + r) to its score, for each of the two rankings."""
+MOST_TERMS = 24
+"""Terms of a query that are looked up, the rarest."""
+_HOUSEKEEPING = re.compile(
+    r"(?:^|/)(?:(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
+    r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",
+    re.IGNORECASE,
+)
+"""Files that changes of every kind touch: they say nothing about this one."""
+SHOWN = 3
+"""Commits that are named with a file."""
+
+
+class LikelyFiles:
+    """The search for files."""
+
+    def __init__(self, database: MemoryDatabase, terms: Terms, records: RecordSearch) -> None:
+        self.database = database
+        self.terms = terms
+        self.records = records
+
+    def __call__(self, query: str, actor_id: str, top_k: int) -> list[FileHit]:
+        terms = self.terms.of_query(query)
+        votes, commits = self._votes(query, terms, actor_id)
+        ranked = sorted(votes, key=lambda path: (-votes[path], path))[:FILES]
+        similar = self._similar_files(terms, actor_id)
+        scores: defaultdict[str, float] = defaultdict(float)
+        for ranking in (ranked, similar):
+            for rank, path in enumerate(ranking):
+                if not _HOUSEKEEPING.search(path):
+                    scores[path] += RANK / (RANK + rank) / 2
+        best = sorted(scores, key=lambda path: (-scores[path], path))[:top_k]
+        return [FileHit(path, scores[path], tuple(commits.get(path, ())[:SHOWN])) for path in best]
+
+    def _votes(
+        self, query: str, terms: Sequence[str], actor_id: str
+    ) -> tuple[Mapping[str, float], Mapping[str, list[str]]]:
+        """path → sum of the similarities of the commits and episodes that touched it; path → hashes of the commits."""
+        votes: defaultdict[str, float] = defaultdict(float)
+        commits: defaultdict[str, list[str]] = defaultdict(list)
+        rows = self._matching("commit", terms, actor_id, COMMITS)
+        best = max((row["score"] for row in rows), default=0.0)
+        found = {row["key"]: row for row in rows}
+        touched = self.database.run("touched_by", keys=as_json(found))
+        for row in sorted(touched, key=lambda row: -found[row["key"]]["score"]):
+            commit = found[row["key"]]
+            votes[row["path"]] += commit["score"] / best / _share(row["files"])
+            commits[row["path"]].append(commit["sha"])
+        episodes = self.records(query, f"/episodes/{actor_id}/", RetrievalConfig(EPISODES, 0.0))
+        for hit in episodes:
+            known = self._known(actor_id, hit.record.files)
+            for path in known:
+                votes[path] += hit.score / _share(len(known))
+        return votes, commits
+
+    def _known(self, actor_id: str, paths: Sequence[str]) -> list[str]:
+        asked = orjson.dumps(paths).decode()
+        return [row["path"] for row in self.database.run("path_is_known", actor_id=actor_id, paths=asked)]
+
+    def _similar_files(self, terms: Sequence[str], actor_id: str) -> list[str]:
+        return [row["path"] for row in self._matching("file", terms, actor_id, FILES)]
+
+    def _matching(self, kind: str, terms: Sequence[str], actor_id: str, most: int) -> list[dict[str, Any]]:
+        rows = self.database.run(f"{kind}_counts", terms=orjson.dumps(list(terms)).decode())
+        counts = {row["term"]: row["doc"] for row in rows}
+        known = rare(sorted(counts, key=lambda term: (counts[term], term))[:MOST_TERMS], counts)
+        if not known:
+            return []
+        match = match_of(known)
+        return self.database.run(f"{kind}_candidates", match=match, actor_id=actor_id, most=most)
+
+
+def _share(files: int) -> float:
+    """By how much the vote of a commit counts less for each of its files."""
+    return 1 + math.log(files)

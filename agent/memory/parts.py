@@ -1,0 +1,44 @@
+"""What one open memory.db consists of: its connection and what reads and writes with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.memory.context_search import ContextSearch
+from agent.memory.database import MemoryDatabase
+from agent.memory.events import EventSearch
+from agent.memory.history import History
+from agent.memory.jobs import ExtractionJobs
+from agent.memory.likely_files import LikelyFiles
+from agent.memory.log import LocalLog
+from agent.memory.record_search import RecordSearch
+from agent.memory.records import Records
+from agent.memory.terms import Terms
+from agent.memory.views import Views
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.config.long_term_memory import LongTermMemory
+
+
+class Parts:
+    """The parts; used by one thread at a time."""
+
+    def __init__(self, path: Path, config: LongTermMemory, mask: Callable[[str], str], busy_timeout: float) -> None:
+        self.database = MemoryDatabase(path, busy_timeout=busy_timeout)
+        self.terms = Terms()
+        self.views = Views(self.database, self.terms)
+        self.log = LocalLog(self.database)
+        self.jobs = ExtractionJobs(self.database)
+        records = ContextSearch(self.database, self.views.records)
+        self.records = Records(self.database, self.terms, records, mask, config.cap)
+        self.retrieval = RecordSearch(self.database, self.terms, self.records, records, config.half_life_days)
+        self.history = History(self.database, self.terms, mask)
+        self.files = LikelyFiles(self.database, self.terms, self.retrieval)
+        self.search = EventSearch(self.database, self.terms, ContextSearch(self.database, self.views.events))
+
+    def close(self) -> None:
+        self.database.close()
+        self.terms.close()

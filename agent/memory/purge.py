@@ -1,0 +1,123 @@
+"""Removes deleted bytes from memory.db, and looks for what should be gone.
+
+A deleted row is overwritten with zeros (`secure_delete`), but its words stay in the shadow tables of FTS5 until they
+are merged, and its pages in the write-ahead log until that is truncated.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import clock, durable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.views import Views
+
+SIZE = 32
+"""Bytes of a piece of text that is looked for; pages cut a longer text."""
+LEAST = 6
+"""A shorter piece is not looked for: it occurs by chance."""
+MOST = 300
+"""Pieces that are looked for."""
+PATIENCE = 5.0
+"""Seconds that the truncation of the write-ahead log waits for readers."""
+_PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")
+"""A run of text that is the same bytes in JSON and in a row."""
+
+ELSEWHERE = (
+    "the folders of tasks in base_dir (running/ and completed/) and replicas of them",
+    "backups, and exports outside of base_dir/memory/",
+)
+"""Where memory does not reach."""
+
+
+def purge(database: MemoryDatabase, views: Views, exports: Path, texts: Sequence[str], ids: Iterable[str]) -> list[str]:
+    """Remove the bytes of deleted texts; returns the files in which they are still found, each with a reason."""
+    views.optimize()
+    _remove_lines(exports, set(ids))
+    busy = _truncate_log(database)
+    pieces = _pieces(texts)
+    files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
+    if not busy and _left(database, files, pieces):
+        database.execute("VACUUM")
+        busy = _truncate_log(database)
+    left = _left(database, files, pieces)
+    return [f"{path}: {busy or 'a text was found in it after everything was removed'}" for path in left]
+
+
+def _left(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
+    """The files that have a piece of a deleted text which occurs in no text that is kept."""
+    found = {path: _found(path, pieces) for path in files}
+    deleted = set(_only_deleted(database, sorted(set().union(*found.values()))))
+    return [path for path, some in found.items() if some & deleted]
+
+
+def _truncate_log(database: MemoryDatabase) -> str:
+    """Write the whole log into the file and cut it to nothing; the reason when readers prevent that."""
+    until = clock.monotonic() + PATIENCE
+    while True:
+        (row,) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if not row["busy"]:
+            return ""
+        if clock.monotonic() >= until:
+            return "another process is reading memory.db; forget again when it has ended"
+        clock.sleep(0.1)
+
+
+def _pieces(texts: Iterable[str]) -> list[bytes]:
+    """Pieces of the texts to look for: beginning, middle and end of the longest plain run of each."""
+    found: dict[bytes, None] = {}
+    for text in texts:
+        run = max(_PLAIN.findall(text), key=len, default="").encode()
+        for start in (0, max(0, len(run) // 2 - SIZE // 2), max(0, len(run) - SIZE)):
+            piece = run[start : start + SIZE]
+            if len(piece) >= LEAST:
+                found[piece] = None
+    pieces = list(found)
+    step = -(-len(pieces) // MOST) or 1
+    return pieces[::step]
+
+
+def _only_deleted(database: MemoryDatabase, pieces: Sequence[bytes]) -> list[bytes]:
+    """The pieces that occur in no text that memory keeps."""
+    asked = orjson.dumps([piece.hex() for piece in pieces]).decode()
+    kept = {row["piece"] for row in database.run("pieces_kept", pieces=asked)}
+    return [piece for piece in pieces if piece.hex() not in kept]
+
+
+def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
+    """The pieces that are in the file."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return {piece for piece in pieces if data.find(piece) >= 0}
+    except (FileNotFoundError, ValueError):  # no such file, or an empty one
+        return set()
+
+
+def _exports(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
+
+
+def _remove_lines(folder: Path, ids: set[str]) -> None:
+    """Write the exports again without the lines of these ids."""
+    for path in _exports(folder):
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if _id_of(line) not in ids]
+        if len(kept) < len(lines):
+            durable_files.write_file(path, b"".join(kept))
+
+
+def _id_of(line: bytes) -> str:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return ""
+    return str(found.get("id", "")) if isinstance(found, dict) else ""

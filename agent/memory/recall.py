@@ -1,0 +1,172 @@
+"""Recall for one task: what its briefing gets, and what the model's `recall` tool finds.
+
+Every call opens memory.db and closes it, since a caller abandons a call that takes too long.  A memory.db that does not
+exist is not made.  Records in quarantine are never given, nor the events that they were made of, nor events of trust 0:
+only a person's `memory promote` opens them.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from agent.memory.base import TRUST
+from agent.memory.namespaces import expand, session_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agent.memory.base import EventHit, FileHit, MemoryHit
+    from agent.memory.store import MemoryStore
+
+FILES = 8
+"""Files that changes like the task have touched, in a briefing."""
+FOUND = 8
+"""Records, events and files, of each at most, that the tool gives."""
+RELEVANCE = 0.2
+"""The least relevance of an event for the tool; the model asked for it, so less is enough than in a briefing."""
+SHORT = 8
+"""Digits by which a task or a commit is named."""
+LONGEST_PATH = 300
+MOST_QUARANTINED = 1000
+
+
+class TaskRecall:
+    """What memory knows for one task.
+
+    `actors` are those whose records the task may get, its own first; the history of commits belongs to the last one.
+    `session_id` is the task: what it was itself the source of is not recalled.  `said_elsewhere` are sessions whose
+    summaries the briefing has already.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], MemoryStore],
+        actors: Sequence[str],
+        session_id: str,
+        said_elsewhere: Iterable[str] = (),
+    ) -> None:
+        self.make = make
+        self.actors = tuple(actors)
+        self.session_id = session_id
+        self.said_elsewhere = frozenset(said_elsewhere)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of the records of one retrieval (`memory.max_tokens`)."""
+        return self.make().config.max_tokens
+
+    def recall(self, query: str) -> list[Mapping[str, Any]]:
+        """Records, best first, then files; each a mapping of `id`, `kind`, `content`, `source`, `relevance`, `pinned`.
+
+        Raises MemoryUnavailable.
+        """
+        store = self.make()
+        if not store.path.exists():
+            return []
+        with closing(store):
+            hits = self._records(store, query)
+            return [*map(_of_record, hits), *map(_of_file, self._files(store, query, FILES))]
+
+    def search(self, query: str) -> list[Mapping[str, Any]]:
+        """Records, then what was said and done in earlier tasks, then files with their commits.  Raises
+        MemoryUnavailable."""
+        store = self.make()
+        if not store.path.exists():
+            return []
+        with closing(store):
+            records = self._records(store, query)[:FOUND]
+            hidden = self._quarantined(store)
+            known = {number for hit in records for number in hit.record.event_ids} | hidden
+            events = [
+                hit
+                for actor in self.actors
+                for hit in store.search_events(query, actor, top_k=3 * FOUND)
+                if hit.trust > 0
+                and hit.score >= RELEVANCE
+                and hit.session_id != self.session_id
+                and hit.event_id not in known
+            ]
+            events = sorted(events, key=lambda hit: -hit.score)[:FOUND]
+            files = self._files(store, query, FOUND)
+            return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, files)]
+
+    def has_anything(self) -> bool:
+        """Whether memory.db has anything that this task could get; False when it cannot be used."""
+        store = self.make()
+        if not store.path.exists():
+            return False
+        with closing(store):
+            return any(
+                store.list_memory_records(expand(template, actor), limit=1)
+                for actor in self.actors
+                for template in store.retrieval_config
+            )
+
+    def mark_used(self, record_ids: Sequence[str]) -> None:
+        """Note that the records were given to the task.  Raises MemoryUnavailable."""
+        with closing(self.make()) as store:
+            store.mark_used(record_ids)
+
+    def _records(self, store: MemoryStore, query: str) -> list[MemoryHit]:
+        found: dict[str, MemoryHit] = {}
+        for actor in self.actors:
+            for hit in store.retrieve(query, actor):
+                session = hit.record.session_id or session_of(hit.record.namespace)
+                told = session in self.said_elsewhere and hit.record.strategy == "summaries"
+                if session != self.session_id and not told and hit.record.status == "active":
+                    found.setdefault(hit.record.text, hit)
+        return sorted(found.values(), key=lambda hit: (not hit.record.pinned, -hit.score))
+
+    def _files(self, store: MemoryStore, query: str, most: int) -> list[FileHit]:
+        found = store.likely_files(query, self.actors[-1], top_k=most)
+        return [hit for hit in found if len(hit.path) <= LONGEST_PATH] if any(hit.commits for hit in found) else []
+
+    def _quarantined(self, store: MemoryStore) -> set[int]:
+        """The events that a record in quarantine was made of."""
+        return {
+            number
+            for actor in self.actors
+            for template in store.retrieval_config
+            for record in store.list_memory_records(
+                expand(template, actor), status="quarantined", limit=MOST_QUARANTINED
+            )
+            for number in record.event_ids
+        }
+
+
+def _of_record(hit: MemoryHit) -> Mapping[str, Any]:
+    record = hit.record
+    session = record.session_id or session_of(record.namespace)
+    origin = [record.strategy, *([f"task {session[:SHORT]}"] if session else []), record.timestamp[:10]]
+    title = record.title.strip()
+    return {
+        "id": record.id,
+        "kind": "record",
+        "content": record.text if not title or title in record.text else f"{title}: {record.text}",
+        "source": ", ".join([*origin, TRUST.get(record.trust, "")]),
+        "relevance": hit.score,
+        "pinned": record.pinned,
+    }
+
+
+def _of_event(hit: EventHit) -> Mapping[str, Any]:
+    origin = [hit.source or hit.role, f"task {hit.session_id[:SHORT]}", hit.timestamp[:10], TRUST.get(hit.trust, "")]
+    return {
+        "id": str(hit.event_id),
+        "kind": "event",
+        "content": hit.text,
+        "source": ", ".join(part for part in origin if part),
+        "relevance": hit.score,
+    }
+
+
+def _of_file(hit: FileHit) -> Mapping[str, Any]:
+    commits = ", ".join(commit[:SHORT] for commit in hit.commits)
+    return {
+        "id": hit.path,
+        "kind": "file",
+        "content": hit.path,
+        "source": f"commits {commits}" if commits else "words of the file",
+        "relevance": hit.score,
+    }

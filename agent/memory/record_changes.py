@@ -1,0 +1,64 @@
+"""Changes of records after their creation, each an entry of the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.memory.writing import Writing
+
+
+def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
+    """Make a record active: one that was quarantined, or ended by mistake.  `trust` None keeps its trust."""
+    row = _row(write, record_id)
+    if row["status"] == "active" and trust is None:
+        raise UsageError(f"memory record {record_id} is active already")
+    write.append("promoted", record_id, {"trust": row["trust"] if trust is None else trust}, reason)
+
+
+def pin(write: Writing, record_id: str, *, pinned: bool) -> None:
+    """A pinned record does not age, is not ended by a cap, and is recalled first."""
+    _row(write, record_id)
+    write.append("pinned", record_id, {"pinned": pinned})
+
+
+def invalidate(write: Writing, record_id: str, reason: str) -> None:
+    """End a record that no longer holds; it is kept and not recalled."""
+    if _row(write, record_id)["status"] in ("active", "quarantined"):
+        write.append("invalidated", record_id, {}, reason)
+
+
+def mark_used(write: Writing, record_ids: Iterable[str]) -> None:
+    """The records were given to a task: they count as new again."""
+    if ids := _existing(write, record_ids):
+        write.append("used", "", {"ids": ids})
+
+
+def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, reason: str) -> None:
+    """The task that the records were given to ended well, or badly."""
+    if ids := _existing(write, record_ids):
+        write.append("judged", "", {"ids": ids, "helped": helped}, reason)
+
+
+def end_expired(write: Writing) -> int:
+    """End the records whose time is over; their number."""
+    rows = write.run("records_expired", now=clock.stamp())
+    for row in rows:
+        write.append("invalidated", row["id"], {}, "expired")
+    return len(rows)
+
+
+def _row(write: Writing, record_id: str) -> dict[str, object]:
+    rows = write.run("record_row", id=record_id)
+    if not rows:
+        raise UsageError(f"there is no memory record {record_id}")
+    return rows[0]
+
+
+def _existing(write: Writing, record_ids: Iterable[str]) -> list[str]:
+    return [one for one in dict.fromkeys(record_ids) if write.run("record_row", id=one)]

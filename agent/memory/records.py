@@ -1,0 +1,247 @@
+"""Memory records: consolidation when one is created, and every later change of one.
+
+A new text is one of: forgotten before (nothing is stored), a duplicate of a record of its namespace (their sources are
+merged), a new version of one (the old one is superseded), or new.  Nothing is overwritten: a version is a new record.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.errors import UsageError
+from agent.memory.base import MemoryRecord
+from agent.memory.context_index import BLOCK
+from agent.memory.context_search import as_json
+from agent.memory.events import masked, shortened, stamp_of
+from agent.memory.namespaces import check_namespace, scope, session_of, span
+from agent.memory.terms import words
+from agent.memory.tombstones import record_tombstone
+from agent.memory.views import sha_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from agent.memory.context_search import ContextSearch
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.terms import Terms
+    from agent.memory.writing import Writing
+
+SIMILAR = 0.8
+"""Jaccard similarity of the words from which two texts of one namespace say the same."""
+NEIGHBOURS = 5
+"""Records that a new one is compared with."""
+_NEGATIONS = frozenset(
+    ("no", "not", "never", "none", "without", "cannot", "don", "doesn", "won", "isn", "aren", "nicht")
+)
+_NUMBER = re.compile(r"\d")
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to be stored; the fields are those of `MemoryStore.create_memory_record`."""
+
+    namespace: str
+    text: str
+    strategy: str
+    title: str
+    timestamp: str | None
+    trust: int
+    event_ids: tuple[int, ...]
+    record_ids: tuple[str, ...]
+    files: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    expires_at: str | None
+    supersedes: tuple[str, ...]
+    quarantine: str
+
+
+class Records:
+    """Writes records; reads one or several by id."""
+
+    def __init__(
+        self, database: MemoryDatabase, terms: Terms, search: ContextSearch, mask: Callable[[str], str], cap: int
+    ) -> None:
+        self.database = database
+        self.terms = terms
+        self.search = search
+        self.mask = mask
+        self.cap = cap
+
+    def create(self, write: Writing, new: NewRecord) -> MemoryRecord:
+        """Store a record after consolidation; the record that now says it."""
+        check_namespace(new.namespace)
+        if not 0 <= new.trust <= 3:
+            raise UsageError(f"trust {new.trust} is not allowed; allowed are 0 to 3")
+        text = shortened(self.mask(new.text)).strip()
+        if not text:
+            raise UsageError("a memory record needs a text")
+        sha = sha_of(text)
+        if write.has_forgotten and write.run("tombstone_get", sha=record_tombstone(new.namespace, sha)):
+            return MemoryRecord("", new.namespace, new.strategy, "", status="forgotten", reason="forgotten before")
+        trust = self._least_trust(write, new)
+        sources = {"event_ids": list(new.event_ids), "record_ids": list(new.record_ids), "files": self._files(new)}
+        for row in write.run("record_of_sha", sha=sha, namespace=new.namespace):
+            write.append("merged", row["id"], {**sources, "trust": trust}, "the same text")
+            return self.get(row["id"])
+        ends = [one for one in new.supersedes if self._is_active(write, one, new.namespace)]
+        if not new.quarantine and not ends:
+            for row in self._similar(write, new.namespace, text):
+                if _says_the_same(row["text"], text) and row["trust"] >= trust:
+                    write.append("merged", row["id"], {**sources, "trust": row["trust"]}, "nearly the same text")
+                    return self.get(row["id"])
+                if row["trust"] <= trust and row["timestamp"] <= stamp_of(new.timestamp):
+                    ends.append(row["id"])
+        record_id = f"mem-{uuid.uuid4().hex[:20]}"
+        self._append(write, record_id, new, text, trust, sources)
+        for old in ends:
+            write.append("superseded", old, {"by": record_id}, "a newer record says otherwise")
+        self._keep_cap(write, new.namespace, record_id)
+        return self.get(record_id)
+
+    def _append(
+        self,
+        write: Writing,
+        record_id: str,
+        new: NewRecord,
+        text: str,
+        trust: int,
+        sources: Mapping[str, Any],
+    ) -> None:
+        session_id = self._session(write, new)
+        found = write.run("record_block", namespace=new.namespace, session_id=session_id) if session_id else []
+        write.append(
+            "created",
+            record_id,
+            {
+                "namespace": new.namespace,
+                "strategy": new.strategy,
+                "session_id": session_id,
+                "block": found[0]["block"] if found and found[0]["records"] < BLOCK else 0,
+                "title": shortened(self.mask(new.title)),
+                "text": text,
+                "timestamp": stamp_of(new.timestamp),
+                "status": "quarantined" if new.quarantine else "active",
+                "reason": new.quarantine,
+                "trust": trust,
+                "pinned": 0,
+                "expires_at": None if new.expires_at is None else stamp_of(new.expires_at),
+                "metadata": masked(new.metadata, self.mask),
+                **sources,
+            },
+        )
+
+    def _files(self, new: NewRecord) -> list[str]:
+        return [str(masked(path, self.mask)) for path in new.files]
+
+    def _least_trust(self, write: Writing, new: NewRecord) -> int:
+        """The least trust of the record and its sources.  UsageError for a source that does not exist."""
+        least = new.trust
+        for event_id in new.event_ids:
+            rows = write.run("event_get", id=event_id)
+            if not rows:
+                raise UsageError(f"there is no event {event_id}")
+            least = min(least, int(rows[0]["trust"]))
+        for record_id in new.record_ids:
+            rows = write.run("record_row", id=record_id)
+            if not rows:
+                raise UsageError(f"there is no memory record {record_id}")
+            least = min(least, int(rows[0]["trust"]))
+        return least
+
+    def _session(self, write: Writing, new: NewRecord) -> str:
+        """The session of a record: of its namespace, else of its first event."""
+        named = session_of(new.namespace)
+        if named or not new.event_ids:
+            return named
+        return str(write.run("event_get", id=new.event_ids[0])[0]["session_id"])
+
+    def _is_active(self, write: Writing, record_id: str, namespace: str) -> bool:
+        rows = write.run("record_row", id=record_id)
+        return bool(rows) and rows[0]["status"] == "active" and rows[0]["namespace"] == namespace
+
+    def _similar(self, write: Writing, namespace: str, text: str) -> list[dict[str, Any]]:
+        """Active records of the namespace whose words are nearly those of the text, the most similar first."""
+        write.views.records.flush()  # what this transaction has added is found as well
+        asked = self.search.query(self.terms.of_query(text))
+        if not asked.known:
+            return []
+        among = {"first": namespace, "end": f"{namespace}\x01", "min_trust": 0, "now": clock.stamp()}
+        keys = as_json(self.search.candidates(asked, 1, **among)[:NEIGHBOURS])
+        mine = set(words(text))
+        scored = [(similarity(mine, set(words(row["text"]))), row) for row in write.run("record_rows", keys=keys)]
+        near = sorted((one for one in scored if one[0] >= SIMILAR), key=lambda one: (-one[0], one[1]["key"]))
+        return [row for _, row in near]
+
+    def _keep_cap(self, write: Writing, namespace: str, newest: str) -> None:
+        """End the records of least worth beyond the cap."""
+        first, end = span(scope(namespace))
+        more = int(write.run("record_count", first=first, end=end)[0]["records"]) - self.cap
+        if more > 0:
+            for row in write.run("record_worst", first=first, end=end, newest=newest, limit=more):
+                write.append("invalidated", row["id"], {}, f"more than {self.cap:,} records below {first}")
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def get(self, record_id: str) -> MemoryRecord:
+        """The record.  UsageError when there is none."""
+        rows = self.database.run("record_row", id=record_id)
+        if not rows:
+            raise UsageError(f"there is no memory record {record_id}")
+        return self.of_rows(rows)[0]
+
+    def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:
+        """Rows of `memory_records` as records, with sources and files."""
+        ids = orjson.dumps([row["id"] for row in rows]).decode()
+        sources = _by_record(self.database.run("sources_of", ids=ids))
+        files = _by_record(self.database.run("files_of", ids=ids))
+        return [
+            MemoryRecord(
+                event_ids=tuple(one["event_id"] for one in sources[row["id"]] if one["event_id"]),
+                record_ids=tuple(one["source_id"] for one in sources[row["id"]] if one["source_id"]),
+                files=tuple(one["path"] for one in files[row["id"]]),
+                pinned=bool(row["pinned"]),
+                metadata=orjson.loads(row["metadata"]),
+                **{name: row[name] for name in COLUMNS},
+            )
+            for row in rows
+        ]
+
+
+COLUMNS = (
+    *("id", "namespace", "strategy", "text", "title", "timestamp", "created_at", "status", "reason", "trust"),
+    *("session_id", "uses", "last_used_at", "helped", "hurt", "valid_to", "superseded_by", "expires_at"),
+)
+
+
+def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
+    """The rows of each record, [] for a record without any."""
+    found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["record_id"]].append(row)
+    return found
+
+
+def similarity(one: set[str], other: set[str]) -> float:
+    """Jaccard similarity of two sets, 0 for two empty ones."""
+    both = len(one | other)
+    return len(one & other) / both if both else 0.0
+
+
+def _says_the_same(old: str, new: str) -> bool:
+    """Whether two similar texts have the same meaning: no number or negation differs, and the order is the same."""
+    before, after = list(words(old)), list(words(new))
+    if any(_NUMBER.search(word) or word in _NEGATIONS for word in set(before) ^ set(after)):
+        return False
+    both = set(before) & set(after)
+    return _only(before, both) == _only(after, both)
+
+
+def _only(found: Iterable[str], kept: set[str]) -> list[str]:
+    return list(dict.fromkeys(word for word in found if word in kept))

@@ -1,0 +1,40 @@
+"""Stems of English words, by the Porter stemmer of SQLite.
+
+This program needs the stems as well as the index does: coverage, similarity and windows are computed from them.  SQLite
+has the stemmer as a tokenizer of FTS5 and shows its output in `fts5vocab`, so new words go through a table in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.store import db
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LONGEST = 40
+"""A longer word is its own stem."""
+
+
+class Stemmer:
+    """`Stemmer()(words)` is a mapping of each lower-case word to its stem.  Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._connection = db.module().connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.execute("CREATE VIRTUAL TABLE words USING fts5(w, tokenize='porter ascii', content='')")
+        self._connection.execute("CREATE VIRTUAL TABLE stems USING fts5vocab(words, 'instance')")
+
+    def __call__(self, words: Sequence[str]) -> Mapping[str, str]:
+        found = {word: word for word in words}
+        plain = [word for word in found if word.isascii() and word.isalnum() and len(word) <= LONGEST]
+        if plain:
+            self._connection.execute("INSERT INTO words (rowid, w) VALUES (1, ?)", (" ".join(plain),))
+            rows = self._connection.execute("SELECT offset, term FROM stems").fetchall()
+            self._connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
+            found.update((plain[offset], term) for offset, term in rows)
+        return found
+
+    def close(self) -> None:
+        """Close the table."""
+        self._connection.close()

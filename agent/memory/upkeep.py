@@ -1,0 +1,82 @@
+"""The upkeep of memory.db: tables made again from the log, exports, figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import durable_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.memory.base import Log
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.views import Views
+
+PAGE = 1000
+
+
+def rebuild(log: Log, views: Views) -> int:
+    """Make every table that is searched again from the log, in one transaction; the number of entries."""
+    with log.transaction():
+        try:
+            views.clear()
+            found = follow(log, views, 0)
+            views.optimize()
+        except BaseException:
+            views.forget_stale()
+            raise
+    return found
+
+
+def follow(log: Log, views: Views, after: int) -> int:
+    """Apply the entries with a higher number than `after`, inside a transaction of the tables; their number."""
+    found = 0
+    while entries := log.entries(after, PAGE):
+        for entry in entries:
+            views.apply(entry)
+        views.flush()
+        after = entries[-1].number
+        found += len(entries)
+    return found
+
+
+def export(database: MemoryDatabase, path: Path) -> int:
+    """Write every event and record as a line of JSON, readable by its owner only; the number of lines."""
+    lines = 0
+
+    def made() -> Iterator[bytes]:
+        nonlocal lines
+        for name, key, kind in (("events_page", "id", "event"), ("records_page", "key", "record")):
+            after = 0
+            while rows := database.run(name, after=after, limit=PAGE):
+                after = rows[-1][key]
+                for row in rows:
+                    lines += 1
+                    yield _line(kind, row)
+
+    durable_files.make_dir(path.parent)
+    durable_files.write_file(path, made())
+    return lines
+
+
+def _line(kind: str, row: dict[str, Any]) -> bytes:
+    kept = {name: value for name, value in row.items() if name not in ("terms", "sha", "block", "key")}
+    kept["metadata"] = orjson.loads(row["metadata"])
+    return orjson.dumps({"kind": kind, **kept}, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def figures(database: MemoryDatabase) -> dict[str, Any]:
+    """What memory holds: events, records by strategy and status, jobs by status, bytes of the file."""
+    records: dict[str, dict[str, int]] = {}
+    for row in database.run("records_by_status"):
+        records.setdefault(row["strategy"], {})[row["status"]] = row["records"]
+    return {
+        "events": database.run("event_total")[0]["texts"],
+        "records": records,
+        "jobs": {row["status"]: row["jobs"] for row in database.run("jobs_by_status")},
+        "bytes": database.path.stat().st_size,
+    }

@@ -1,0 +1,197 @@
+"""Reads a message list from files, each line once, and checks it (`message_list_check.py`).
+
+A later read parses only new lines: the reader stores the offset that it has reached, and a fingerprint of the bytes
+before it.  A file that was replaced, cut or changed before that offset is read again from the start.  The text of the
+messages is not stored.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import orjson
+
+from agent import durable_files
+from agent.message_list_check import MessageList
+from agent.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from agent.message_list_check import Shape
+    from agent.values import Json
+
+FINGERPRINT = 512
+"""The number of bytes before an offset that must be unchanged, since a renamed file may reuse the old inode number."""
+
+Identity = tuple[int, ...]
+
+
+def lines(descriptor: int, start: int, end: int, *, unfinished: bool = False) -> Iterator[tuple[int, bytes]]:
+    """(offset after the line, line without its newline) of the lines between two offsets, without blank lines.
+
+    One line is in memory at a time.  A last line without a newline, or one that continues after `end`, is included only
+    with `unfinished`.
+    """
+    return (found for found in _all_lines(descriptor, start, end, unfinished=unfinished) if found[1].strip())
+
+
+def _all_lines(descriptor: int, start: int, end: int, *, unfinished: bool) -> Iterator[tuple[int, bytes]]:
+    at = start
+    with os.fdopen(os.dup(descriptor), "rb", buffering=durable_files.BLOCK) as file:
+        file.seek(start)
+        while at < end and (line := file.readline(end - at)):
+            if not line.endswith(b"\n") and not unfinished:
+                return
+            at += len(line)
+            yield at, line.removesuffix(b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The first `offset` bytes of a file, which were read and checked: a legal list of messages.
+
+    A plan contains it (`values.Plan.reading`), so that the client need not parse the same lines again.
+    """
+
+    path: Path
+    offset: int
+    messages: MessageList
+    count: int
+    identity: Identity
+
+    def shape_of(self, spans: Sequence[Span]) -> Shape | None:
+        """The shape of the lines in `spans`.
+
+        None if they are not the lines that were read, if the file has changed since then, or if its reader has read
+        further.
+        """
+        if tuple(spans) != (Span(self.path, 0, self.offset),) or self.messages.shape.count != self.count:
+            return None
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return self.messages.shape if identity(descriptor, self.offset) == self.identity else None
+        finally:
+            os.close(descriptor)
+
+
+def identity(descriptor: int, offset: int) -> Identity:
+    """(device, inode, fingerprint of the bytes before `offset`) of a file that was read up to `offset`."""
+    status = os.fstat(descriptor)
+    start = max(0, offset - FINGERPRINT)
+    return status.st_dev, status.st_ino, crc32(os.pread(descriptor, offset - start, start))
+
+
+class MessageReader:
+    """Reads one message list; its last file may grow.
+
+    `system_first` has the same meaning as in MessageList.  With `unfinished` a last line without a newline counts;
+    otherwise it is left for the next read, since another process may be writing it.  A subclass is informed of each
+    message (`began`, `took`).
+    """
+
+    def __init__(self, *, system_first: bool = True, unfinished: bool = False) -> None:
+        self.system_first = system_first
+        self.unfinished = unfinished
+        self.messages = MessageList(system_first=system_first)
+        self.parsed = 0  # number of lines parsed so far, over all reads
+        self.offset = 0  # the offset after the last line that was read, in the last file
+        # the spans of the last read, with size and modification time of their files
+        self._looked: tuple[Any, ...] | None = None
+        self._read: tuple[Any, ...] = ()  # the spans that were read up to `offset`
+        self._identity: Identity = ()  # identity of the last file, up to `offset`
+
+    def began(self) -> None:
+        """Called when a new list begins: sums of earlier calls of `took` belong to another list."""
+
+    def took(self, message: Json) -> None:
+        """Called for each message that was read; {} for a line that is not an object."""
+
+    def read_list(self, spans: Sequence[Span]) -> MessageList:
+        """Read the new lines of `spans`; a missing file counts as empty.
+
+        If the method returns the same list object as before, the lines that were read before are unchanged.
+        """
+        looked = _looked(spans)
+        if looked != self._looked:
+            self._looked = None  # None until all lines have been read
+            try:
+                self._take_in([part for part in looked if part[2] > part[1]])
+            except FileNotFoundError:  # the file was removed after its size was determined
+                self._take_in([])
+                return self.messages
+            self._looked = looked
+        return self.messages
+
+    def reading(self, path: Path) -> Reading:
+        """The result of reading, for a list that is the beginning of the file `path`."""
+        return Reading(path, self.offset, self.messages, self.messages.shape.count, self._identity)
+
+    def _take_in(self, parts: Sequence[tuple[Any, ...]]) -> None:
+        if not parts:
+            self._restart(0)
+            self._read, self._identity = (), ()
+            return
+        *fixed, (path, start, end, *_) = parts
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            known, self._read = self._read, ()
+            read = (*((before, first, last, inode) for before, first, last, _, inode, *_ in fixed), path, start)
+            if known != read or self.offset > end or self._identity != identity(descriptor, self.offset):
+                self._restart(start)
+                for before, first, last, *_ in fixed:
+                    self._take_file(before, first, last)
+                self.offset = start
+            self._take_lines(descriptor, self.offset, end, path.name)
+            self._identity = identity(descriptor, self.offset)
+            if not self.unfinished or os.pread(descriptor, 1, self.offset - 1) == b"\n":
+                self._read = read  # else the last line may continue, and is read again
+        finally:
+            os.close(descriptor)
+
+    def _restart(self, start: int) -> None:
+        self.messages, self.offset = MessageList(system_first=self.system_first), start
+        self.began()
+
+    def _take_file(self, path: Path, start: int, end: int) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._take_lines(descriptor, start, end, path.name)
+        finally:
+            os.close(descriptor)
+
+    def _take_lines(self, descriptor: int, start: int, end: int, name: str) -> None:
+        for behind, line in _all_lines(descriptor, start, end, unfinished=self.unfinished):
+            try:
+                message = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                message = {}
+                self.messages.add_unreadable(str(error), name)
+            else:
+                self.messages.add(message, name)
+            self.took(message if isinstance(message, dict) else {})
+            self.parsed += 1
+            self.offset = behind
+
+
+def _looked(spans: Sequence[Span]) -> tuple[tuple[Any, ...], ...]:
+    """(path, start, end, device, inode, size, modification time) of each span with an existing file; the end of an open
+    span is the present size."""
+    found = []
+    for span in spans:
+        try:
+            status = span.path.stat()
+        except FileNotFoundError:
+            continue
+        end = status.st_size if span.end is None else span.end
+        found.append(
+            (span.path, span.start, end, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns),
+        )
+    return tuple(found)

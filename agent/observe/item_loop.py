@@ -1,0 +1,141 @@
+"""Loops over items, stored or from outside, in which one bad item never ends the loop.
+
+    for row in rows:
+        with items.handling(row.uuid):
+            ...
+    items.finish()
+
+An error of one item is reported once, and again when its text has changed.  An unexpected error is logged with its
+traceback as well.  Errors in `WHOLE` concern a resource that all items share (disk, ledger, network).  After such an
+error the loop continues, since a single item may have caused it, and `finish` raises the first of these errors.  After
+`IN_A_ROW` consecutive errors of this kind the loop ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import (
+    MISTAKES,
+    AnswerOdd,
+    BrokerAway,
+    DiskError,
+    ForgeLimited,
+    ForgeUnreachable,
+    LedgerError,
+    MakimonoError,
+    RemoteAway,
+    RowUnreadable,
+)
+from agent.observe import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agent.observe.events import Events
+
+WHOLE = (BrokerAway, DiskError, ForgeLimited, ForgeUnreachable, LedgerError, RemoteAway)
+OF_ONE = (AnswerOdd, RowUnreadable)
+"""Errors that belong to one of these classes, but concern one item only."""
+
+IN_A_ROW = 3
+REMEMBERED = 10_000
+"""Number of reported reasons that are remembered, so that each is reported once."""
+
+
+class Items:
+    """The items of one loop.
+
+    `skipped` is called with the name of an item and the reason why it was skipped.  `refusals` are errors that concern
+    the whole loop only if no item succeeded (`finish`).
+    """
+
+    def __init__(
+        self,
+        skipped: Callable[[str, str], None],
+        whole: tuple[type[Exception], ...] = WHOLE,
+        refusals: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self.skipped = skipped
+        self.whole = whole
+        self.refusals = refusals
+        self.known: dict[str, str] = {}  # name of a bad item → reason why it was skipped
+        self.went_well = 0
+        self.failed: dict[str, Exception] = {}  # name of an item → its error that may concern all items
+        self.in_a_row = 0
+
+    @classmethod
+    def announcing(cls, events: Events, loop: str, **more: Any) -> Items:
+        """Items that report a skipped item as the event `item_skipped`."""
+        return cls(lambda item, why: events.emit("item_skipped", loop=loop, item=item, why=why), **more)
+
+    @classmethod
+    def logging(cls, loop: str, **more: Any) -> Items:
+        """Items that report a skipped item as the log line `item_left_out`, for code that has no events."""
+        return cls(lambda item, why: log.get("items").warning("item_left_out", loop=loop, item=item, why=why), **more)
+
+    @contextmanager
+    def handling(self, name: str) -> Iterator[None]:
+        """Handle one item in the body of the `with` statement."""
+        try:
+            yield
+        except ForgeLimited:  # further requests would only prolong the rate limit
+            self._begin_anew()
+            raise
+        except Exception as error:  # noqa: BLE001 - no item may end the loop
+            if isinstance(error, self.whole) and not isinstance(error, OF_ONE):
+                self._fail(name, error)
+                self.in_a_row += 1
+                if self.in_a_row >= IN_A_ROW:
+                    self.finish()
+                return
+            self.in_a_row = 0
+            if isinstance(error, self.refusals):
+                self._fail(name, error)
+            else:
+                self._say(name, error)
+        else:
+            self.in_a_row = 0
+            self.went_well += 1
+            self.known.pop(name, None)
+
+    def finish(self, *, unless_some: bool = False) -> None:
+        """End the loop: raise the first error that may concern all items.
+
+        `unless_some`: if an item succeeded, such errors are reported as errors of their items instead.
+        """
+        failed, went_well = self.failed, self.went_well
+        self._begin_anew()
+        if failed and not (unless_some and went_well):
+            raise next(iter(failed.values()))
+        for name, error in failed.items():
+            self._say(name, error)
+
+    def _begin_anew(self) -> None:
+        self.failed, self.in_a_row, self.went_well = {}, 0, 0
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self.failed.setdefault(name, error)
+
+    def _say(self, name: str, error: Exception) -> None:
+        why = reason_of(error)
+        if self.known.get(name) == why:
+            return
+        if name not in self.known and len(self.known) >= REMEMBERED:
+            del self.known[next(iter(self.known))]
+        self.known[name] = why
+        if isinstance(error, MISTAKES) or not isinstance(error, MakimonoError | OSError):
+            log.get("items").error("bug", item=name, error=why, exc_info=error)
+        self.skipped(name, why)
+
+
+def reason_of(error: Exception) -> str:
+    """The reason why an item was skipped, as a text for people."""
+    if isinstance(error, MakimonoError):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(error)
+    return (
+        f"an error that nobody foresaw ({type(error).__name__}: {error}); the log has its traceback, please report it"
+    )

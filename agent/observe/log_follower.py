@@ -1,0 +1,80 @@
+"""Reads the events of other processes from their log files.
+
+Each task has a process of its own, which writes its events to `worker.log`.  A daemon that counts events, or a page
+that shows them, reads the new lines of those files.  A pipe could block a worker, or break when the daemon ends; a file
+cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from agent.observe.events import EVENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.observe.events import Events
+
+MOST = 1 << 20
+"""The maximum number of bytes that one call reads; the next call continues."""
+
+
+class LogFollower:
+    """Announces new lines of log files to the listeners of `events`, each line once, in the order of the file."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def read(self, key: str, path: Path) -> int:
+        """Announce the complete lines that were added to `path` since the last call with this `key`, at most `MOST`
+        bytes; returns the number of events.
+
+        `key` is the task's uuid, which stays the same when the folder is renamed.  A missing file has no lines.  If a
+        new file has replaced the old one, it is read from its beginning.  A line that is not an event of this program
+        is skipped.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return 0
+        try:
+            state = os.fstat(descriptor)
+            inode, offset = self._places.get(key, (state.st_ino, 0))
+            if inode != state.st_ino or offset > state.st_size:
+                offset = 0
+            block = os.pread(descriptor, MOST, offset)
+        finally:
+            os.close(descriptor)
+        whole = block.rfind(b"\n") + 1
+        if not whole and len(block) == MOST:
+            whole = MOST  # no event is longer than a block: this part of a line is skipped
+        self._places[key] = (state.st_ino, offset + whole)
+        found = [event for line in block[:whole].splitlines() if (event := _event(line)) is not None]
+        for name, fields in found:
+            self.events.emit(name, **fields)
+        return len(found)
+
+    def skip(self, key: str, path: Path) -> None:
+        """Skip the present content of the file, which an earlier process has counted."""
+        try:
+            state = path.stat()
+        except OSError:
+            return
+        self._places[key] = (state.st_ino, state.st_size)
+
+    def forget(self, key: str) -> None:
+        """Discard the position in the file of a task that has ended."""
+        self._places.pop(key, None)
+
+
+def _event(line: bytes) -> tuple[str, dict[str, Any]] | None:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    name = fields.pop("event", None) if isinstance(fields, dict) else None
+    return (name, fields) if isinstance(name, str) and name in EVENTS else None

@@ -1,0 +1,86 @@
+"""Yields the lines that a diff adds, for the searches for secrets and hidden characters.
+
+The module reads a stream in bounded memory, for any length of line and any size of chunk.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+LONGEST_LINE = 1 << 16
+"""A longer line is yielded in pieces of this many bytes."""
+
+_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+
+def added_lines(
+    diff: Iterable[bytes], suspects: Callable[[bytes], bool], overlap: int = 0
+) -> Iterator[tuple[str, bytes]]:
+    """(where, line) of the lines that a diff adds, in order.
+
+    `diff` is git's output in chunks of any size.  `suspects` is a fast filter: it gets a block of lines and returns
+    False if none of them matters.  Removed and unchanged lines are skipped; text outside of hunks (file names, commit
+    messages) counts as added.  `where` is like `src/app.py, line 3`.  The pieces of a long line overlap by `overlap`
+    bytes.
+    """
+    path = where = ""
+    kind = b""
+    number = left_old = left_new = 0
+    for line, continued, suspect in _lines(diff, suspects, overlap):
+        if continued:
+            pass  # this chunk continues the same long line
+        elif left_old > 0 or left_new > 0:
+            # Inside a hunk `+++ x` is an added line `++ x`; the hunk's header gives the number of its lines.
+            kind = line[:1]
+            if kind == b"+":
+                where = f"{path or 'the change'}, line {number}"
+                left_new, number = left_new - 1, number + 1
+            elif kind == b"-":
+                left_old -= 1
+            elif kind != b"\\":
+                left_old, left_new, number = left_old - 1, left_new - 1, number + 1
+        else:
+            kind = b"+"
+            if hunk := _HUNK.match(line):
+                left_old, number, left_new = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
+            elif line.startswith(b"+++ "):
+                path = _path(line[4:])
+            where = path or "the change"
+        if suspect and kind == b"+":
+            yield where, line
+
+
+def _path(name: bytes) -> str:
+    text = name.rstrip(b"\r\n\t").decode("utf-8", "replace").strip('"')
+    return text.removeprefix("b/") if text != "/dev/null" else ""
+
+
+def _lines(
+    chunks: Iterable[bytes], suspects: Callable[[bytes], bool], overlap: int
+) -> Iterator[tuple[bytes, bool, bool]]:
+    """The lines of a stream as (line, whether it continues the previous one, whether `suspects` matched).
+
+    A line longer than `LONGEST_LINE` is yielded in overlapping pieces.
+    """
+    rest = b""
+    continued = False
+    for chunk in chunks:
+        rest += chunk
+        end = rest.rfind(b"\n")
+        if end >= 0:
+            block, rest = rest[:end], rest[end + 1 :]
+            suspect = suspects(block)
+            for line in block.split(b"\n"):
+                yield line, continued, suspect
+                continued = False
+        while len(rest) > LONGEST_LINE:
+            piece = rest[:LONGEST_LINE]
+            yield piece, continued, suspects(piece)
+            rest = rest[LONGEST_LINE - overlap :]
+            continued = True
+    if rest:
+        yield rest, continued, suspects(rest)

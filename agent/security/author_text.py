@@ -1,0 +1,106 @@
+"""Extracts the text of a comment that its author wrote, without quotations, code and hidden parts.
+
+A comment may be a command to this program; text in a quotation, a log or a template is no command.  The Markdown parser
+recognises nested quotations, lazy continuation lines, every kind of code, comments, `<?…?>` and CDATA as the rendered
+page shows them.  Raw HTML that is a quotation, code or hidden is left out too; if that is uncertain, the text is left
+out.  The parser is imported on first use.
+"""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from markdown_it.token import Token
+
+LONGEST = 65_536
+"""The text is parsed up to this many characters, GitHub's limit; a command behind them does not count."""
+
+_NOT_SAID = frozenset(
+    (
+        "blockquote",
+        "code",
+        "del",
+        "kbd",
+        "pre",
+        "q",
+        "s",
+        "samp",
+        "script",
+        "strike",
+        "style",
+        "template",
+        "textarea",
+        "tt",
+    )
+)
+_BREAKS = frozenset(("softbreak", "hardbreak"))
+
+
+def own_text(text: str) -> str:
+    """The author's own text, line by line; an empty line separates blocks."""
+    from markdown_it import MarkdownIt
+
+    return "".join(_words(MarkdownIt("commonmark").parse(text[:LONGEST]), _Html())).strip("\n")
+
+
+def _words(tokens: list[Token], html: _Html) -> Iterator[str]:
+    quoted = 0
+    for token in tokens:
+        if token.type in ("blockquote_open", "blockquote_close"):
+            quoted += token.nesting
+        elif token.type == "html_block":
+            html.read(token.content)
+        elif token.type == "inline" and not quoted:
+            yield from _inline(token.children or [], html)
+            yield "\n\n"
+
+
+def _inline(tokens: list[Token], html: _Html) -> Iterator[str]:
+    linked = 0
+    for token in tokens:
+        if token.type in ("link_open", "link_close"):  # the text of a link may hide any URL
+            linked += token.nesting
+        elif token.type == "html_inline":
+            html.read(token.content)
+            yield " "
+        elif html.open or linked:
+            continue
+        elif token.type == "text":
+            yield token.content
+        elif token.type in _BREAKS:
+            yield "\n"
+        else:
+            yield " "
+
+
+class _Html:
+    """State of the raw HTML that was read so far: `open` lists the elements of which the text is left out, outermost
+    first."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+
+    def read(self, text: str) -> None:
+        """Process the tags in one piece of raw HTML."""
+        reader = _Tags(self.open)
+        reader.feed(text)
+
+
+class _Tags(HTMLParser):
+    def __init__(self, stack: list[str]) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        hidden = "hidden" in named or "display:none" in (named.get("style") or "").replace(" ", "").lower()
+        if tag in _NOT_SAID or hidden:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.stack:
+            del self.stack[len(self.stack) - 1 - self.stack[::-1].index(tag) :]

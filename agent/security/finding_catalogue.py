@@ -1,0 +1,170 @@
+"""Lists every finding of this room by id, with its meaning and severity.  docs/security.md has the same table.
+
+Ids are stable, since logs and reports contain them.  `PI` is text from outside (prompt injection), `SE` a secret, `PA`
+a path.  Findings in text are telemetry; the protection is that the model gets the text as data, and that no secret is
+in reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Risk(StrEnum):
+    """Severity: `low` occurs in ordinary text, `high` has no legitimate use, `refuse` stops a publication."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`noun` follows a count in a sentence ("3 HTML comments"); `meaning` is for the documentation."""
+
+    id: str
+    risk: Risk
+    noun: str
+    meaning: str
+
+
+_ALL = (
+    Rule(
+        "PI-01",
+        Risk.MEDIUM,
+        "imitations of a prompt",
+        "Text that imitates a prompt's structure or countermands it; counted, stays.",
+    ),
+    Rule("PI-02", Risk.MEDIUM, "HTML comments", "An HTML comment, which a reader of the page does not see; removed."),
+    Rule(
+        "PI-03",
+        Risk.HIGH,
+        "unterminated HTML comments",
+        "An HTML comment without an end; removed to the end of the text.",
+    ),
+    Rule(
+        "PI-04",
+        Risk.MEDIUM,
+        "claims of authority",
+        "Text that claims to speak for the system or the maintainers; counted, stays.",
+    ),
+    Rule("PI-05", Risk.HIGH, "tag characters", "Unicode tag characters, invisible copies of ASCII; removed."),
+    Rule(
+        "PI-06",
+        Risk.MEDIUM,
+        "variation selectors",
+        "Variation selectors that choose no emoji style and can carry bytes; removed.",
+    ),
+    Rule(
+        "PI-07",
+        Risk.HIGH,
+        "bidirectional controls",
+        "Characters that change the order in which text is shown; removed.",
+    ),
+    Rule(
+        "PI-08",
+        Risk.LOW,
+        "invisible characters",
+        "Other characters without a shape (zero width, fillers, blanks); removed.",
+    ),
+    Rule("PI-09", Risk.MEDIUM, "terminal sequences", "ANSI and other escape sequences; removed."),
+    Rule("PI-10", Risk.LOW, "control characters", "C0 and C1 control characters but tab and newline; removed."),
+    Rule(
+        "PI-11", Risk.HIGH, "forged markers", "Text that imitates the marker around data from outside; made harmless."
+    ),
+    Rule("PI-12", Risk.MEDIUM, "hidden elements", "HTML elements that are not shown, with what is in them; removed."),
+    Rule("PI-13", Risk.MEDIUM, "words to reviewers", 'Text addressed to reviewers ("pre-approved"); counted, stays.'),
+    Rule("PI-14", Risk.LOW, "characters without meaning", "Private, unassigned and surrogate code points; removed."),
+    Rule(
+        "PI-15",
+        Risk.HIGH,
+        "requests for secrets",
+        "Text that asks for the environment, keys or the system prompt; counted, stays.",
+    ),
+    Rule("PI-16", Risk.LOW, "characters over the limit", "The text was longer than allowed; cut."),
+    Rule("PI-17", Risk.LOW, "images and link titles", "Images (their text stays) and titles of links; removed."),
+    Rule(
+        "PI-18",
+        Risk.LOW,
+        "collapsed sections",
+        "`<details>`, shown only when opened; its tags are removed, its text stays.",
+    ),
+    Rule(
+        "PI-19",
+        Risk.MEDIUM,
+        "words of look-alike letters",
+        "A word in a change that is taken for a Latin one: look-alike letters among Latin ones or alone; shown.",
+    ),
+    Rule(
+        "PI-20",
+        Risk.MEDIUM,
+        "signs that look like others",
+        "A sign in a change that looks like one of code (the Greek question mark), or ends a line for some; shown.",
+    ),
+    Rule(
+        "PU-01",
+        Risk.MEDIUM,
+        "pictures and tags that load",
+        "A picture of another host, or a tag that loads something, in a text that is published; made a link or text.",
+    ),
+    Rule(
+        "PU-02",
+        Risk.MEDIUM,
+        "links with data",
+        "A link to another host with a query or a login in a text that is published; masked, and taken out.",
+    ),
+    Rule("PU-03", Risk.LOW, "mentions", "A mention in a text that is published; made inert."),
+    Rule(
+        "PU-04",
+        Risk.LOW,
+        "orders",
+        "A closing word, a quick action, an order to a machine or a trailer in a text that is published; made inert.",
+    ),
+    Rule("PU-05", Risk.MEDIUM, "hidden texts", "An HTML comment in a text that is published; shown."),
+    Rule("PU-06", Risk.LOW, "host paths", "A path of this machine in a text that is published; written as its name."),
+    Rule("SE-01", Risk.REFUSE, "declared secrets", "A secret of this program's configuration, as it is or encoded."),
+    Rule("SE-02", Risk.REFUSE, "access tokens", "The shape of a token of a known service."),
+    Rule("SE-03", Risk.REFUSE, "private keys", "A private key in PEM or OpenSSH form."),
+    Rule("PA-01", Risk.REFUSE, "git entries", "A path that git or a file system takes for `.git`."),
+    Rule(
+        "PA-02", Risk.REFUSE, "pipeline files", "A file that a forge or a build service executes with its own rights."
+    ),
+    Rule("PA-03", Risk.REFUSE, "ownership files", "A file that says who must approve changes."),
+    Rule("PA-04", Risk.REFUSE, "address files", "A file that makes git fetch from other addresses (submodules, LFS)."),
+    Rule(
+        "PA-05",
+        Risk.MEDIUM,
+        "files that execute",
+        "A file that is executed when somebody installs, builds or tests; shown, not refused.",
+    ),
+    Rule(
+        "PA-06",
+        Risk.MEDIUM,
+        "agent instructions",
+        "A file that agents and assistants read as instructions; shown, not refused.",
+    ),
+    Rule("PA-07", Risk.REFUSE, "unsafe paths", "A path that leaves the work tree or holds control characters."),
+    Rule(
+        "PA-08",
+        Risk.REFUSE,
+        "files of merging machines",
+        "A file that tells a machine what it may merge, update or set by itself.",
+    ),
+    Rule("PA-09", Risk.REFUSE, "release files", "A file that says how releases are made and published."),
+    Rule(
+        "PA-10", Risk.REFUSE, "embedded repositories", "A folder that git takes for a repository with its own config."
+    ),
+    Rule("PA-11", Risk.REFUSE, "files of `policy.refuse`", "A path that `policy.refuse` names."),
+    Rule("PA-12", Risk.MEDIUM, "files of `policy.look`", "A path that `policy.look` names; shown, not refused."),
+)
+
+RULES: dict[str, Rule] = {rule.id: rule for rule in _ALL}
+
+
+def markdown() -> str:
+    """The table of docs/security.md."""
+    lines = ["| rule | risk | meaning |", "|---|---|---|"]
+    lines += [f"| {rule.id} | {rule.risk} | {rule.meaning} |" for rule in _ALL]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,78 @@
+"""Lists the content of a change that its reviewer does not see, with each hidden character escaped.
+
+Nothing is removed, since a removed character would hide the attack (Trojan Source, https://trojansource.codes).  The
+findings do not stop a publication; the pull request lists them (`worker/delivery.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from agent.security import invisible_characters, lookalikes
+from agent.security.added_lines import added_lines
+from agent.security.sanitise import Cleaned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST = 10
+"""Most lines that are listed."""
+
+SHOWN = 120
+"""A listed line is shortened to this many characters."""
+
+SIGNS = "\u037e\u1fef\u01c3\u2024\u2044\u2215\u2236\u02d0\ua789\u0589\u05c3\u2223\u01c0\u2028\u2029\x85"
+"""Characters that look like characters of code (`;`, a backtick, `!`, `.`, `/`, `:`, `|`), or that end a line in some
+editors only; from Unicode's confusables.txt (UTS 39)."""
+
+_SIGN = re.compile(f"[{re.escape(SIGNS)}]")
+_STYLE = re.compile("(?<=[\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]|(?<=[0-9#*])\ufe0f(?=\u20e3)")
+"""A variation selector is legitimate after a character that has a text and an emoji form; after a letter it is
+suspicious."""
+_UNUSUAL = re.compile(rb"[^\t\n -~]")
+
+
+def hidden_lines(diff: Iterable[bytes]) -> list[str]:
+    r"""Added lines of a diff with hidden or misleading characters, in order: `PI-07 src/a.py, line 3: if access\u202e
+    …`.  The list has at most 10 lines, then a line with the number of the others.
+
+    Joiners and selectors of emoji, a byte order mark at the start of a file, and CR LF are not listed.
+    """
+    found: list[str] = []
+    for where, line in added_lines(diff, lambda block: _UNUSUAL.search(block) is not None):
+        text = line[1:].decode("utf-8", "replace").removesuffix("\r")
+        if where.endswith(", line 1"):
+            text = text.removeprefix("\ufeff")
+        text = _STYLE.sub("", invisible_characters.JOINER.sub("", text)).strip(" \t")
+        seen = show_hidden(text)
+        if seen.findings:
+            if len(found) >= MOST:
+                return [*found, f"and more; the first {MOST} are listed"]
+            same = next((at for at, (old, new) in enumerate(zip(text, seen.text, strict=False)) if old != new), 0)
+            begin = max(0, same - SHOWN // 2)
+            excerpt = seen.text[begin : begin + SHOWN]
+            excerpt = f"{'…' if begin else ''}{excerpt}{'…' if begin + SHOWN < len(seen.text) else ''}"
+            found.append(f"{', '.join(sorted(seen.findings))} {where}: {excerpt}")
+    return found
+
+
+def show_hidden(text: str) -> Cleaned:
+    r"""`text` with each character that `sanitise.clean` would remove escaped as `\u202e` or `\U000e0041`, and the
+    counts by rule.
+
+    PI-19 counts words with letters that look like Latin ones (`lookalikes.py`); those letters are escaped too.  PI-20
+    counts characters that look like characters of code."""
+    found: Counter[str] = Counter()
+    text = text.replace("\r\n", "\n")
+    text, count = _SIGN.subn(lambda match: lookalikes.escape(match[0]), text)
+    if count:
+        found["PI-20"] += count
+    for rule, bad in invisible_characters.removable(text).items():
+        text, count = invisible_characters.replaced(text, bad, lookalikes.escape)
+        found[rule] += count
+    text, count = lookalikes.mark_lookalikes(text)
+    if count:
+        found["PI-19"] += count
+    return Cleaned(text, dict(found))

@@ -1,0 +1,167 @@
+"""The rules of `security/guarded_paths.py` as data: files that only a person may change or must review, with reasons.
+
+A pattern without `/` is a name in any folder, one with `/` is a path from the root (`globs.py`).  Matching ignores
+case.  Braces hold alternatives.  The first match counts.  `policy.refuse` and `policy.look` of config.yaml
+add to the rules.  Source: each product's documentation of its file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Group(NamedTuple):
+    """Files of one kind.
+
+    `why` continues a sentence that begins with rule and path: `PA-02 .tekton/push.yml is a pipeline file of
+    Tekton`.
+    """
+
+    rule: str
+    why: str
+    patterns: tuple[str, ...]
+
+
+_SCRIPTS = (
+    "{release,publish,deploy}",
+    "{release,publish,deploy}.{sh,bash,zsh,py,js,mjs,cjs,ts,rb,pl,php,go,ps1,cmd,bat}",
+    "{release,publish,deploy}[-_]*.{py,js,mjs,ts,rb}",
+)
+_FOLDERS = ("scripts", "script", "bin", "ci", ".ci", "tools", "hack")
+
+REFUSED = (
+    Group(
+        "PA-02",
+        "is a pipeline file, which the forge runs with its own rights",
+        (
+            *("**/.{github,gitea,forgejo}/{workflows,actions}/**", "**/.gitlab-ci.{yml,yaml}", ".gitlab/ci/**"),
+            *(
+                ".gitlab/agents/**",
+                ".gitlab/{auto-deploy-values,route-map}.{yml,yaml}",
+                "bitbucket-pipelines.{yml,yaml}",
+            ),
+            *(".builds/**", ".build.{yml,yaml}"),
+        ),
+    ),
+    Group("PA-02", "is an action, which runs in the pipelines of who uses it", ("action.{yml,yaml}",)),
+    Group(
+        "PA-02",
+        "is a pipeline file, which a build service runs with its own rights",
+        (
+            *(".{circleci,buildkite,woodpecker,semaphore,teamcity,harness,kokoro,buddy,vela,tekton}/**",),
+            *(".{travis,drone,woodpecker,cirrus,appveyor,vela,zuul,taskcluster,evergreen,packit,prow}.{yml,yaml}",),
+            *("{appveyor,bitrise,buddy,codefresh,codemagic,wercker,screwdriver,shippable}.{yml,yaml}",),
+            *(".{drone,cirrus}.{star,jsonnet}", ".{zuul.d,prow,copr}/**", "zuul.d/**", "{zuul,evergreen}.{yml,yaml}"),
+            *("azure-pipelines*.{yml,yaml}", "cloudbuild*.{yml,yaml,json}", "buildspec*.{yml,yaml}"),
+            *("appspec.{yml,yaml,json}", "{Jenkinsfile,Jenkinsfile.*,*.jenkinsfile}"),
+        ),
+    ),
+    Group(
+        "PA-03",
+        "says who must approve changes",
+        (
+            *("{CODEOWNERS,OWNERS,OWNERS_ALIASES}", "{,.github/}.pullapprove.{yml,yaml}", ".policy.{yml,yaml}"),
+            *(".github/{reviewers,auto_assign,auto-assign}.{yml,yaml}",),
+        ),
+    ),
+    Group("PA-04", "makes git fetch from other addresses", (".gitmodules", ".lfsconfig")),
+    Group(
+        "PA-08",
+        "tells a machine what it may merge, update or set by itself",
+        (
+            *("{,.github/,.mergify/}{.mergify,mergify}.{yml,yaml}", ".mergify/**", ".dependabot/**"),
+            *(".github/dependabot.{yml,yaml}", "{renovate,.renovaterc}.{json,json5}"),
+            *(".renovaterc", ".{github,gitlab}/renovate.{json,json5}", "{,.github/}.kodiak.toml", "bors.toml"),
+            *(".github/{settings,safe-settings,repository}.{yml,yaml}", ".bulldozer.{yml,yaml}", ".asf.yaml"),
+            *(
+                "{.scala-steward.conf,.whitesource,.pyup.yml,.snyk}",
+                ".github/{bulldozer,mergequeue,merge-me}.{yml,yaml}",
+            ),
+        ),
+    ),
+    Group(
+        "PA-09",
+        "says how releases are made and published",
+        (
+            *("{.goreleaser,goreleaser}.{yml,yaml}", "{.releaserc,.releaserc.*,release.config.*}"),
+            *(".release-it.*", "{.,}release-please*.{json,yml,yaml}", ".{release-please,semantic-release}*"),
+            *(".changeset/config.json", "{.jreleaser,jreleaser}.{yml,yaml,toml,json}", "dist-workspace.toml"),
+            *("{release,publish,deploy}.{sh,bash,zsh,ps1,cmd,bat}", "{release,publish,deploy}[-_]*.{sh,bash,zsh,ps1}"),
+            *(f"**/{folder}/{name}" for folder in _FOLDERS for name in _SCRIPTS),
+            *("**/{scripts,script,ci,.ci,hack}/{release,publish,deploy}/**",),
+        ),
+    ),
+)
+"""Groups of files; a change of them is not published."""
+
+LOOKED_AT = (
+    Group(
+        "PA-05",
+        "is executed at install, build or test",
+        (
+            *("{conftest,sitecustomize,usercustomize,setup,noxfile}.py", "tox.ini", "*.pth", "binding.gyp"),
+            *("{,GNU}makefile", "*.mk", "{justfile,rakefile,Gemfile,Brewfile,Vagrantfile,Earthfile,Tiltfile,Procfile}"),
+            *("package.json", ".{npmrc,pnpmfile.cjs,yarnrc,yarnrc.yml}", "**/.yarn/**", "bunfig.toml", "build.rs"),
+            *(
+                "**/.cargo/**",
+                "{build,settings,init}.gradle{,.kts}",
+                "**/gradle/wrapper/**",
+                "{gradlew,mvnw}{,.bat,.cmd}",
+            ),
+            *(
+                "**/.mvn/**",
+                "*.gemspec",
+                "CMakeLists.txt",
+                "{dockerfile,Containerfile}",
+                "{dockerfile,Containerfile}.*",
+            ),
+            *("*.dockerfile", "{docker-,}compose*.{yml,yaml}", "Taskfile.{yml,yaml}", "{flake,shell,default}.nix"),
+            *(".bazelrc", "{.,}mise*.toml", ".envrc", ".pre-commit-config.{yml,yaml}", ".gitattributes"),
+            *("{.,}lefthook*.{yml,yaml,toml,json}", "**/.{husky,githooks,git-hooks}/**", "skaffold.{yml,yaml}"),
+        ),
+    ),
+    Group(
+        "PA-05",
+        "is executed by an editor that opens the folder",
+        (
+            *("**/.{devcontainer,vscode,idea,zed,fleet}/**", ".devcontainer.json", "*.code-workspace", ".exrc"),
+            *(".nvim.lua", ".nvimrc", ".dir-locals.el", ".sublime-project", "*.sublime-project"),
+        ),
+    ),
+    Group(
+        "PA-05",
+        "tells a host what to build and run",
+        (
+            *(
+                "{netlify,fly,railway,wrangler}.toml",
+                "{vercel,now,railway}.json",
+                "wrangler.{json,jsonc}",
+                "amplify.yml",
+            ),
+            *(
+                "render.{yml,yaml}",
+                "heroku.yml",
+                "serverless.{yml,yaml,ts,js}",
+                ".readthedocs.{yml,yaml}",
+                "**/.platform/**",
+            ),
+            *("**/.ebextensions/**", "**/.do/**"),
+        ),
+    ),
+    Group(
+        "PA-06",
+        "is read by agents as instructions",
+        (
+            *("{AGENTS,AGENT,CLAUDE,GEMINI,SKILL,QWEN,WARP,CRUSH,CONVENTIONS,IFLOW}{,.local,.override}.md",),
+            *(".{cursorrules,windsurfrules,clinerules,roorules,goosehints,replit.md,rules,airules}", ".mcp.json"),
+            *("mcp.json", "opencode.json{,c}", "crush.json", ".{roo,kilocode}modes"),
+            *(".{claude,cursor,codex,gemini,windsurf,roo,aider}*",),
+            *("**/.{claude,cursor,codex,gemini,windsurf,roo,aider}*/**",),
+            *("**/.{agents,agent,kiro,continue,amazonq,junie,opencode}/**",),
+            *("**/.{goose,trae,augment,factory,cline,clinerules,kilocode,crush,amp,openhands,devin,qwen,warp}/**",),
+            *("**/.{qodo,codeium,tabnine,sourcegraph,cody,zencoder,rovodev,copilot,iflow,serena,ruler,makimono}/**",),
+            *(".github/copilot-*", ".github/{instructions,prompts,chatmodes,agents,skills,copilot}/**"),
+        ),
+    ),
+)
+"""Groups of files; a change of them is published, and listed for the reviewer."""

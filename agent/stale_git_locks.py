@@ -1,0 +1,66 @@
+"""Removes stale locks that a killed git left in git directories of this program: files `….lock` without a living owner.
+
+Git takes a lock by creating the file and releases it by a rename or a removal.  A git that is killed does neither; the
+next git then fails, and its message advises people to remove the file by hand.  Each of the program's git directories
+has one owner (the process of a task, or the holder of the mirror's flock), so a lock file that no process has open is
+stale.  `gitcmd` calls this module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from agent import clock
+
+SECONDS = 0.2
+"""Seconds for which a lock must have no owner before it is removed: a living git may have closed it and be about to
+rename it."""
+
+_NAMED = (
+    re.compile(r"unable to create '([^'\n]+\.lock)': File exists", re.IGNORECASE),
+    re.compile(r"could not lock config file (\S+): File exists"),
+)
+"""The messages in lockfile.c and config.c of git."""
+
+
+def lock_in_error(stderr: str, git_dir: Path) -> Path | None:
+    """The lock inside `git_dir` that git's error message names; None if the error has another cause."""
+    for pattern in _NAMED:
+        for found in pattern.findall(stderr):
+            path = Path(found if found.endswith(".lock") else f"{found}.lock")
+            path = path if path.is_absolute() else git_dir / path
+            if path.parent.resolve().is_relative_to(git_dir.resolve()):
+                return path
+    return None
+
+
+def remove(path: Path) -> bool:
+    """Remove a stale lock.  Returns False if a process has it open; True also if it is already gone."""
+    for _ in range(2):
+        if _is_open(path):
+            return False
+        clock.sleep(SECONDS / 2)
+    with suppress(FileNotFoundError):
+        path.unlink()
+    return True
+
+
+def _is_open(path: Path) -> bool:
+    """Whether any process that is visible has the file open."""
+    try:
+        wanted = path.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):  # the process has ended, or belongs to another user
+            for descriptor in os.scandir(f"{entry.path}/fd"):
+                with suppress(OSError):
+                    found = os.stat(descriptor.path)  # noqa: PTH116 - runs for thousands of descriptors
+                    if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                        return True
+    return False

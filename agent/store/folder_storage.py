@@ -1,0 +1,75 @@
+"""A folder as storage for replicas: plain files, without an additional package.
+
+A file is written under a temporary name, synced, and renamed: a reader on another host sees all of it or nothing.
+Files and folders get the permissions of the topmost folder, so its owner decides who can read and write there; a
+missing topmost folder is created with 0700.  Called by `remote_storage.py`.
+"""
+
+from __future__ import annotations
+
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent import durable_files, filetree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+class Folder:
+    """The folder at `top`.
+
+    Names of files are relative to it, with `/`.  Not thread-safe.  The methods raise DiskError or OSError.
+    """
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file completely and durably; an existing one is replaced."""
+        path = self.top / name
+        rights = stat.S_IMODE(durable_files.make_dir(self.top).stat().st_mode)
+        if not path.parent.is_dir():
+            for parent in reversed(path.parents):
+                if self.top in parent.parents:
+                    durable_files.make_dir(parent, rights)
+        durable_files.write_file(path, data, rights & 0o666 | 0o600)
+
+    def get(self, name: str) -> bytes | None:
+        """The content of a file, None when it does not exist."""
+        try:
+            return (self.top / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Names of all files below a folder, in no order; [] if the folder does not exist.
+
+        Unfinished files are left out.
+        """
+        try:
+            return [
+                f"{folder}/{entry.path}"
+                for entry in filetree.walk(self.top / folder)
+                if entry.is_file and not _is_temporary(entry.name)
+            ]
+        except FileNotFoundError:
+            return []
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files; names of missing files are ignored."""
+        for name in names:
+            (self.top / name).unlink(missing_ok=True)
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove a folder with everything below it, including unfinished files."""
+        with suppress(FileNotFoundError):
+            filetree.remove(self.top / folder)
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether the name belongs to a file that `durable_files.replacing` has not renamed yet, or never will because its
+    process died."""
+    return name.startswith(".") and name.endswith(".tmp")

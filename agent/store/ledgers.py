@@ -1,0 +1,156 @@
+"""Finds the ledger that `taskqueue.ledger` names, and its properties before it is opened.
+
+Only this module opens a ledger or compares the name of one.  The contract of an entry, and of a plug-in, is in
+`taskqueue/base.py`.  This module is on a lower floor because the stores of a task (`context`) write their row to the
+same database.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import durable_files
+from agent.config.url_passwords import without_passwords
+from agent.errors import ConfigError
+from agent.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.store.base import Database
+
+LEDGERS = Registry(
+    "ledger",
+    {"sqlite": "agent.taskqueue.sqlite:SqliteLedger", "postgresql": "agent.taskqueue.postgresql:PostgresLedger"},
+)
+"""Name, or URL scheme, in `taskqueue.ledger` → callable with `(base_dir, address)` that returns a BaseLedger."""
+
+OWN = "sqlite"
+"""The ledger that needs only a base_dir: it is the file `tasks.db` there."""
+
+ALL = 2**31 - 1
+LINES = "tasks.jsonl"
+TO_LOOK_AT = f"{LINES} is to look at; the rows are restored from a backup of the ledger itself"
+
+Finding = tuple[bool, str, str]
+"""A finding of `doctor` about a ledger: (whether it is usable, a description, advice)."""
+
+
+def entry_of(address: str) -> Any:
+    """The entry of LEDGERS, or the plug-in, for a value of `taskqueue.ledger`.
+
+    Raises ConfigError when the entry does not exist.
+    """
+    return LEDGERS.load(address.partition("://")[0])
+
+
+def is_local(address: str) -> bool:
+    """Whether only one host can open the ledger of this address."""
+    return bool(getattr(entry_of(address), "is_local", False))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKind:
+    """The ledger of a configuration, before it is opened.
+
+    Optional attributes of `entry` override the defaults of this class.
+
+    Methods that open a database raise LedgerError, DiskError or HostError.
+    """
+
+    base_dir: Path
+    address: str
+    entry: Any
+    remembers: bool = False
+    """Whether tasks that it ends are to be taken into long-term memory."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> LedgerKind:
+        """The ledger that the settings name.  Raises ConfigError when it cannot be loaded."""
+        address = settings.taskqueue.ledger
+        return cls(settings.base_dir, address, entry_of(address), settings.remembers)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only one host can open the ledger."""
+        return bool(getattr(self.entry, "is_local", False))
+
+    @property
+    def where(self) -> str:
+        """The location of the ledger, for messages: a path, or an address without its password."""
+        asked = getattr(self.entry, "where", None)
+        return without_passwords(self.address) if asked is None else str(asked(self.base_dir, self.address))
+
+    @property
+    def title(self) -> str:
+        """A name of the ledger that is one word."""
+        return str(getattr(self.entry, "title", "ledger"))
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that a worker needs for the ledger; the process that forks workers imports them."""
+        named: Iterable[str] | None = getattr(self.entry, "preload", None)
+        return tuple(named) if named is not None else (str(self.entry.__module__),)
+
+    def exists(self) -> bool:
+        """Whether the ledger exists, so that a command that only reads does not create it."""
+        asked = getattr(self.entry, "exists", None)
+        return asked is None or bool(asked(self.base_dir, self.address))
+
+    def open(self) -> Any:
+        """Open the ledger (a BaseLedger) with the newest schema; a missing one is created.
+
+        Raises ConfigError when the entry returns no ledger.
+        """
+        ledger = self.entry(self.base_dir, self.address)
+        if not hasattr(ledger, "db"):
+            raise ConfigError(
+                f"taskqueue.ledger: {self.where} returned {type(ledger).__name__}, which has no `db`; return a ledger "
+                f"like agent.taskqueue.Ledger over a database (agent/taskqueue/base.py)"
+            )
+        if self.remembers and hasattr(ledger, "remember_ends"):
+            ledger.remember_ends()
+        return ledger
+
+    def look(self) -> Database:
+        """The database of the ledger, for reading: if the entry supports this, nothing is created and the schema is not
+        migrated."""
+        look = getattr(self.entry, "look", None)
+        found: Database = look(self.base_dir, self.address) if look is not None else self.open().db
+        return found
+
+    def check(self) -> Finding:
+        """The finding of `doctor` about the ledger."""
+        check = getattr(self.entry, "check", None)
+        if check is not None:
+            found: Finding = check(self.base_dir, self.address)
+            return found
+        if not self.exists():
+            return True, f"{self.where} is not there yet; it is made at the first use", ""
+        with closing(self.open()) as ledger:
+            return True, f"{self.where} answers, {sum(ledger.counts().values())} task(s)", ""
+
+    def backup(self, target: Path) -> tuple[str, str]:
+        """Copy the rows into the folder `target`.  Returns the name of the file there, and a sentence about it, "" if
+        the file can be restored unchanged."""
+        backup = getattr(self.entry, "backup", None)
+        if backup is not None:
+            made: tuple[str, str] = backup(self.base_dir, self.address, target)
+            return made
+        with closing(self.look()) as database:
+            return LINES, write_lines(database, target)
+
+
+def write_lines(database: Database, target: Path) -> str:
+    """Write every row as a line of `tasks.jsonl` in `target`; returns a sentence about that file."""
+    rows = database.run("task_list", status=None, limit=ALL)
+    durable_files.write_file(
+        target / LINES, (orjson.dumps(row, default=str, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    )
+    return TO_LOOK_AT

@@ -1,0 +1,209 @@
+"""Storage outside this machine for a second copy of files: a folder, or S3, GCS, Azure and SFTP through fsspec.
+
+`Place` handles names and bytes and knows nothing about tasks; `replica.py` defines the content.  A folder needs no
+package (`folder_storage.py`).  fsspec and a driver are imported only if `context_storage.replica` is another address.
+Every error of a driver is raised as ReplicaAway, which may be temporary.
+
+Source: fsspec's documentation of `AbstractFileSystem` (filesystem_spec.readthedocs.io, API reference).
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+from agent.config.url_passwords import shown
+from agent.error_text import reason
+from agent.errors import ConfigError, ReplicaAway
+from agent.store.folder_storage import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from urllib.parse import SplitResult
+
+FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
+"""Schemes of stores without folders: no folder has to be created before a file is written."""
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}},
+    "sftp": {"timeout": 10},
+    "ssh": {"timeout": 10},
+}
+"""Time-outs by URL scheme, if the scheme's driver supports them: a call to a storage that hangs must end with an
+error."""
+
+DRIVERS = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "az": "adlfs",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+}
+"""The package that a URL scheme needs beside fsspec."""
+
+
+class RemoteFolder:
+    """The storage at `address`: a path, or `scheme://…`; its query contains options of the driver
+    (`s3://bucket/tasks?endpoint_url=https://minio.example&key=…&secret=…`).
+
+    Names of files are relative, with `/`.  Not thread-safe.  Raises ConfigError when the driver is not installed.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.where = shown(address)
+        parts = urlsplit(address)
+        self._store: Folder | Driven
+        if not parts.scheme:
+            self._store = Folder(Path(address))
+        elif parts.scheme == "file":
+            self._store = Folder(Path(parts.path))
+        else:
+            require_driver(address)
+            self._store = _driven(address, parts)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file completely; an existing one is replaced."""
+        with self._translated():
+            self._store.put(name, data)
+
+    def get(self, name: str) -> bytes | None:
+        """The content of a file, None when it does not exist."""
+        with self._translated():
+            return self._store.get(name)
+
+    def names(self, folder: str) -> list[str]:
+        """Names of all files below a folder, sorted; [] if the folder does not exist."""
+        with self._translated():
+            return sorted(self._store.names(folder))
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files; names of missing files are ignored."""
+        with self._translated():
+            self._store.remove(names)
+
+    def remove_all(self, folder: str) -> int:
+        """Remove a folder with everything below it; returns the number of files."""
+        names = self.names(folder)
+        self.remove(names)
+        with self._translated():
+            self._store.remove_folder(folder)
+        return len(names)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise ReplicaAway(
+                f"context_storage.replica: {self.where} does not answer as it should: {error_words(error)}"
+            ) from error
+
+
+class Driven:
+    """Files below `root`, through a driver of fsspec; like `Folder`, except that its methods raise the driver's
+    errors.
+
+    `flat`: the store has no folders.
+    """
+
+    def __init__(self, fs: Any, root: str, *, flat: bool) -> None:
+        self._fs, self._root, self._flat = fs, root.rstrip("/"), flat
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file; an existing one is replaced."""
+        path = self._path(name)
+        try:
+            self._fs.pipe_file(path, data)
+        except FileNotFoundError:
+            if self._flat:
+                raise
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(path, data)
+
+    def get(self, name: str) -> bytes | None:
+        """The content of a file, None when it does not exist."""
+        try:
+            return bytes(self._fs.cat_file(self._path(name)))
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Names of all files below a folder, in no order; [] if the folder does not exist."""
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.find(self._path(folder))
+        except FileNotFoundError:
+            return []
+        return [str(path)[len(self._root) + 1 :] for path in found]
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files; names of missing files are ignored."""
+        if self._flat:
+            if names:
+                self._fs.rm([self._path(name) for name in names])
+            return
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(name))
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove the empty folders that `remove` leaves, if the store has folders."""
+        if not self._flat:
+            with suppress(FileNotFoundError):
+                self._fs.rm(self._path(folder), recursive=True)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+
+def require_driver(address: str | None) -> None:
+    """Raise ConfigError when a package that the address needs is not installed, with the command that installs it into
+    the environment of this program.  This function imports no driver and opens no connection."""
+    scheme = urlsplit(address).scheme if address is not None else ""
+    if address is None or scheme in ("", "file"):
+        return
+    packages = ["fsspec", *([DRIVERS[scheme]] if scheme in DRIVERS else [])]
+    if missing := [name for name in packages if find_spec(name) is None]:
+        todo = f"{sys.executable} -m pip install {' '.join(packages)}"
+        raise ConfigError(
+            f"context_storage.replica: {shown(address)} needs {' and '.join(missing)}, not installed in the "
+            f"environment of this program: call `{todo}` on each host, or set a folder"
+        )
+
+
+def _driven(address: str, parts: SplitResult) -> Driven:
+    """The driver of an address with its options.
+
+    Raises ConfigError when it cannot be imported, or rejects the options.
+    """
+    options = {**OPTIONS.get(parts.scheme, {}), **dict(parse_qsl(parts.query))}
+    flat = parts.scheme in FLAT
+    try:
+        from fsspec.core import url_to_fs
+
+        fs, root = url_to_fs(
+            urlunsplit(parts._replace(query="", fragment="")),
+            skip_instance_cache=True,
+            use_listings_cache=False,
+            **options,
+        )
+    except ImportError as error:
+        raise ConfigError(
+            f"context_storage.replica: {shown(address)} needs a package that is not installed ({reason(error)}); "
+            f"drivers are known for {', '.join(DRIVERS)}"
+        ) from error
+    except Exception as error:
+        raise ConfigError(f"context_storage.replica: {shown(address)} cannot be used: {reason(error)}") from error
+    return Driven(fs, str(root), flat=flat)
+
+
+def error_words(error: Exception) -> str:
+    """The message of a driver's error, with the class of the error if the message is short."""
+    words = reason(error)
+    return words if len(words) > 20 else f"{type(error).__name__}: {words}"

@@ -1,0 +1,68 @@
+"""The table of status changes: the allowed changes of a row, and the effect of a request from outside in each status.
+
+    queued ⇄ running → completed, failed, stopped
+    queued → paused ← running          paused → queued
+    queued, paused → stopped           queued → failed (it can never start)
+
+A request to a running task that was not executed when its holder released the row is executed then:
+`status_after_release`.
+
+The functions are pure; `ledger.py` uses them for every change.  A closed row never opens again: a new run of the same
+issue is a new row.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from agent.errors import LedgerError
+from agent.values import CLOSED_STATUSES, Status
+
+Request = Literal["stop", "pause", "resume"]
+REQUESTS: tuple[Request, ...] = get_args(Request)
+DONE: dict[Request, str] = {"stop": "stopped", "pause": "paused", "resume": "resumed"}
+"""The past participle of each request, for sentences."""
+
+TRANSITIONS: dict[Status, frozenset[Status]] = {
+    Status.QUEUED: frozenset({Status.RUNNING, Status.PAUSED, Status.STOPPED, Status.FAILED}),
+    Status.RUNNING: frozenset({Status.QUEUED, Status.PAUSED, Status.COMPLETED, Status.FAILED, Status.STOPPED}),
+    Status.PAUSED: frozenset({Status.QUEUED, Status.STOPPED}),
+    **{status: frozenset() for status in CLOSED_STATUSES},
+}
+
+
+def check(uuid: str, was: Status, to: Status) -> None:
+    """Raises LedgerError when the table does not allow the change."""
+    if to not in TRANSITIONS[was]:
+        allowed = ", ".join(sorted(TRANSITIONS[was])) or "nothing: it is closed"
+        raise LedgerError(f"task {uuid} is {was} and cannot become {to}; from here it can become {allowed}")
+
+
+def status_after_release(requested: str | None) -> Status:
+    """The new status of a running row when its holder dies or releases it.  A request is executed at once, because
+    otherwise it would wait for the next holder, perhaps for hours."""
+    match requested:
+        case "stop":
+            return Status.STOPPED
+        case "pause":
+            return Status.PAUSED
+    return Status.QUEUED
+
+
+def apply_request(word: Request, status: Status, requested: str | None) -> tuple[Status, str | None]:
+    """(the new status of an open row, the request that stays for the holder).
+
+    Only a running row has a holder that executes the request; every other row changes at once.  A later request never
+    cancels a stop.
+    """
+    if status is Status.RUNNING:
+        if requested == "stop":
+            return status, "stop"
+        return status, None if word == "resume" else word
+    match word:
+        case "stop":
+            return Status.STOPPED, None
+        case "pause":
+            return Status.PAUSED, None
+        case "resume":
+            return Status.QUEUED, None

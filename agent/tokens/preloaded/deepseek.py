@@ -1,0 +1,5 @@
+"""DeepSeek's vocabulary."""
+
+from agent.tokens.preloaded import read
+
+read("deepseek-chat")

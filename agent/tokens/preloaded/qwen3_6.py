@@ -1,0 +1,5 @@
+"""Qwen's vocabulary since 3.5."""
+
+from agent.tokens.preloaded import read
+
+read("qwen3.6")

@@ -1,0 +1,5 @@
+"""Mistral's vocabulary Tekken."""
+
+from agent.tokens.preloaded import read
+
+read("mistral-nemo")

@@ -1,0 +1,99 @@
+"""The size limits of tool results: bytes of one result, and tokens of all results of one answer together.
+
+A limit per result is not enough: ten results within it can exceed the window.  So the results of one answer share a
+budget, in tokens of the present window.  Each call gets an equal part of what is left, so that the first call cannot
+use the budget up, and the part that a small result leaves goes to the following ones.  `Toolbox` owns the budget of a
+task; `Toolbox.limit_tokens` connects it to the window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CAP = 16_000
+LEAST = 1000
+SMALLEST = 160
+"""The minimum number of bytes of a shortened text; the statement about the omitted part alone needs about as many
+bytes."""
+
+LEAST_SHARE = 64
+"""The minimum number of tokens of one result, for any number of calls.
+
+If the sum is too large, results are shortened when the next request is planned (`window/trimming.py`).
+"""
+
+PER_RESULT = 4
+"""The tokens around one result, as around every message."""
+
+
+def room_of(window: int) -> int:
+    """The maximum bytes of one result for a window in tokens: about an eighth of the window, at most CAP."""
+    return min(CAP, max(LEAST, window * 3 // 8))
+
+
+class ResultBudget:
+    """`most` is the maximum bytes of one result.  Until `limit_tokens` is called there is no token budget."""
+
+    def __init__(self, most: int) -> None:
+        self.most = max(LEAST, most)
+        self._count: Callable[[str], int] | None = None
+        self._results: Callable[[], int] = lambda: 0
+        self._left = 0
+        self._calls = 0
+
+    def limit_tokens(self, results: Callable[[], int], count: Callable[[str], int]) -> None:
+        """Use `results()`, in tokens, as the budget of each answer; it is called when the answer arrives."""
+        self._results, self._count, self._calls = results, count, 0
+
+    def start_answer(self, calls: int) -> None:
+        """Begin the budget of an answer with `calls` calls."""
+        self._calls = max(1, calls)
+        self._left = self._results()
+
+    @property
+    def tokens(self) -> int | None:
+        """The maximum tokens of the next result; None if there is no limit."""
+        if self._count is None:
+            return None
+        if not self._calls:
+            self.start_answer(1)
+        return max(LEAST_SHARE, self._left // self._calls)
+
+    def spend(self, text: str) -> None:
+        """Subtract a finished result from the budget."""
+        if self._count is not None and self._calls:
+            self._left = max(0, self._left - self._count(text) - PER_RESULT)
+            self._calls -= 1
+
+    def count(self, text: str) -> int:
+        """The tokens of `text`; 0 if there is no token budget."""
+        return self._count(text) if self._count is not None else 0
+
+    @property
+    def page_bytes(self) -> int:
+        """The maximum bytes of one page of a file."""
+        return self.most * 9 // 10  # a tenth is reserved, since masking may lengthen a text a little
+
+    def meter(self, head: int = 40) -> Meter:
+        """A meter for a page that is the next result, which also has a head of about `head` tokens."""
+        tokens = self.tokens
+        # An eighth is reserved for masking, and for the error that results from counting line by line.
+        return Meter(self, None if tokens is None else max(1, tokens * 7 // 8 - head - PER_RESULT))
+
+
+class Meter:
+    """Accepts lines of a page as long as there are tokens left."""
+
+    def __init__(self, room: ResultBudget, tokens: int | None) -> None:
+        self.room = room
+        self.left = tokens
+
+    def add_line(self, line: str) -> bool:
+        """Count one more line; returns whether it fits."""
+        if self.left is None:
+            return True
+        self.left -= self.room.count(line) + 1
+        return self.left >= 0

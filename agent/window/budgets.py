@@ -1,0 +1,97 @@
+"""Divides the window into budgets in tokens of the model, one for each part of a request that can grow.
+
+A limit for each item is not enough: ten items within their limits can fill a window.  Every part of a request that has
+no natural limit (comments, rules, tool results of one answer, the carry-over of a compaction) has one budget in this
+module for all of its items together.  `Shares.for_window` is the only function that divides the window.  The code that
+fills a part shortens it to its budget: `worker/briefing.py`, `tools`, `carry_over.py`, `summary_request.py`,
+`compressor.py`. docs/window.md has a table of the budgets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from agent.window.limits import WindowLimits
+
+MOST_COMMENTS = 20_000
+"""The maximum number of tokens of comments that are carried over verbatim, in a window of any size."""
+
+LEAST = 64
+"""The smallest budget, in tokens; a text that is cut to less is meaningless."""
+
+
+def divide(room: int, wanted: Sequence[int]) -> list[int]:
+    """`room` tokens divided among items of the sizes `wanted`: small items get all that they need, the others equal
+    parts (water-filling)."""
+    parts = [0] * len(wanted)
+    left = max(0, room)
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    for position, item in enumerate(order):
+        parts[item] = min(wanted[item], left // (len(order) - position))
+        left -= parts[item]
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Budgets in tokens of the model, each for the sum of the items of one part.
+
+    Parts of the first request: `rules` (all files of repository rules), `memory` (long-term memories),
+    `earlier_comments` (comments in the briefing).
+
+    Parts of every turn: `results` (all tool results of one answer), `comments_now` (comments that arrive together).
+
+    Parts of the carry-over of a compaction: `comments` (comments of people), `state` (plan, lists of files, open
+    question), `failures` (commands, failing tests, errors), `notes` (the model's own sentences), `files` (present
+    content of the newest files), `summary` (the text of a summary).
+    """
+
+    rules: int
+    memory: int
+    earlier_comments: int
+    results: int
+    comments_now: int
+    comments: int
+    state: int
+    failures: int
+    notes: int
+    files: int
+    summary: int
+
+    @classmethod
+    def for_window(cls, limits: WindowLimits, head: int = 0) -> Shares:
+        """The budgets for the window of `limits`.
+
+        `head` is the number of tokens that no compaction removes: tools, system prompt and briefing.  The parts of the
+        carry-over share the tokens between the head and the mark at which a compaction starts.
+        """
+        window, mark = limits.window, limits.compress_at
+        room = max(0, mark - head)
+
+        def share(of_window: int, of_room: float, most: int | None = None) -> int:
+            found = min(window // of_window, int(room * of_room))
+            return max(LEAST, found if most is None else min(found, most))
+
+        return cls(
+            rules=max(LEAST, window // 8),
+            memory=max(LEAST, window // 8),
+            earlier_comments=max(LEAST, window // 4),
+            results=max(LEAST, int(room * 0.5)),
+            comments_now=max(LEAST, int(room * 0.4)),
+            comments=share(8, 0.20, MOST_COMMENTS),
+            state=share(16, 0.11),
+            failures=share(16, 0.12),
+            notes=share(24, 0.06),
+            files=share(10, 0.07),
+            summary=max(LEAST, min(limits.output, int(mark * 0.35), int(room * 0.25))),
+        )
+
+    def lean(self) -> Shares:
+        """The budgets with a third of each one for the carry-over, for a compaction after which the request must
+        fit."""
+        names = ("comments_now", "comments", "state", "failures", "notes", "files")
+        return replace(self, **{name: max(LEAST, getattr(self, name) // 3) for name in names})

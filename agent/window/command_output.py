@@ -1,0 +1,93 @@
+"""Reads the output of a command: all of it if the task's `outputs/` has it, else the part in its record.
+
+A result is capped, so a failing test in the middle of a long output is only in the stored file, which the field
+`output` of the record names.  The file is read once, line by line.  At most `MOST` bytes of it are read: the first and
+the last half of that number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from agent import durable_files
+from agent.window.failure_excerpt import FailureLines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
+
+MOST = 1 << 22
+"""The maximum number of bytes of a stored output that are read."""
+
+LONGEST = 1 << 12
+"""The maximum number of bytes of a line that are used, so that a file without line ends takes little memory."""
+
+NOTHING = "(no output)"
+"""The result of a command that printed nothing."""
+
+ENDING = re.compile(r"\[([^\n]*)\]")
+"""The first line of a result, which tells how the command ended."""
+
+_NAME = re.compile(r"outputs/[0-9]{4,9}\.txt")
+
+
+def printed_lines(record: Mapping[str, Any], folder: Path | None) -> FailureLines:
+    """The output lines of the command in a record of tools.jsonl.
+
+    `folder` is the folder of the task, None if there is none.
+
+    The record's own `result` is used if the file is missing, cannot be read or is not text.
+    """
+    result = recorded_output(record)
+    name = record.get("output")
+    is_notice = result.startswith("(") and "\n" not in result  # the result is a notice that replaces binary output
+    if folder is not None and isinstance(name, str) and _NAME.fullmatch(name) and not is_notice:
+        try:
+            found = FailureLines(_stored(folder / name))
+        except OSError:
+            found = FailureLines(())
+        if found.size:
+            return found
+    return FailureLines(result.split("\n"))
+
+
+def recorded_output(record: Mapping[str, Any]) -> str:
+    """The part of the command's output that the record itself contains; "" if there is none."""
+    result = str(record.get("result") or "")
+    if ending := ENDING.match(result):
+        result = result[ending.end() :]
+    result = result.strip("\n")
+    return "" if result == NOTHING else result
+
+
+def _stored(path: Path) -> Iterator[str]:
+    """The lines of a stored output; raises OSError when it is not a regular file or cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path}: not a file")
+        if found.st_size <= MOST:
+            yield from _lines(descriptor, 0, MOST)
+            return
+        yield from _lines(descriptor, 0, MOST // 2)
+        yield from _lines(descriptor, found.st_size - MOST // 2, MOST // 2)
+    finally:
+        os.close(descriptor)
+
+
+def _lines(descriptor: int, start: int, size: int) -> Iterator[str]:
+    """The lines of `size` bytes from `start` on, each cut to its first LONGEST bytes."""
+    held = b""
+    end = start + size
+    while start < end and (block := os.pread(descriptor, min(durable_files.BLOCK, end - start), start)):
+        start += len(block)
+        *whole, held = (held[:LONGEST] + block).split(b"\n")
+        for line in whole:
+            yield line[:LONGEST].decode("utf-8", "replace")
+    if held:
+        yield held[:LONGEST].decode("utf-8", "replace")

@@ -1,0 +1,152 @@
+"""Computes the token levels at which a compaction aims, and how many of the newest groups fit below them.
+
+A level is a share of the distance from an empty conversation (tools, system prompt, briefing) to the mark at which a
+compaction starts.  Every means aims at the same level, so the fallback after a failed summary removes no more than a
+good summary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.window.message_groups import Group, groups_of, kept_by_messages, kept_by_tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from agent.context import MessageStore
+    from agent.window.assembler import ContextAssembler
+    from agent.window.limits import WindowLimits
+
+PROGRESS = 0.10
+"""The share of the view that a compaction must free."""
+
+LOW_WATER = 0.8
+"""A level, as a share of the distance to the mark.
+
+If a mask leaves the view above this level, the next means follows, since the next compaction would be due soon.  The
+minimum number of messages to retain may make the view as large as this level.
+"""
+
+WINDOW_WATER = 0.6
+"""The level at which a compaction aims, as a share of the distance to the mark.
+
+Each compaction invalidates the provider's prompt cache, so that few large compactions are better than many small
+ones.
+"""
+
+LESS_WATER = 0.3
+"""The level that is tried if too little is freed otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionNeed:
+    """The state of the conversation before a compaction.
+
+    `used` is the number of tokens in use (as reported, if known), `estimate` the same number according to the counter;
+    `scale` converts an estimate into reported tokens.  `must`: the request does not fit, so a compaction is necessary
+    at any cost.
+    """
+
+    groups: list[Group]
+    used: int
+    estimate: int
+    view: int
+    must: bool
+
+    @property
+    def scale(self) -> float:
+        """Reported tokens divided by estimated tokens, limited to the range from 0.5 to 3."""
+        return min(3.0, max(0.5, self.used / self.estimate)) if self.estimate else 1.0
+
+
+class CompactionTarget:
+    """The levels for the compactions of one task.  `floor` is the number of messages to retain, if they fit."""
+
+    def __init__(self, store: MessageStore, assembler: ContextAssembler, floor: int) -> None:
+        self.store = store
+        self.assembler = assembler
+        self.floor = floor
+
+    @property
+    def limits(self) -> WindowLimits:
+        """The limits of the conversation."""
+        return self.assembler.limits
+
+    def need(self, *, force: bool) -> CompactionNeed:
+        """The present state of the conversation."""
+        store = self.store
+        cut = store.index.cut
+        used = self.assembler.tokens_in_use()
+        return CompactionNeed(
+            groups=groups_of(store.records(cut.end_seq + 1), cut, self.assembler.plain.count, store.origin),
+            used=used,
+            estimate=self.assembler.estimate(),
+            view=store.get_current_token_count(),
+            must=force or used > self.limits.input_limit,
+        )
+
+    def head(self) -> int:
+        """The tokens that no compaction removes: tools, system prompt, briefing."""
+        seen = self.assembler.view.read()
+        return self.assembler.fixed_tokens() + seen.head + seen.briefing
+
+    def level(self, need: CompactionNeed, share: float) -> int:
+        """The level at `share` of the distance from an empty conversation to the mark, in tokens of the counter."""
+        head = self.head()
+        return head + int((self.limits.compress_at / need.scale - head) * share)
+
+    def room(self, need: CompactionNeed, share: float) -> int:
+        """The number of tokens (of the counter) between the head and a level."""
+        return self.level(need, share) - self.head()
+
+    def kept(self, need: CompactionNeed, strategy: str, brings: Callable[[int], Mapping[str, Any]]) -> Iterator[int]:
+        """Numbers of newest groups that a compaction may retain: the largest number first, then smaller ones to try if
+        too little is freed.
+
+        Fewer than `floor` messages are retained only if a compaction is necessary, or if `floor` messages do not fit.
+        `brings(end_seq)` is the new content that the compaction adds (`carried`, `summary`, `keep_summary`); its tokens
+        are subtracted from the budget.
+        """
+        groups = need.groups
+        least = kept_by_tokens(groups, 0)
+        if least >= len(groups):
+            return
+        brought = self._brought(need, least, strategy, brings)
+        newest = kept_by_tokens(groups, self.room(need, WINDOW_WATER) - brought)
+        floor = kept_by_messages(groups, self.floor, self.room(need, LOW_WATER) - brought)
+        fewer = kept_by_tokens(groups, self.room(need, LESS_WATER) - brought)
+        numbers = {max(newest, floor), max(fewer, floor), floor} | ({newest, fewer, least} if need.must else set())
+        for number in sorted(numbers, reverse=True):
+            if number < len(groups):
+                yield number
+
+    def _brought(
+        self, need: CompactionNeed, least: int, strategy: str, brings: Callable[[int], Mapping[str, Any]]
+    ) -> int:
+        """The tokens of the view after the compaction, without the head, the briefing and the retained groups.
+
+        These tokens are the summary and the carry-over.  They are computed for the case that only the `least` newest
+        groups stay, in which they are largest."""
+        end = need.groups[-least - 1].end if least else need.groups[-1].end
+        seen = self.assembler.view.read()
+        after = self.store.forecast(strategy=strategy, end_seq=end, **brings(end))
+        kept = sum(group.tokens for group in need.groups[len(need.groups) - least :])
+        return max(0, after - seen.head - seen.briefing - kept)
+
+    def frees(self, need: CompactionNeed, strategy: str, end_seq: int, *, least: float = PROGRESS, **more: Any) -> bool:
+        """Whether the view would become smaller by the share `least`; with `least` 0, whether a request that does not
+        fit would fit."""
+        freed = self.freed(need, strategy, end_seq, **more)
+        if least:
+            return freed >= least * need.view
+        return freed > 0 and need.used > self.limits.input_limit >= (need.estimate - freed) * need.scale
+
+    def freed(self, need: CompactionNeed, strategy: str, end_seq: int, **more: Any) -> int:
+        """The number of tokens by which the view would become smaller."""
+        return need.view - self.store.forecast(strategy=strategy, end_seq=end_seq, **more)
+
+    def fits(self, need: CompactionNeed, freed: int) -> bool:
+        """Whether the request fits after `freed` tokens are removed."""
+        return (need.estimate - freed) * need.scale <= self.limits.input_limit

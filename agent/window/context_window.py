@@ -1,0 +1,492 @@
+"""The window of one task, as the loop uses it: it plans requests, decides when a compaction is due, and makes requests
+fit.
+
+The window connects the planner, the compressor and the limits, and learns: an error of a server that a request is too
+long corrects the window, and each report of usage corrects the estimates (docs/design/compression.md, NFR-1).  `Window`
+makes no decision that the planner, the compressor or the limits can make.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.config.configured_window import UNKNOWN
+from agent.errors import ContextOverflow
+from agent.llm import make_client
+from agent.security.fence import defuse, fence, new_marker
+from agent.tokens import EstimatedCounter, counter_for, drift
+from agent.tokens.counters import PER_MESSAGE
+from agent.tokens.ratios import DRIFT
+from agent.window.assembler import Announce, ContextAssembler
+from agent.window.base import CompactionStuck
+from agent.window.budgets import Shares
+from agent.window.carry_over import CarryOver
+from agent.window.compressor import ContextCompressor
+from agent.window.limits import LEARNT, WindowLimits
+from agent.window.long_term_recall import LongTermRecall
+from agent.window.minimum_window import too_small
+from agent.window.trimming import Trimming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.config import Settings
+    from agent.context import MessageStore, SummaryStore
+    from agent.errors import RequestRefused
+    from agent.values import Answer, MemoryLayer, Plan, PresentWork, Ratios
+    from agent.window.context_layers import ContextMetadata
+    from agent.window.memory_recall import OwnMemory
+
+BLIND = 0.75
+"""The share of the planned tokens that is assumed as the window when a server calls a request too long and names no
+number."""
+
+SPARE = 8
+"""If a request fits by count but a server calls it too long, the newest turn is made smaller by the request's tokens
+divided by this number."""
+
+SMALLEST = 1024
+"""The smallest window, in tokens, that can be learnt from an error."""
+
+NEAR = 0.6
+"""A server's own count of the same request is within this factor of the estimate, in both directions."""
+
+_NUMBER = re.compile(r"(?<![\w.])\d{3,9}(?![\w.]*\w)")
+
+
+class Window:
+    """Implements `loop.Window`.
+
+    `client` is the model client of the conversation; the usage in its `last` answer corrects the estimates.  `remember`
+    is called with `client.model` and a window learnt from an error, so that the task stores it for later processes.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        assembler: ContextAssembler,
+        compressor: ContextCompressor,
+        client: Any,
+        remember: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.assembler = assembler
+        self.compressor = compressor
+        self.client = client
+        self.remember = remember
+        self.shorten_briefing: Callable[[], bool] = lambda: (
+            False
+        )  # a function that shortens the briefing for a smaller window, if possible
+        self.learnt: int | None = None
+        self.planned = 0  # tokens of the newest plan according to the counter, without any ratio
+        # the fewest and the most tokens of the newest plan, while the model's way of counting is unknown
+        self.plausible: tuple[int, int] | None = None
+        self.asked = 0  # tokens of the newest plan
+        # tokens of the longest prompt that was answered
+        self.taken = max(assembler.message_store.index.reported, assembler.taken())
+        # tokens of a request that may have been refused because of its length; 0 after the next answer
+        self._suspected = 0
+        self.trimming = Trimming(compressor.message_store, assembler)
+        self._seen: Answer | None = None
+        self._overflowed_at = -1
+
+    @property
+    def limits(self) -> WindowLimits:
+        """The limits that apply now."""
+        return self.assembler.limits
+
+    @property
+    def shares(self) -> Shares:
+        """The budgets into which the present window is divided."""
+        return Shares.for_window(self.assembler.stated, self.assembler.head())
+
+    def plan(self) -> Plan:
+        """Plan the next request.
+
+        A request over the limit is made to fit by these means, in order: those of the strategy, a shorter newest turn,
+        the reset, a smaller reserve for the answer.  Raises DoesNotFit if all of them are not enough (FR-4, FR-5).  If
+        only an estimate exceeds the limit, the request is sent and the server decides.
+        """
+        self._observe()
+        plan = self.assembler.plan()
+        if plan.metadata["needs_compaction"]:
+            plan = self._made_to_fit(plan)
+        self.planned = plan.counted
+        self.plausible = self._plausible(plan)
+        self.asked = plan.tokens
+        return plan
+
+    def _plausible(self, plan: Plan) -> tuple[int, int] | None:
+        """The fewest and the most tokens of the request, while the model's way of counting is unknown; if the plan is
+        for a part of the view, of that part."""
+        found = self.assembler.plausible_range()
+        if found is None or not (whole := self.assembler.estimate()):
+            return found
+        return found[0] * plan.counted // whole, found[1] * plan.counted // whole
+
+    def check(self) -> None:
+        """Raise DoesNotFit if no task at all can work in the window."""
+        assembler = self.assembler
+        configured = assembler.config.system_prompt is not None
+        system = assembler.scaled(assembler.plain.count(assembler.system_prompt) + PER_MESSAGE)
+        tools = assembler.scaled(assembler.fixed_tokens())
+        error = too_small(assembler.stated, tools, system, exact=assembler.counter.exact, configured=configured)
+        if error is not None:
+            raise error
+
+    def _made_to_fit(self, plan: Plan) -> Plan:
+        """A plan that fits, made from one that is over the limit; raises DoesNotFit if that is impossible."""
+        share = partial(self.trimming.fit, self.shares.results)
+        means: list[Callable[[], object]] = [self.compressor.compress, share, self.compressor.reset, self._trim]
+        if self.assembler.least_request() > plan.limit:  # older messages are not the reason that it does not fit
+            means.insert(0, share)
+        for attempt in means:
+            with suppress(CompactionStuck):  # further means follow in this function
+                attempt()
+            plan = self.assembler.plan()
+            if not plan.metadata["needs_compaction"]:
+                return plan
+        for attempt in (self.compressor.reset_to_newest, self._trim):
+            plan = self.assembler.plan(hard=True)
+            if not plan.metadata["needs_compaction"]:
+                return plan
+            with suppress(CompactionStuck):
+                attempt()
+        plan = self.assembler.plan(hard=True)
+        if not plan.metadata["needs_compaction"]:
+            return plan
+        if self.assembler.is_too_much(plan.tokens):
+            raise self.assembler.does_not_fit("turn", plan.tokens)
+        return replace(plan, limit=plan.tokens)  # only an estimate exceeds the limit
+
+    def _trim(self) -> None:
+        """Shorten the newest turn until the request fits, or as far as possible.
+
+        The request is counted again after each step.
+        """
+        over = self.assembler.tokens_in_use() - self.limits.input_limit
+        while over > 0 and self.trimming.free_tokens(over):
+            over = self.assembler.tokens_in_use() - self.limits.input_limit
+
+    def needs_compaction(self) -> bool:
+        """Whether a compaction is due."""
+        self._observe()
+        return self.compressor.should_compress()
+
+    def compact(self, overflow: ContextOverflow | None = None) -> bool:
+        """Compact once; False when nothing was freed.
+
+        `overflow` has the server's numbers, which correct the window.  The second overflow in a row, without an answer
+        in between, leads to the reset.
+        """
+        before = self.assembler.estimate()
+        if overflow is None:
+            with suppress(CompactionStuck):  # `plan` has more means, and reports the parts that do not fit
+                self.compressor.compress()
+            return self.assembler.estimate() < before
+        answer = self.limits.output_for(self.asked)
+        self._learn(overflow, answer)
+        answers = self.compressor.message_store.totals().turns
+        again = answers == self._overflowed_at
+        self._overflowed_at = answers
+        if self.shorten_briefing() and self.assembler.tokens_in_use() <= self.limits.input_limit:
+            return True  # the server's count shows that rules and comments exceeded their budgets
+        if again or not self._is_for_the_answer(overflow, answer):
+            self._free(self.compressor.reset if again else partial(self.compressor.compress, force=True))
+        return self.assembler.estimate() < before or self._shortens(answer, self.limits.most)
+
+    def explain_overflow(self, overflow: ContextOverflow) -> ContextOverflow:
+        """The error for a person, when the view could not be made smaller.
+
+        It has the server's message, the tokens of each part as known now, and the smallest sufficient window.  The
+        error for a rate limit per minute is returned unchanged.
+        """
+        if type(overflow) is not ContextOverflow:
+            return overflow
+        found = self.assembler.does_not_fit("turn", overflow.requested or 0)
+        return ContextOverflow(
+            f"{str(overflow).rstrip(' .')}. {found.details(at_most=self.limits.window)}{found.advice}",
+            status=overflow.status,
+            limit=overflow.limit,
+            requested=overflow.requested,
+        )
+
+    def _is_for_the_answer(self, overflow: ContextOverflow, answer: int) -> bool:
+        """Whether the prompt fits by the server's own numbers, and only the requested answer (`answer` tokens) was too
+        long.
+
+        In that case the next request asks for a shorter answer.
+        """
+        told = bool(overflow.limit and overflow.requested and overflow.requested < overflow.limit)
+        return told and self._shortens(answer, self.limits.input_limit)
+
+    def _shortens(self, answer: int, limit: int) -> bool:
+        """Whether the next request is within `limit` and asks for a shorter answer than `answer`."""
+        used = self.assembler.tokens_in_use()
+        return used <= limit and self.limits.output_for(used) < answer
+
+    def _free(self, means: Callable[[], object]) -> None:
+        """Make the view smaller by `means`, or else by a shorter newest turn, because a server called a request too
+        long."""
+        before = self.assembler.estimate()
+        with suppress(CompactionStuck):
+            means()
+        if self.assembler.estimate() >= before:
+            self._trim()
+            if self.assembler.estimate() >= before:  # the request fits by the program's count, but not by the server's
+                self.trimming.free_tokens(self.assembler.tokens_in_use() // SPARE)
+
+    def compact_if_too_long(self, refused: RequestRefused) -> bool:
+        """Make the view smaller once after an unexplained refusal that the length may have caused.
+
+        Returns False if the length cannot be the cause, or if nothing was freed.  The length may be the cause in three
+        cases: the refusal has the numbers of a request that is too long, no request of this length was answered before,
+        or the request fills half of the window.  The window is learnt only if the shorter request is answered.
+        """
+        if not refused.unexplained or not self.asked:
+            return False
+        limit, requested = lengths(str(refused), self.asked)
+        if not limit and self.asked <= min(self.taken, self.limits.window // 2):
+            return False
+        before = self.assembler.estimate()
+        self._emit("length_suspected", model=self.client.model, tokens=self.asked, why=str(refused))
+        if limit:
+            return self.compact(ContextOverflow(str(refused), limit=limit, requested=requested))
+        # The lower limits apply to this compaction only.  With the present limits the compaction would free little,
+        # since the request is far below them.
+        known = self.assembler.stated
+        self.assembler.stated = self._limits(int(self.asked * BLIND))
+        try:
+            self._free(partial(self.compressor.compress, force=True))
+        finally:
+            self.assembler.stated = known
+        self._suspected = self.asked
+        return self.assembler.estimate() < before
+
+    def explain(self) -> str:
+        """The limits and the way of counting, as lines for a person."""
+        return self.limits.explain(self.assembler.counter)
+
+    def write_opening(self, task: str, query: str, images: Sequence[Mapping[str, Any]] = ()) -> ContextMetadata:
+        """Write the first messages of a task: the system prompt, and `task` with long-term memories for `query`.
+
+        Raises DoesNotFit when no request with them can be sent; they are recorded nevertheless.
+        """
+        return self.assembler.assemble_context(task, query=query, images=images).metadata
+
+    def _learn(self, overflow: ContextOverflow, answer: int = 0) -> None:
+        """Set the window to the limit in the error, converted to tokens of the program's counter.
+
+        `answer` is the longest answer that the request asked for.
+        """
+        told, requested, counter = overflow.limit, overflow.requested or 0, self.assembler.counter
+        if requested and self.planned and isinstance(counter, EstimatedCounter) and type(overflow) is ContextOverflow:
+            counter.learn(self.planned, requested)  # the error reports the tokens of this prompt
+            self.assembler.heard = True
+            self.asked = max(self.asked, self.assembler.scaled(self.planned))
+        if told and requested > self.asked > 0:
+            # The server's count of the same request was higher, so its limit is fewer tokens of the program's counter.
+            told = told * self.asked // requested
+        # If the error names no limit, the cause may be that the requested answer was longer than the prompt.
+        claimed = self.asked + (answer if answer > self.asked else 0)
+        found = told or int(min(claimed or self.limits.window, self.limits.window) * BLIND)
+        self._narrow(found, "an error of the server")
+
+    def _narrow(self, found: int, source: str) -> None:
+        """Lower the window to `found` tokens, which `source` reported, and store it for the task."""
+        found = max(SMALLEST, min(found, self.limits.window))
+        if found < self.limits.window:
+            self.learnt = found
+            if self.remember is not None:
+                self.remember(self.client.model, found)
+            self.assembler.stated = self._limits(found)
+            self.shorten_briefing()
+            self._emit("window_learnt", model=self.client.model, window=found, source=source)
+
+    def _limits(self, found: int) -> WindowLimits:
+        """The limits for a window of at most `found` tokens."""
+        return WindowLimits.from_window(
+            [(LEARNT, max(SMALLEST, found)), *self.limits.sources],
+            max_output_tokens=self.settings.provider().max_output_tokens,
+            threshold=self.settings.context_storage.compression_threshold,
+            share=self.settings.assembler.token_safety_margin,
+            exact=self.assembler.counter.exact,
+        )
+
+    def _observe(self) -> None:
+        """Compare the newest report with its estimate, and learn from it."""
+        last: Answer | None = self.client.last
+        if last is None or last is self._seen:
+            return
+        self._seen = last
+        self.taken = max(self.taken, self.asked)
+        if self._suspected > self.asked:  # the length was the reason, since a shorter request was answered
+            self.asked, asked = self._suspected, self.asked
+            self._learn(ContextOverflow("a shorter request was answered"))
+            self.asked = asked
+        self._suspected = 0
+        if allocated := getattr(self.client, "allocated", None):
+            self._narrow(allocated, "the server")
+        if last.usage is None or not last.usage.prompt or not self.planned:
+            return
+        estimated, reported = self.assembler.scaled(self.planned), last.usage.prompt
+        counter = self.assembler.counter
+        ratio = 1.0
+        if isinstance(counter, EstimatedCounter):
+            ratio = counter.learn(self.planned, reported, self.plausible)
+        if abs(drift(estimated, reported)) > DRIFT:
+            self._emit("token_drift", model=self.client.model, estimated=estimated, reported=reported, ratio=ratio)
+
+    def _emit(self, name: str, **fields: Any) -> None:
+        if self.assembler.events:
+            self.assembler.events.emit(name, **fields)
+
+
+def lengths(text: str, asked: int) -> tuple[int, int]:
+    """(limit, requested) if a text has a number near `asked`, which is the number of tokens that were sent, and a
+    smaller number.
+
+    The smaller number may be the limit.  (0, 0) if the text lacks such numbers.
+    """
+    numbers = sorted({int(digits) for digits in _NUMBER.findall(text.replace(",", ""))})
+    requested = next((one for one in reversed(numbers) if NEAR * asked <= one <= asked / NEAR), 0)
+    below = [one for one in numbers if SMALLEST <= one < requested]
+    return (below[-1], requested) if requested and below else (0, 0)
+
+
+class Context(Protocol):
+    """The part of `context.TaskContextManager` that this module needs."""
+
+    def get_message_store(self) -> MessageStore:
+        """The store of the conversation's messages."""
+        ...
+
+    def get_summary_store(self) -> SummaryStore:
+        """The store of the conversation's summaries."""
+        ...
+
+
+class Schemas(Protocol):
+    """The part of `tools.Toolbox` that this module needs."""
+
+    def schemas(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that are sent with every request."""
+        ...
+
+
+def make_window(
+    settings: Settings,
+    context: Context,
+    client: Any,
+    tools: Schemas | None = None,
+    events: Announce | None = None,
+    ratios: Ratios | None = None,
+    *,
+    summariser: Any = None,
+    memory: Mapping[str, MemoryLayer] | None = None,
+    own_memory: OwnMemory | None = None,
+    work: PresentWork | None = None,
+) -> Window:
+    """Make the window of one task.
+
+    `client` is the model client of the conversation.  The client provides the window that its server has loaded, and
+    the tools if `tools` is None.  `summariser` writes the summaries: by default a client for
+    `context_storage.summary_model`, or the conversation's client if that key is not set.
+
+    The store's counter counts all tokens of the task, so that all are counted alike; `ratios` is used if the store has
+    no counter.  `memory` has the plug-ins of long-term memory, by name; `own_memory` is that of this program.  A
+    `context` with `learnt_window(model)` and `learn_window(model, tokens)` stores windows learnt from errors.  `work`
+    is the work tree, which is needed for the carry-over of a compaction.
+    """
+    store = context.get_message_store()
+    counter = store.counter or counter_for(client.model, ratios)
+    marker = getattr(context, "fence", "") or new_marker()
+    other = summariser or _summariser(settings, store, client, events)
+    known = getattr(context, "learnt_window", None)
+    assembler = ContextAssembler(
+        store,
+        WindowLimits.from_settings(
+            settings,
+            client.loaded_window(),
+            known(client.model) if known else None,
+            provider=client.provider,
+            model=client.model,
+            exact=counter.exact,
+        ),
+        counter,
+        tools=client.tools if tools is None else tools.schemas(),
+        summary_store=context.get_summary_store(),
+        recall=LongTermRecall(
+            memory or {},
+            settings.assembler.semantic_memory_limit,
+            own_memory,
+            recalled() if (recalled := getattr(context, "get_recalled_store", None)) else None,
+        ),
+        config=settings.assembler,
+        fence=lambda text: fence(text, marker, source="memory"),
+        events=events,
+        text_mode=getattr(client, "text_mode", None),
+        sends_back=getattr(client, "sends_back", None),
+        taken=lambda: store.requests.sums().taken.get(client.model, 0),
+    )
+    compressor = ContextCompressor(
+        store,
+        context.get_summary_store(),
+        other or client,
+        settings,
+        assembler=assembler,
+        summary_limits=WindowLimits.from_settings(
+            settings, other.loaded_window(), provider=other.provider, model=other.model
+        )
+        if other
+        else None,
+        summary_counter=counter_for(other.model, ratios) if other else None,
+        events=events,
+        marker=marker,
+        carrying=CarryOver(
+            store,
+            fence=lambda text, source: fence(text, marker, source=source),
+            harmless=lambda text: defuse(text, marker)[0],
+            work=work,
+        ),
+    )
+    _tell(assembler.limits, client, events)
+    return Window(settings, assembler, compressor, client, getattr(context, "learn_window", None))
+
+
+def _tell(limits: WindowLimits, client: Any, events: Announce | None) -> None:
+    """Emit events about facts of this model that a person should know before the work begins, once for all tasks of a
+    ledger."""
+    first = getattr(client, "first_time", lambda _word: True)
+    named = {"provider": client.provider, "model": client.model}
+    if events is None:
+        return
+    if [source for source, _ in limits.sources] == [UNKNOWN] and first("window_unknown"):
+        advice = f"set llm.{client.provider}.context_length to what the model takes"
+        events.emit("window_unknown", **named, window=limits.window, advice=advice)
+    if getattr(client, "abilities", {}).get("tools") is False and first("tools"):
+        advice = "serve it with a template for tools, or use another model"
+        events.emit("model_lacks", **named, what="tool calls", advice=advice)
+
+
+def _summariser(settings: Settings, store: MessageStore, client: Any, events: Announce | None) -> Any:
+    """The client for `context_storage.summary_model`; None if that key is not set."""
+    chosen = settings.context_storage.summary_model
+    if chosen.provider is None and chosen.model is None:
+        return None
+    other = make_client(
+        settings,
+        store,
+        store.context_dir,
+        control=getattr(client, "control", None),
+        events=events,
+        provider=chosen.provider or client.provider,
+        model=chosen.model,
+        kept=getattr(client, "kept", None),
+    )
+    other.gate = getattr(client, "gate", None)
+    return other

@@ -1,0 +1,138 @@
+"""Recalls long-term memories for one task, records every retrieval, and reports the layers that were unavailable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent.window.memory_recall import mark_used, recall_memories
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from agent.values import Json, MemoryLayer
+    from agent.window.memory_recall import OwnMemory, Recalled
+
+
+class RecalledRecords(Protocol):
+    """The part of `context.RecalledStore` that this module needs."""
+
+    def add(
+        self,
+        purpose: str,
+        query: str,
+        *,
+        hits: Sequence[Mapping[str, Any]],
+        dropped: Sequence[Mapping[str, Any]],
+        missing: Mapping[str, str],
+        text: str,
+        tokens: int,
+    ) -> int:
+        """Record a retrieval; returns its number."""
+        ...
+
+    def briefing(self) -> Json | None:
+        """The newest retrieval for the briefing."""
+        ...
+
+    def given(self, purpose: str | None = None) -> frozenset[str]:
+        """The ids of all memories that the model was given so far; with `purpose`, of those given for that purpose."""
+        ...
+
+
+class Announce(Protocol):
+    """The part of `observe.events.Events` that this module needs."""
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Announce an event to the listeners."""
+        ...
+
+
+class Assembler(Protocol):
+    """The part of `ContextAssembler` that this module needs: counters, the fence, and the events."""
+
+    @property
+    def fence(self) -> Callable[[str], str]:
+        """Marks a text as data."""
+        ...
+
+    @property
+    def plain(self) -> Any:
+        """The counter without its learnt ratio."""
+        ...
+
+    @property
+    def events(self) -> Announce | None:
+        """The listeners of the task."""
+        ...
+
+    def count(self, text: str) -> int:
+        """The tokens of a text, as the model counts."""
+        ...
+
+
+class LongTermRecall:
+    """The long-term memory of one task.
+
+    `layers` are plug-ins by name, of which at most `most` memories are taken.  `own` is the memory of this program,
+    None when it is off.  `records` has what was recalled.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, MemoryLayer],
+        most: int,
+        own: OwnMemory | None = None,
+        records: RecalledRecords | None = None,
+    ) -> None:
+        self.layers = layers
+        self.most = most
+        self.own = own
+        self.records = records
+
+    def for_briefing(self, query: str, room: int, assembler: Assembler) -> tuple[str, Json | None]:
+        """(memories for the briefing inside a fence, or ""; their record, or None if there is no layer).
+
+        The least relevant memories are left out first, until the others fit into `room` tokens.  For an unavailable
+        layer an event is emitted.  If a process died between the retrieval and the briefing, its result is used.
+        """
+        if not self.layers and self.own is None:
+            return "", None
+        if self.records is not None and (known := self.records.briefing()) is not None:
+            text, tokens, missing = str(known["text"]), int(known["tokens"]), dict(known["missing"])
+            return text, {"count": len(known["hits"]), "tokens": tokens, "missing": missing}
+        found = recall_memories(self.layers, query, self.most, room, assembler.count, own=self.own)
+        text = f"{assembler.fence(found.text)}\n\n" if found.text else ""
+        tokens = assembler.plain.count(text) if text else 0
+        self._record("briefing", query, found, text, tokens, assembler.events)
+        return text, {"count": found.count, "tokens": tokens, "missing": dict(found.missing)}
+
+    def again(
+        self, purpose: str, query: str, room: int, assembler: Assembler, given: Collection[str]
+    ) -> tuple[str, Json | None]:
+        """Recall once more, later in the task.
+
+        Returns the memories that the model has not seen, inside a fence ("" for none), and the line for recalled.jsonl
+        (None for none).
+
+        `given` are ids that the model has already.
+        """
+        if self.own is None:
+            return "", None
+        found = recall_memories({}, query, 0, room, assembler.count, own=self.own, given=given)
+        text = assembler.fence(found.text) if found.text else ""
+        tokens = assembler.plain.count(text) if text else 0
+        self._record(purpose, query, found, text, tokens, assembler.events)
+        return text, {"count": found.count, "tokens": tokens} if text else None
+
+    def _record(
+        self, purpose: str, query: str, found: Recalled, text: str, tokens: int, events: Announce | None
+    ) -> None:
+        for layer, why in found.missing.items():
+            if events:
+                events.emit("layer_failed", layer=layer, error=why)
+        if self.records is not None:
+            self.records.add(
+                purpose, query, hits=found.hits, dropped=found.dropped, missing=found.missing, text=text, tokens=tokens
+            )
+        if self.own is not None and (ids := found.record_ids):
+            mark_used(self.own, ids)

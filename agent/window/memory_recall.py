@@ -1,0 +1,296 @@
+"""Fetches long-term memories for a briefing from all layers in parallel.
+
+The layers are the long-term memory of this program (`OwnMemory`, docs/memory.md) and plug-ins (`base.MEMORIES`).
+Memories that do not fit are left out, the least relevant first; a layer that fails is left out completely.  A plug-in
+is foreign code: it may raise any error, return nonsense or not return at all; the task then begins without it.
+Memories are data, so the caller puts the result into a fence.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent import clock
+from agent.errors import MakimonoError, MemoryUnavailable
+from agent.security.sanitise import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from agent.values import MemoryLayer
+
+HEADING = "## Related memories\n\n"
+MOST_QUERY = 10_000
+"""The maximum number of characters of a query, which is the limit of Bedrock AgentCore's RetrieveMemoryRecords."""
+
+FILES_HEADING = "## Files that such changes touched\n\n"
+OWN = "memory.db"
+"""The name of the program's own layer in events and notices."""
+
+PATIENCE = 10.0
+"""The time limit in seconds for all plug-ins together; a layer that has no result by then is left out."""
+OWN_PATIENCE = 1.0
+"""The same for the program's own memory."""
+FILES_PART = 4
+"""Files get at most 1/FILES_PART of the tokens."""
+
+OVER_LIMIT = "over assembler.semantic_memory_limit"
+NO_ROOM = "no room in the budget for memories"
+TWICE = "the same text as another one"
+BEFORE = "given before"
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The text for the model ("" if there is none), and the number of memories in it.
+
+    `missing` names the layers that were unavailable, with the reason for each.  `hits` are the memories in the text,
+    `dropped` the others with the reason for each, as `context.RecalledStore.add` takes them.
+    """
+
+    text: str = ""
+    count: int = 0
+    missing: Mapping[str, str] = field(default_factory=dict)
+    hits: tuple[Mapping[str, Any], ...] = ()
+    dropped: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def record_ids(self) -> list[str]:
+        """The ids of the records of the program's own memory in the text."""
+        return [str(hit["id"]) for hit in self.hits if hit["kind"] == "record"]
+
+
+class OwnMemory(Protocol):
+    """The long-term memory of this program, for one task (`memory.recall.TaskRecall`)."""
+
+    def recall(self, query: str) -> Sequence[Mapping[str, Any]]:
+        """Records and files, each a mapping of `id`, `kind`, `content`, `source`, `relevance`, `pinned`."""
+        ...
+
+    def mark_used(self, record_ids: Sequence[str]) -> None:
+        """Note that the records were given to the task."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FailedLayer:
+    """Takes the place of a layer that could not be built: it raises the error of the constructor when it is called."""
+
+    error: Exception
+
+    def recall(self, query: str, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Raise the error of the constructor."""
+        del query, limit
+        raise self.error
+
+
+class MemoryUnreadable(MakimonoError):
+    """The answer of a layer is no list of memories.  Never leaves this module."""
+
+    code = "memory_unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    content: str
+    source: str
+    relevance: float
+    id: str = ""
+    kind: str = "memory"
+    pinned: bool = False
+    layer: str = ""
+
+    def told(self, **more: Any) -> Mapping[str, Any]:
+        """The memory as it is recorded, without its text."""
+        score = round(self.relevance, 4)
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "layer": self.layer,
+            "score": score,
+            "source": self.source,
+            **more,
+        }
+
+
+def recall_memories(
+    layers: Mapping[str, MemoryLayer],
+    query: str,
+    most: int,
+    room: int,
+    count: Callable[[str], int],
+    *,
+    patience: float = PATIENCE,
+    own: OwnMemory | None = None,
+    own_patience: float = OWN_PATIENCE,
+    given: Collection[str] = (),
+) -> Recalled:
+    """The memories of all layers, the most relevant first, in at most `room` tokens by `count`.
+
+    `most` is the maximum number of memories of `layers`; `own` limits itself.  `given` are ids that the model has
+    already.  A memory that is too large for the tokens left is skipped.
+    """
+    query = query[:MOST_QUERY]
+    asked: dict[str, _Question] = {
+        name: _Question(partial(layer.recall, query, most), most, patience) for name, layer in layers.items()
+    }
+    if own is not None:
+        asked[OWN] = _Question(partial(own.recall, query), None, own_patience)
+    missing: dict[str, str] = {}
+    found: list[_Memory] = []
+    for name, answer in _ask(asked).items():
+        if isinstance(answer, str):
+            missing[name] = answer
+        else:
+            found += [replace(one, layer=name) for one in answer]
+    chosen = _Choice(room, count, most, given)
+    files = [one for one in found if one.kind == "file"]
+    chosen.take_files(files)
+    chosen.take(sorted((one for one in found if one.kind != "file"), key=lambda one: (not one.pinned, -one.relevance)))
+    return Recalled(chosen.text(), len(chosen.hits), missing, tuple(chosen.hits), tuple(chosen.dropped))
+
+
+class _Choice:
+    """The memories that fit into a budget of tokens."""
+
+    def __init__(self, room: int, count: Callable[[str], int], most: int, given: Collection[str]) -> None:
+        self.room = room
+        self.count = count
+        self.most = most
+        self.given = given
+        self.lines: dict[str, str] = {}  # content → the text about it
+        self.files: list[str] = []
+        self.hits: list[Mapping[str, Any]] = []
+        self.dropped: list[Mapping[str, Any]] = []
+
+    def take_files(self, found: Sequence[_Memory]) -> None:
+        """Take files, in at most a part of the budget."""
+        room = self.room // FILES_PART - self.count(FILES_HEADING)
+        for one in found:
+            text = f"- {one.content} ({one.source}, relevance {one.relevance:.2f})"
+            cost = self.count(text)
+            if one.id in self.given:
+                self.dropped.append(one.told(why=BEFORE))
+            elif cost > room:
+                self.dropped.append(one.told(why=NO_ROOM))
+            else:
+                room -= cost
+                self.room -= cost if self.files else cost + self.count(FILES_HEADING)
+                self.files.append(text)
+                self.hits.append(one.told(tokens=cost))
+
+    def take(self, found: Sequence[_Memory]) -> None:
+        """Take memories in this order."""
+        self.room -= self.count(HEADING)
+        for one in found:
+            text = f"{len(self.lines) + 1}. {one.content} (source: {one.source}, relevance {one.relevance:.2f})"
+            why = self._why_not(one, cost := self.count(text))
+            if why:
+                self.dropped.append(one.told(why=why))
+                continue
+            self.room -= cost
+            self.most -= one.layer != OWN
+            self.lines[one.content] = text
+            self.hits.append(one.told(tokens=cost))
+
+    def _why_not(self, one: _Memory, cost: int) -> str:
+        if one.id and one.id in self.given:
+            return BEFORE
+        if one.content in self.lines:
+            return TWICE
+        if self.most <= 0 and one.layer != OWN:
+            return OVER_LIMIT
+        return NO_ROOM if cost > self.room else ""
+
+    def text(self) -> str:
+        """The text for the model."""
+        parts = [HEADING + "\n".join(self.lines.values())] if self.lines else []
+        return "\n\n".join([*parts, *([FILES_HEADING + "\n".join(self.files)] if self.files else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A call of one layer; `most` None: the layer limits the number of its memories by itself."""
+
+    call: Callable[[], Any]
+    most: int | None
+    patience: float
+
+
+def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
+    """The memories of each layer, or the reason why there are none.
+
+    Each layer runs in a thread of its own, which is abandoned at the time limit.
+    """
+    answers: dict[str, Sequence[_Memory] | str] = {}
+
+    def ask(name: str, question: _Question) -> None:
+        try:
+            answers[name] = _memories(question.call(), question.most)
+        except (MemoryUnreadable, MemoryUnavailable) as error:
+            answers[name] = str(error)
+        except Exception as error:  # noqa: BLE001 - a layer is foreign code; its errors never end a task
+            answers[name] = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+    threads = {
+        name: threading.Thread(target=ask, args=(name, question), name=f"memory {name}", daemon=True)
+        for name, question in questions.items()
+    }
+    started = clock.monotonic()
+    for thread in threads.values():
+        thread.start()
+    for name, thread in threads.items():
+        thread.join(max(0.0, started + questions[name].patience - clock.monotonic()))
+    taken = dict(answers)
+    return {
+        name: taken.get(name, f"no answer within {question.patience:g} seconds") for name, question in questions.items()
+    }
+
+
+def _memories(answer: Any, most: int | None) -> list[_Memory]:
+    """The first memories of a layer's answer.  Raises MemoryUnreadable when the answer is no list of memories."""
+    if isinstance(answer, str | Mapping) or not isinstance(answer, Iterable):
+        raise MemoryUnreadable(f"`recall` answered with {type(answer).__name__}; it must answer with a list of records")
+    return [_memory(one) for one in islice(answer, most)]
+
+
+def _memory(one: Any) -> _Memory:
+    """One memory, made from a layer's record.  Raises MemoryUnreadable for an invalid record."""
+    content = one.get("content") if isinstance(one, Mapping) else None
+    if not isinstance(content, str) or not content.strip():
+        raise MemoryUnreadable(f"a record of type {type(one).__name__} has no `content`; each needs it, as a text")
+    said = one.get("relevance") or 0.0
+    try:
+        relevance = float(said)
+    except (TypeError, ValueError):
+        relevance = math.nan
+    if not math.isfinite(relevance):
+        raise MemoryUnreadable(
+            f"`relevance` of a record is {str(said)[:80]!r}; it must be a finite number, or be left out"
+        )
+    return _Memory(
+        clean(content).text.strip(),
+        clean(str(one.get("source") or "unknown")).text,
+        relevance,
+        id=str(one.get("id") or ""),
+        kind=str(one.get("kind") or "memory"),
+        pinned=one.get("pinned") is True,
+    )
+
+
+def mark_used(own: OwnMemory, record_ids: Sequence[str]) -> None:
+    """Note in the program's memory that these records were given to a task, without waiting: it only changes their
+    rank."""
+
+    def mark() -> None:
+        with suppress(MakimonoError):
+            own.mark_used(record_ids)
+
+    threading.Thread(target=mark, name="memory used", daemon=True).start()

@@ -1,0 +1,51 @@
+"""Selects sentences that the model wrote, newest first within a budget, so that its conclusions survive without a
+summary.
+
+The sentences are the text beside calls, and the answers without calls.  Each sentence becomes one line, so that none
+can look like a heading or a message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.context.carry_over import note_line
+from agent.store.storable_text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.context.comments import Note
+    from agent.values import Json
+
+WIDTH = 600
+"""The maximum characters of one note."""
+
+LEAST_READ, TOKENS_READ = 16, 8
+"""The minimum number of answers that are read, and the number of tokens of the budget for each answer that is read; so
+the cost does not grow with the conversation."""
+
+
+def notes(
+    places: Sequence[Note],
+    end_seq: int,
+    room: int,
+    count: Callable[[str], int],
+    read: Callable[[int], Mapping[str, Any]],
+) -> list[Json]:
+    """The newest notes up to message `end_seq` that fit into `room` tokens of `count`, oldest first: `{"seq", "text"}`.
+
+    `places` has the answers with text; of several answers that differ only in their numbers it has the newest.
+    """
+    found: list[Json] = []
+    old = [note for note in places if note.seq <= end_seq]
+    for seq, at, _ in reversed(old[-max(LEAST_READ, room // TOKENS_READ) :]):
+        text = " ".join(replace_surrogates(str(read(at).get("content") or ""))[: 4 * WIDTH].split())
+        if not text:
+            continue
+        note = {"seq": seq, "text": text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"}
+        room -= count(note_line(note)) + 2
+        if room < 0:
+            break
+        found.append(note)
+    return found[::-1]

@@ -1,0 +1,89 @@
+"""Shows the present content of the files that the model worked on last, within a budget of tokens.
+
+After a compaction, a model would otherwise read these files again first.  The content comes from the work tree through
+`values.PresentWork`, which masks secrets in it.  If a file does not fit as a whole, the lines around its newest edits
+are shown, or the file is left out.  `carry_over.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.store.storable_text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+MOST = 3
+"""The maximum number of files that are shown."""
+
+AROUND = 40
+"""The number of lines that are shown on either side of an edit, if they fit."""
+
+LEAST = 3
+"""The minimum number of lines on either side of an edit; if fewer fit, the edit is not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditedFile:
+    """A file and the texts that the newest calls wrote into it, newest first; it has no texts if the file was written
+    as a whole."""
+
+    path: str
+    texts: tuple[str, ...] = ()
+
+
+def render_files(
+    edits: Iterable[EditedFile], room: int, count: Callable[[str], int], text: Callable[[str], str | None]
+) -> tuple[str, list[str]]:
+    """(text of the files, their paths), the newest file first; ("", []) when none fits.
+
+    The text has a line with the path above each file.  The text has at most MOST files, and at most `room` tokens of
+    `count`.
+    """
+    parts: list[str] = []
+    paths: list[str] = []
+    for edit in edits:
+        if len(parts) == MOST or room <= 0:
+            break
+        content = text(edit.path)
+        if not content or content.isspace():
+            continue
+        shown = _shown(edit, replace_surrogates(content), room, count)
+        if shown:
+            parts.append(shown)
+            paths.append(edit.path)
+            room -= count(shown) + 2
+    return "\n\n".join(parts), paths
+
+
+def _shown(edit: EditedFile, content: str, room: int, count: Callable[[str], int]) -> str:
+    lines = content.rstrip("\n").split("\n")
+    whole = _part(edit.path, lines, 0, len(lines))
+    # text with more than 16 characters per token is too rare, so it is not counted
+    if len(content) <= room * 16 and count(whole) <= room:
+        return whole
+    for place in _places(content, edit.texts):
+        around = AROUND
+        while around >= LEAST:
+            first, last = max(0, place[0] - around), min(len(lines), place[1] + around)
+            part = _part(edit.path, lines, first, last)
+            if count(part) <= room:
+                return part
+            around = around * 2 // 3
+    return ""
+
+
+def _part(path: str, lines: Sequence[str], first: int, last: int) -> str:
+    where = f"{len(lines)} lines" if (first, last) == (0, len(lines)) else f"lines {first + 1}-{last} of {len(lines)}"
+    return "\n".join((f"[{path}: {where}]", *lines[first:last]))
+
+
+def _places(content: str, texts: Iterable[str]) -> Iterable[tuple[int, int]]:
+    """(number of the first line, number of the line after the last) of each text that the content contains."""
+    for text in texts:
+        at = content.find(text) if text.strip() else -1
+        if at >= 0:
+            first = content.count("\n", 0, at)
+            yield first, first + text.strip("\n").count("\n") + 1

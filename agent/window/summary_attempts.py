@@ -1,0 +1,103 @@
+"""Decides when a summary is requested again after summaries that could not be used; it reads the files, so a restart
+does not change the decision.
+
+A request with the purpose `summary` (requests.jsonl) was wasted if the conversation continued without its summary: a
+compaction by another means followed, or the next turn.  `requests` in a line of compactions.jsonl is the number of
+requests before the compaction, which puts the lines of both files in one order.  A failure that does not depend on the
+text (the server cannot be reached, a quota, a stop) does not count as waste.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.context.index import CUTTING
+from agent.errors import AccessRefused, ModelStalled, ModelUnreachable, QuotaExhausted, RateLimited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.context import MessageStore
+    from agent.values import Json
+
+AWAY = (ModelUnreachable, ModelStalled, RateLimited, QuotaExhausted, AccessRefused)
+"""Errors of a request that do not depend on the text to summarise."""
+
+PAUSES = (0, 1, 4, 8, 16)
+"""The number of compactions by other means before the next request for a summary, indexed by the number of consecutive
+wasted requests."""
+
+_JUDGED = frozenset(("ok", "cut", "unreadable", "refused"))
+_AWAY_CODES = tuple(kind.code for kind in AWAY)
+
+
+@dataclass
+class SummaryAttempts:
+    """`wasted` is the number of consecutive summaries that were requested and not used; `since` is the number of later
+    compactions by other means."""
+
+    wasted: int = 0
+    since: int = 0
+
+    @classmethod
+    def read(cls, store: MessageStore) -> SummaryAttempts:
+        """Read the state from requests.jsonl and compactions.jsonl of the task, only as far back as the longest pause
+        needs."""
+        found, pending = cls(), False
+        for event in reversed(list(_events(store))):
+            if event == "asked":
+                pending = True
+            elif event == "summary":
+                found, pending = cls(), False
+            else:
+                if pending:
+                    found.record_unused()
+                    pending = False
+                if event == "other":
+                    found.since += 1
+        return found
+
+    def is_due(self) -> bool:
+        """Whether a summary may be requested."""
+        return self.since >= PAUSES[min(self.wasted, len(PAUSES) - 1)]
+
+    def record_unused(self) -> None:
+        """Record a summary that was requested and not used."""
+        self.wasted += 1
+        self.since = 0
+
+    def record_compaction(self, strategy: str) -> None:
+        """Record a committed compaction."""
+        if strategy == "summary":
+            self.wasted = self.since = 0
+        elif strategy in CUTTING:
+            self.since += 1
+
+
+def _events(store: MessageStore) -> Iterator[str]:
+    """The events, newest first: "asked" for a request of a summary, "turn" for a turn, and "summary" or "other" for a
+    compaction."""
+    requests = store.requests.file.backwards()
+    request = next(requests, None)
+    for number, compaction in enumerate(one for one in store.compactions.newest() if one["strategy"] in CUTTING):
+        upto = compaction.get("requests")
+        if not isinstance(upto, int) or number > 2 * PAUSES[-1]:
+            return
+        while request is not None and request["seq"] > upto:
+            yield from _event(request)
+            request = next(requests, None)
+        yield "summary" if compaction["strategy"] == "summary" else "other"
+        if compaction["strategy"] == "summary":
+            return
+    while request is not None:
+        yield from _event(request)
+        request = next(requests, None)
+
+
+def _event(request: Json) -> Iterator[str]:
+    purpose, away = request.get("purpose"), str(request.get("error") or "").startswith(_AWAY_CODES)
+    if purpose == "turn":
+        yield "turn"
+    elif purpose == "summary" and request.get("status") in _JUDGED and not away:
+        yield "asked"

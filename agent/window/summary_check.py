@@ -1,0 +1,195 @@
+"""Checks whether a text is a summary of certain messages, by its structure and never by its wording.
+
+A text is rejected when it is one of these: empty, reasoning without an end, a loop, a copy of the prompt or of a
+message, records of the conversation, much shorter than its source, not shorter than its source, or without the
+requested sections (`text_structure.py`).  It is also rejected when it contains almost none of the names in its source,
+or mostly names that its source does not contain (`identifiers.py`).  Each rule works in every language.  A rule that
+cannot be applied to a source (it has no names, or the user's prompt has no headings) is skipped.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter as Tally
+from dataclasses import dataclass, field
+from math import log
+from typing import TYPE_CHECKING
+
+from agent.errors import MakimonoError
+from agent.window.identifiers import NameIndex, found_in, names_in, telling_forms
+from agent.window.text_structure import asks_for_sections, body_lines, records, sections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+LEAST_SHARE = 100
+"""A summary must have at least one token for this many tokens of its source."""
+LEAST_TOKENS = 24
+MOST_LEAST_TOKENS = 120
+"""The minimum for a summary is at least LEAST_TOKENS and at most MOST_LEAST_TOKENS; for a source of a few messages it
+may be less than LEAST_TOKENS."""
+
+SECTIONS = 3
+"""The minimum number of headings or list entries in a summary, if the prompt has headings."""
+
+FEW_NAMES = 5
+"""If the source has fewer names than this, names are not checked."""
+
+SECOND_NAME = 20
+NAMES_GROW = 3
+"""The required number of names grows with the source: one name, two if the source has SECOND_NAME names, three if it
+has NAMES_GROW times as many, and so on."""
+TOKENS_A_NAME = 100
+"""The number of tokens of the budget for each required name, which limits how many names are required."""
+KNOWN_SHARE = 1 / 3
+"""If a summary has FEW_NAMES names or more, at least this share of them must be in the source: a summary of another
+project has other names."""
+
+TOLERANCE = 1.5
+"""The factor by which a summary may exceed its budget, since models count words only roughly."""
+
+LOOP_WINDOW = 1200
+LOOP_RATIO = 0.08
+"""A part of LOOP_WINDOW bytes counts as a repetition if zlib compresses it to less than the share LOOP_RATIO of its
+size.  Prose is compressed to 0.4 to 0.6, a list of numbered paths to 0.1 to 0.2 (measured with zlib)."""
+FEW_SENTENCES = 6
+DISTINCT = 0.5
+"""If a text has FEW_SENTENCES or more sentences and lines, at least this share of them must differ from each other."""
+
+PROMPT_BLOCK = 24
+MESSAGE_BLOCK = 200
+COPIED = 0.5
+"""A text is a copy if this share of its blocks occurs in the prompt, or in one message; the constants with BLOCK are
+the numbers of characters of a block."""
+SHORTEST_COPY = 400
+"""A text with fewer characters may be one quoted sentence, so it is not checked for a copy."""
+
+_THINK = r"(?:\w+:)?(?:think|thinking|thought|thoughts|reasoning)"
+_OPENING = re.compile(rf"\s*(?:<({_THINK})>|\[({_THINK})\])", re.IGNORECASE)
+_LONE_END = re.compile(rf"^[^\S\n]*(?:</{_THINK}>|\[/{_THINK}\])[^\S\n]*$", re.IGNORECASE | re.MULTILINE)
+_SENTENCE = re.compile(r"(?<![.!?])[.!?]++\s|[\n。！？]+")
+_SIGNS = re.compile(r"[\W_]+")
+
+
+class BadSummary(MakimonoError):
+    """Raised when an answer cannot be used as a summary; its text has the reason.  The error never leaves this room."""
+
+    code = "bad_summary"
+
+
+class TooLong(BadSummary):
+    """Raised when the answer is over its budget, or was cut at the maximum length of an answer; a shorter one may be
+    requested once."""
+
+
+@dataclass
+class Source:
+    """Facts about the messages that a summary replaces: their tokens and names, but not their text."""
+
+    tokens: int = 0
+    names: NameIndex = field(default_factory=NameIndex)
+
+
+def without_thoughts(text: str) -> str:
+    """The text that follows the reasoning of a model; raises BadSummary when the reasoning has no end."""
+    text = text or ""
+    at = 0
+    while found := _OPENING.match(text, at):
+        tag = f"</{found[1]}>" if found[1] else f"[/{found[2]}]"
+        closed = re.compile(re.escape(tag), re.IGNORECASE).search(text, found.end())
+        if closed is None:
+            raise BadSummary("its thoughts have no end, so no summary follows them")
+        at = closed.end()
+    text, at = text[at:], 0
+    for end in _LONE_END.finditer(text):  # the chat template of a server may have opened the reasoning in the prompt
+        at = end.end()
+    return text[at:].strip()
+
+
+def check_summary(
+    text: str,
+    source: Source,
+    messages: Iterable[str],
+    *,
+    prompt: str,
+    before: str,
+    budget: int,
+    count: Callable[[str], int],
+) -> str:
+    """The summary of `source` that `text` contains; raises BadSummary if it contains none.
+
+    `messages` are the texts of the source, which are read once.  `prompt` is the request without the messages.
+    `before` is the previous summary, "" if there is none.  `budget` is in tokens of `count`.
+    """
+    text = without_thoughts(text)
+    tokens = count(text)
+    if not any(letter.isalnum() for letter in text):
+        raise BadSummary("it is empty")
+    if why := repetition_in(text):
+        raise BadSummary(why)
+    if _is_copy("\n".join(body_lines(text)) or text, prompt, PROMPT_BLOCK):
+        raise BadSummary("it repeats the prompt")
+    if records(text) * 2 > len([line for line in text.splitlines() if line.strip()]):
+        raise BadSummary("it goes on with the records of the conversation")
+    own = telling_forms({*names_in(text)} - {*names_in(prompt)} - source.names.tools)
+    strange = _compared(text, own, messages, before)
+    least = min(MOST_LEAST_TOKENS, max(LEAST_TOKENS, source.tokens // LEAST_SHARE), max(1, source.tokens // 4))
+    if tokens < least:
+        raise BadSummary(f"it has {tokens} tokens for {source.tokens:,} of messages")
+    if asks_for_sections(prompt) >= SECTIONS and sections(text) < SECTIONS:
+        raise BadSummary("it has none of the sections that were asked for")
+    known = source.names.pool(names_in(before), names_in(prompt), FEW_NAMES)
+    has = len(found_in(known, text))
+    if has < min(names_needed(len(known)), max(1, budget // TOKENS_A_NAME)):
+        raise BadSummary(f"it names {has} of the {len(known)} paths, identifiers and ids in the messages")
+    if len(own) >= FEW_NAMES and len(own) - strange < KNOWN_SHARE * len(own):
+        raise BadSummary(f"{strange} of its {len(own)} names stand in no message")
+    if tokens >= source.tokens + count(before):
+        raise BadSummary(f"it has {tokens} tokens and its source {source.tokens}")
+    if tokens > budget * TOLERANCE:
+        raise TooLong(f"it has {tokens} tokens; {budget} were asked for")
+    return text
+
+
+def names_needed(known: int) -> int:
+    """The number of names that a summary must contain if its source has `known` names."""
+    if known < FEW_NAMES:
+        return 0
+    return 1 if known < SECOND_NAME else 2 + int(log(known / SECOND_NAME, NAMES_GROW) + 1e-9)
+
+
+def repetition_in(text: str) -> str:
+    """The reason why a text counts as a repetition; "" if it does not."""
+    data = text.encode("utf-8", "replace")
+    for start in range(0, max(1, len(data) - LOOP_WINDOW // 2), LOOP_WINDOW // 2):
+        part = data[start : start + LOOP_WINDOW]
+        if len(part) >= LOOP_WINDOW // 4 and len(zlib.compress(part, 6)) < LOOP_RATIO * len(part):
+            return "it repeats itself"
+    said = [one for one in (_SIGNS.sub(" ", part).strip().casefold() for part in _SENTENCE.split(text)) if len(one) > 8]
+    if len(said) >= FEW_SENTENCES and len(set(said)) < DISTINCT * len(said):
+        return "it says the same sentences again and again"
+    words = [word for word in text.split() if any(letter.isalnum() for letter in word)]
+    if len(words) >= FEW_SENTENCES and Tally(words).most_common(1)[0][1] > DISTINCT * len(words):
+        return "it repeats one word"
+    return ""
+
+
+def _compared(text: str, own: Mapping[str, tuple[str, ...]], messages: Iterable[str], before: str) -> int:
+    """The number of names in `own` that occur neither in a message nor in the previous summary.
+
+    Raises BadSummary if the text is a copy of a message.
+    """
+    strange = {name: forms for name, forms in own.items() if not any(form in before for form in forms)}
+    for message in messages:
+        if len(text) >= SHORTEST_COPY and _is_copy(text, message, MESSAGE_BLOCK):
+            raise BadSummary("it is a copy of a message")
+        strange = {name: forms for name, forms in strange.items() if not any(form in message for form in forms)}
+    return len(strange)
+
+
+def _is_copy(text: str, source: str, block: int) -> bool:
+    """Whether at least the share COPIED of the blocks of `text` occurs in `source`; white space is ignored."""
+    flat, other = " ".join(text.split()), " ".join(source.split())
+    blocks = {flat[start : start + block] for start in range(0, max(1, len(flat) - block + 1), block)}
+    return len(other) >= block and sum(one in other for one in blocks) >= COPIED * len(blocks)

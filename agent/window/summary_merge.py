@@ -1,0 +1,158 @@
+"""Merges the previous summary into a new one that lacks some of its names: the result is one text, merged section by
+section.
+
+The names of a summary are its paths, identifiers, ids, numbers and short quotations (`identifiers.py`).  Lines of the
+previous summary that contain missing names are inserted below their heading if the new summary has that heading too,
+otherwise at the top below a copy of their heading.  No line appears twice.  `summary_request.py` calls this module for
+each summary that `summary_check.py` accepts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.window.identifiers import names_in, present_in, values_in, weights
+from agent.window.summary_check import SECTIONS, TOLERANCE, BadSummary
+from agent.window.text_structure import TextLine, body_lines, parse_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    Count = Callable[[str], int]
+
+KEPT_SHARE = 0.75
+"""The share of the previous summary's names, by weight, that the new summary must contain to be used alone."""
+HALF = 0.5
+"""If the share is smaller than this, the new summary is the worse one, and the previous one stays whole if it fits."""
+
+
+def merge_missing(before: str, text: str, budget: int, count: Count) -> str:
+    """`text`, merged with the parts of the previous summary (`before`) that it lacks.
+
+    If the text contains enough names, further lines of the previous summary are added within `budget` tokens.
+    Otherwise the following candidates are tried in order, first within the budget, then within the budget and its
+    tolerance.  The first candidate, if the text has less than HALF of the names, has all lines of both summaries.  The
+    second candidate has the whole text and those lines of the previous summary that contain missing names.  If none
+    fits, the result is the previous summary, or the necessary lines of it, with the first lines of `text`.  Raises
+    BadSummary if nothing fits.
+    """
+    weight = weights([*names_in(before), *values_in(before)])
+    known = present_in(weight, text)
+    if len(weight) < SECTIONS or not (lost := weight.keys() - known):
+        return text
+    enough = KEPT_SHARE * sum(weight.values())
+    lines = parse_lines(before)
+    lacking = {name: weight[name] for name in lost}
+
+    def worth(words: str) -> float:
+        return sum(weight[name] for name in present_in(weight, words))
+
+    has = sum(weight[name] for name in known)
+    if has >= enough:
+        return _with_lines(lines, lacking, text, budget, count)
+    most = int(budget * TOLERANCE)
+    said = {line.text for line in lines}
+    if all(line in said for line in body_lines(text)):
+        return before
+    worse = has < HALF * sum(weight.values())
+    for room in (budget, most):
+        if worse and count(both := merge_lines(lines, range(len(lines)), text)) <= room:
+            return both
+        if worth(both := _with_lines(lines, lacking, text, room, count)) >= enough:
+            return both
+    choices: list[Collection[int]] = [range(len(lines))]
+    if not worse:
+        choices.append(_lines_with(lines, weight, most, count, enough))
+    for older in choices:
+        room = most - count(merge_lines(lines, older, ""))
+        if (start := _first_lines(text, room, count)) and worth(both := merge_lines(lines, older, start)) >= enough:
+            return both
+    raise BadSummary(f"it names {len(known)} of {len(weight)} names of the summary before")
+
+
+def merge_lines(lines: list[TextLine], kept: Collection[int], text: str) -> str:
+    """`text` with the lines of the previous summary that have a number in `kept`, each below its heading."""
+    said = {line.strip() for line in text.splitlines()}
+    own = {_key(line): line.text for line in parse_lines(text) if line.kind == "heading"}
+    above: list[str] = []
+    below: dict[str, list[str]] = {}
+    heading: TextLine | None = None
+    headed: TextLine | None = None
+    for number, line in enumerate(lines):
+        if line.kind == "heading":
+            heading = line
+        elif number in kept and line.text.strip() not in said:
+            if heading is not None and _key(heading) in own:
+                below.setdefault(_key(heading), []).append(line.text)
+                continue
+            if heading is not None and heading is not headed:
+                above.append(heading.text)
+                headed = heading
+            above.append(line.text)
+    return "\n".join([*above, *([""] if above and text else []), *_filled(text, own, below)]).strip("\n")
+
+
+def _filled(text: str, own: Mapping[str, str], below: Mapping[str, list[str]]) -> Iterable[str]:
+    """The lines of `text`; the lines in `below` are inserted after the heading that is their key."""
+    keys = {heading: key for key, heading in own.items()}
+    left = dict(below)
+    for line in text.splitlines():
+        yield line
+        yield from left.pop(keys.get(line, ""), ())
+    for rest in left.values():
+        yield from rest
+
+
+def _with_lines(lines: list[TextLine], weight: Mapping[str, float], text: str, room: int, count: Count) -> str:
+    """`text` with those lines of the previous summary that have the highest `weight` of names, in `room` tokens; `text`
+    alone if none fits.
+
+    The headings of these lines also take tokens, and only the merged text shows how many.
+    """
+    left = room - count(text)
+    while left > 0:
+        both = merge_lines(lines, _lines_with(lines, weight, left, count), text)
+        if (over := count(both) - room) <= 0:
+            return both
+        left -= over
+    return text
+
+
+def _key(line: TextLine) -> str:
+    return " ".join(line.content.casefold().split())
+
+
+def _lines_with(
+    lines: list[TextLine], weight: Mapping[str, float], room: int, count: Count, enough: float | None = None
+) -> set[int]:
+    """The numbers of the lines with the highest weight of names, in `room` tokens.
+
+    The function stops when the lines have `enough` of the weight; None means all of it.
+    """
+    found = {number: set(present_in(weight, line.text)) for number, line in enumerate(lines) if line.kind != "heading"}
+    chosen: set[int] = set()
+    missing = set(weight)
+    left = sum(weight.values()) if enough is None else enough
+    while left > 0 and found:
+        gains = {number: sum(weight[name] for name in names & missing) for number, names in found.items()}
+        number = max(gains, key=gains.__getitem__)
+        if not (gained := found.pop(number) & missing):
+            break
+        if (tokens := count(lines[number].text) + 1) <= room:
+            room -= tokens
+            chosen.add(number)
+            missing -= gained
+            left -= sum(weight[name] for name in gained)
+    return chosen
+
+
+def _first_lines(text: str, room: int, count: Count) -> str:
+    """The first lines of `text` that fit into `room` tokens; "" if no list entry is among them."""
+    kept: list[str] = []
+    for line in text.splitlines():
+        room -= count(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    found = "\n".join(kept).strip()
+    return found if any(True for _ in body_lines(found)) else ""

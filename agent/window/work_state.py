@@ -1,0 +1,154 @@
+"""Shortens the plan, the open question and the lists of files to a budget of tokens that they share.
+
+Open items of the plan come before done items, and newer paths before older ones.  Of the items that do not fit, only
+the number is shown.  `carry_over.py` calls this module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.context.carry_over import lines_of
+from agent.store.storable_text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agent.values import Json
+
+    Count = Callable[[str], int]
+
+DONE = frozenset(("done", "completed", True))
+_WIDTHS = (400, 240, 160, 100, 60, 40)
+"""The possible widths of an item of the plan in characters; the first width with which all open items fit is used."""
+
+_NUMBERS = re.compile(r" \(\+\d+ -\d+\)$|, \+\d+ -\d+(?=\)$)|, binary(?=\)$)")
+
+HEADING = 6
+"""The number of tokens that a heading takes."""
+
+
+def fit_state(plan: Any, question: str, changed: Sequence[str], read: Sequence[str], room: int, count: Count) -> Json:
+    """`{"plan", "question", "changed", "read"}`, each shortened so that together they have about `room` tokens of
+    `count`.
+
+    Paths are oldest first, in the arguments and in the result.
+    """
+    found: Json = {}
+    left = room
+    # the question becomes one line, and so does each item, so that no text looks like a heading
+    question = " ".join(question.split())
+    plan = [_on_one_line(item) for item in plan] if isinstance(plan, list) else plan
+    if question:
+        found["question"] = fit_text(question, max(left // 3, left - _cost(count, plan, changed, read)), count)
+        left -= _tokens(found["question"], count)
+    if plan:
+        most = left if not changed and not read else max(left * 6 // 10, left - _cost(count, changed, read))
+        found["plan"] = fit_plan(plan, most, count)
+        left -= _tokens(found["plan"], count)
+    if changed:
+        most = left if not read else max(left * 8 // 10, left - _cost(count, read))
+        found["changed"] = fit_paths(changed, most, count)
+        left -= _tokens(found["changed"], count)
+    if read:
+        found["read"] = fit_paths(read, left, count)
+    return {key: value for key, value in found.items() if value}
+
+
+def _cost(count: Count, *values: Any) -> int:
+    """The tokens of the values, each with its heading."""
+    return sum(_tokens(value, count) for value in values if value)
+
+
+def _tokens(value: Any, count: Count) -> int:
+    return count(lines_of(value)) + HEADING
+
+
+def fit_text(text: str, room: int, count: Count) -> str:
+    """The head and tail of a text, in `room` tokens."""
+    text = replace_surrogates(text).strip()
+    size = len(text)
+    shown = text
+    while size > 20 and count(shown) > room:
+        size = size * 3 // 4
+        shown = f"{text[: size * 2 // 3]} […] {text[len(text) - size // 3 :]}"
+    return shown
+
+
+def fit_plan(plan: Any, room: int, count: Count) -> Any:
+    """The unchanged plan if it fits; else its open items, cut to one width, and the number of the other items."""
+    if not isinstance(plan, list):
+        return fit_text(str(plan), room, count)
+    if _tokens(plan, count) <= room:
+        return plan
+    opened = [item for item in plan if not _is_done(item)]
+    done = len(plan) - len(opened)
+    counted = [f"({done} done before)"] if done else []
+    for width in _WIDTHS:
+        shown = [_narrow(item, width) for item in opened]
+        if _tokens([*shown, *counted], count) <= room:
+            return [*shown, *counted]
+    kept = [_narrow(item, _WIDTHS[-1]) for item in opened]
+    while kept and _tokens([*kept, f"({len(opened) - len(kept)} more open)", *counted], count) > room:
+        kept.pop()
+    return [*kept, f"({len(opened) - len(kept)} more open)", *counted]
+
+
+def _is_done(item: Any) -> bool:
+    return isinstance(item, dict) and (item.get("status") in DONE or item.get("done") is True)
+
+
+def _on_one_line(item: Any) -> Any:
+    return _narrow(item, 1 << 30)
+
+
+def _narrow(item: Any, width: int) -> Any:
+    if isinstance(item, str):
+        return _short(item, width)
+    if not isinstance(item, dict):
+        return item
+    return {key: _short(value, width) if isinstance(value, str) else value for key, value in item.items()}
+
+
+def _short(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def fit_paths(paths: Sequence[str], room: int, count: Count) -> list[str]:
+    """The unchanged paths if they fit; else the paths without numbers; else the paths by folder; else the newest paths
+    and the number of older ones.
+
+    A path may be followed by a remark in parentheses.
+    """
+    if _tokens(list(paths), count) <= room:
+        return list(paths)
+    plain = [_NUMBERS.sub("", path) for path in paths]
+    if _tokens(plain, count) <= room:
+        return plain
+    for kept in _halves(len(plain)):
+        rest = len(plain) - kept
+        shown = [*([f"({rest} older ones)"] if rest else []), *folded(plain[rest:])]
+        if _tokens(shown, count) <= room or not kept:
+            break
+    return shown
+
+
+def _halves(number: int) -> Iterable[int]:
+    """The numbers from `number` down to 0, in steps that become smaller."""
+    while number:
+        yield number
+        number = min(number - 1, number * 7 // 8)
+    yield 0
+
+
+def folded(paths: Sequence[str]) -> list[str]:
+    """One line for each folder, such as `src/app/: a.py, b.py`, with the folders in the order of their newest path."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        name, bracket, remark = path.partition(" (")
+        folder, slash, base = name.rpartition("/")
+        names = folders.pop(folder + slash, [])
+        folders[folder + slash] = [*names, base + bracket + remark]
+    return [f"{folder}: {', '.join(names)}" if folder else ", ".join(names) for folder, names in folders.items()]

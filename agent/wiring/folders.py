@@ -1,0 +1,91 @@
+"""Finds and makes the folders of tasks in base_dir.
+
+The module imports no other module of this room.  The module handles the names of folders only, not the content of a
+task.  A string that is not a uuid never becomes a path.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from agent import clock, durable_files
+from agent.errors import ContextError
+from agent.work import mirror
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+
+QUARANTINE = "quarantine"
+"""The folder below base_dir for entries of `running/` that belong to no task."""
+
+REPLAYS = "replays"
+"""The folder below base_dir that has one folder for each copy that `replay` made."""
+
+
+def is_uuid(name: str) -> bool:
+    """Whether `name` is a uuid in canonical form."""
+    try:
+        return str(UUID(name)) == name
+    except ValueError:
+        return False
+
+
+def folder_of(settings: Settings, uuid: str) -> Path | None:
+    """The folder of a task, running or ended; None if there is none or `uuid` is not a uuid."""
+    try:
+        name = str(UUID(uuid))
+    except ValueError:
+        return None
+    for parent in ("completed", "running"):
+        folder = settings.base_dir / parent / name
+        if folder.is_dir() and not folder.is_symlink():
+            return folder
+    return None
+
+
+def make_folder(settings: Settings, uuid: str) -> Path:
+    """Make `running/{uuid}/`, accessible to this process's user only.
+
+    The sandbox later opens it to the group of the task's commands.  Raises ContextError if `uuid` is not a
+    uuid, or if there is a link in its place, since the target of a link does not belong to the task.
+    """
+    if not is_uuid(uuid):
+        raise ContextError(
+            f"{uuid[:80]!r} cannot name a task's folder; only a uuid like 550e8400-e29b-41d4-a716-446655440000 can"
+        )
+    mode = durable_files.passable()
+    running = durable_files.make_dir(durable_files.claim_dir(settings.base_dir, mode) / "running", mode)
+    folder = durable_files.make_dir(running / uuid)
+    if folder.is_symlink():
+        raise ContextError(f"{folder} is a link, not a task's folder; remove it, the next daemon makes the folder anew")
+    return folder
+
+
+def keep_from_others(settings: Settings) -> None:
+    """Restrict the modes of folders that an earlier version left open to other users of the machine.
+
+    The folder of a running task is opened to the group of its commands when a worker claims the task.
+    """
+    base_dir = settings.base_dir
+    for top in (base_dir, *(base_dir / REPLAYS).glob("*")):
+        if durable_files.is_real_dir(top / mirror.FOLDER):
+            mirror.keep_from_others(top / mirror.FOLDER)
+        for folder in (top / "completed", *(top / "running").glob("*")):
+            if durable_files.is_real_dir(folder) and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o007:
+                with suppress(OSError):
+                    folder.chmod(mode & ~0o007 if folder.name != "completed" else 0o700)
+
+
+def set_aside(settings: Settings, path: Path) -> Path:
+    """Move `path` into `quarantine/` under an unused name; returns the new path.  Raises DiskError."""
+    target = durable_files.make_dir(settings.base_dir / QUARANTINE) / path.name
+    if os.path.lexists(target):
+        target = target.with_name(f"{path.name}.{clock.stamp().replace(':', '')}")
+    durable_files.move_dir(path, target)
+    return target

@@ -1,0 +1,73 @@
+"""Long-term memory of a configuration: whose memory a task uses, and the store, opened for a process.
+
+Recall (`window`, `tools`) and extraction (`extraction`) use the same actor, so this module decides about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.forge.local.forge import resolved_address
+from agent.memory import MemoryStore
+from agent.memory.namespaces import actor_name, actor_of
+from agent.memory.recall import TaskRecall
+from agent.security.redact import masker_of
+from agent.security.token_masking import mask_tokens
+from agent.wiring import private_tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.config import Settings
+    from agent.values import TaskKey
+
+CONFIDENTIAL = "confidential"
+"""This word is added to the actor of confidential issues; no other issue of the repository may get their records."""
+
+
+def actor_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> str:
+    """The actor of a task, by `memory.actor`.
+
+    A local tracker has no host and no owner: there the repository's path or address counts, so that every tracker and
+    every `solve` of one repository share a memory.
+    """
+    instance, owner, repo = key.instance, key.owner, key.repo
+    if key.task_source == "local" and (address := _address(settings, key)):
+        parent, _, name = address.removesuffix("/").removesuffix(".git").rpartition("/")
+        instance, owner, repo = "local", parent, name
+    actor = actor_of(settings.memory.actor, instance=instance, owner=owner, repo=repo)
+    return actor_name(actor, CONFIDENTIAL) if confidential else actor
+
+
+def actors_of_task(settings: Settings, key: TaskKey, *, confidential: bool = False) -> tuple[str, ...]:
+    """The actors with records that a task may get, its own actor first: a confidential issue also gets the records of
+    the repository's other issues."""
+    own = actor_of_task(settings, key, confidential=confidential)
+    return (own, actor_of_task(settings, key)) if confidential else (own,)
+
+
+def open_memory(settings: Settings, who: str) -> MemoryStore:
+    """The store, which is opened at the first call of a method.  `who` is recorded in the log with each change."""
+    redact = masker_of(settings)
+    return MemoryStore(
+        settings.base_dir, settings.memory, mask=lambda text: mask_tokens(redact(text), Counter()), who=who
+    )
+
+
+def task_recall(
+    settings: Settings, key: TaskKey, uuid: str, *, confidential: bool, said_elsewhere: Iterable[str] = ()
+) -> TaskRecall:
+    """Recall for one task.  `said_elsewhere` are sessions with a summary that the task has already."""
+    actors = actors_of_task(settings, key, confidential=confidential)
+    return TaskRecall(partial(open_memory, settings, f"task {uuid}"), actors, uuid, said_elsewhere)
+
+
+def _address(settings: Settings, key: TaskKey) -> str:
+    """The path or address of the repository of a local task, "" when it is not known any more."""
+    own = private_tracker.settings_of_tracker(settings, key.instance) or settings
+    found = own.local.repos.get(key.repo)
+    if found is None:
+        return ""
+    return resolved_address(settings.root, str(found))

@@ -1,0 +1,120 @@
+"""Builds the adapters: forge, ledger, model client, sandbox, tools, window; no other module builds any.
+
+Each process has one `Wiring`, since connections are opened after the fork.  Rooms on higher floors get their parts from
+this module.  Rooms on lower floors receive their parts as arguments.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files
+from agent.errors import ConfigError
+from agent.forge.base import FORGES
+from agent.observe.events import Events, to_log
+from agent.observe.item_loop import Items
+from agent.security.redact import masker_of
+from agent.store.learnt_model_facts import LearntModels
+from agent.store.ledgers import LedgerKind
+from agent.store.token_ratios import RatioTable
+from agent.taskqueue.row_holder import owner
+from agent.tokens import LearntRatios
+from agent.window.base import MEMORIES
+from agent.window.memory_recall import FailedLayer
+from agent.wiring import private_tracker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.config import Settings
+    from agent.forge.base import Forge
+    from agent.taskqueue.ledger import Ledger
+    from agent.values import MemoryLayer, TaskKey
+
+
+class Wiring:
+    """The adapters of one process."""
+
+    def __init__(self, settings: Settings, *, events: Events | None = None) -> None:
+        self.settings = settings
+        self.events = events or Events([to_log])
+        self.redact = masker_of(settings)
+        self.owner = owner(settings.base_dir)
+        self._items: dict[str, Items] = {}
+        durable_files.on_slow(self._slow)
+
+    def items(self, loop: str) -> Items:
+        """The object that handles errors of single items in the loop with this name, over rows, folders or messages."""
+        if loop not in self._items:
+            self._items[loop] = Items.announcing(self.events, loop)
+        return self._items[loop]
+
+    @property
+    def db(self) -> Any:
+        """The connection of the ledger, which all tables that this process uses share."""
+        return self.ledger.db
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger that the setting `taskqueue.ledger` names."""
+        ledger: Ledger = LedgerKind.of(self.settings).open()
+        return ledger
+
+    @cached_property
+    def ratios(self) -> LearntRatios:
+        """The ratios of reported to estimated tokens, one per model."""
+        return LearntRatios(RatioTable(self.db))
+
+    @cached_property
+    def learnt(self) -> LearntModels:
+        """Facts that were learnt about models on their servers."""
+        return LearntModels(self.db)
+
+    @cached_property
+    def memory(self) -> Mapping[str, MemoryLayer]:
+        """Layers of long-term memory, by name.
+
+        A layer that cannot be built is reported when a task queries it; the task starts without that layer.
+        """
+        layers: dict[str, MemoryLayer] = {}
+        for name in self.settings.assembler.memory:
+            try:
+                layers[name] = MEMORIES.load(name)(self.settings)
+            except Exception as error:  # noqa: BLE001 - a memory layer is foreign code; its errors never end a task
+                layers[name] = FailedLayer(error)
+        return layers
+
+    @cached_property
+    def forges(self) -> tuple[Forge, ...]:
+        """One adapter for each configured source and instance."""
+        return tuple(
+            forge for source in self.settings.task_sources for forge in FORGES.load(source).from_settings(self.settings)
+        )
+
+    def forges_for(self, key: TaskKey) -> tuple[Forge, ...]:
+        """The configured adapters, and the private tracker of `solve` if the task key belongs to it."""
+        own = private_tracker.settings_of_tracker(self.settings, key.instance)
+        return self.forges if own is None else (FORGES.load("local")(own),)
+
+    def forge_of(self, key: TaskKey) -> Forge:
+        """The adapter for the project and instance of the task key."""
+        forges = self.forges_for(key)
+        for forge in forges:
+            if forge.covers(key):
+                return forge
+        known = ", ".join(f"{forge.source} {forge.instance}" for forge in forges) or "none"
+        raise ConfigError(
+            f"task {key}: its source {key.task_source} {key.instance} is not configured; configured are {known}. "
+            f"Add it to task_sources, or stop the task"
+        )
+
+    def _slow(self, path: str, what: str, seconds: float) -> None:
+        self.events.emit("disk_slow", file=path, what=what, seconds=round(seconds, 3))
+
+    def close(self) -> None:
+        """Close all connections."""
+        # otherwise the callback keeps this object alive, even in the workers of a fork server
+        durable_files.on_slow(None)
+        if "ledger" in self.__dict__:
+            self.ledger.close()

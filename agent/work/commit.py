@@ -1,0 +1,231 @@
+"""Creates a commit from a work tree: chooses the changes, and commits them without any hook, filter or editor.
+
+A commit includes changed and removed tracked files, and new files that neither `.gitignore` nor the ignore list
+excludes.  These files are left out and reported: files that a repository cannot contain (FIFO, socket, device),
+unreadable files, files with a name that counts as `.git`, and files that are mostly a hole (git would read and store
+every zero).  None of these files blocks the commit.  Submodules are never changed.  `Workspace.commit` calls this
+module.
+
+Modes, renames and binary files are preserved.  Names are exchanged with git by `-z`, because git otherwise quotes
+non-ASCII names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Any
+
+from agent import clock, durable_files, filetree
+from agent.gitcmd import Identity, git
+from agent.work import git_filters, refs
+from agent.work.lfs import LfsTree
+from agent.work.signing import UNSIGNED, Signing
+from agent.work.untrusted_tree import has_git_name, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    Changes = tuple[list[str], list[str]]
+
+TRUE_STAT = ("core.checkStat=default", "core.trustctime=true")
+MESSAGE_LIMIT = 20_000
+HOLES = 64 << 20
+"""The maximum number of bytes of holes in all files of one commit together.
+
+Git hashes and packs holes like content, and a command can create a file of terabytes at no cost.
+"""
+KEPT = "\u3000\u200b"
+"""Non-printable characters that a message may contain: the ideographic space, and the zero-width space of
+`security/inert_text.py`."""
+
+_COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
+_MARKER = re.compile(r"makimono:[0-9a-fA-F][\w-]{7,}(:[\w.-]+)?")
+
+
+class Index:
+    """The git index of one task.
+
+    `uploads`: whether content of Git LFS can be uploaded; if not, such files are left out.
+    """
+
+    def __init__(self, git_dir: Path, tree: Path, env: Mapping[str, str], *, uploads: bool = False) -> None:
+        self.git_dir = git_dir
+        self.tree = tree
+        self.env = env
+        self.uploads = uploads
+        self.lfs = LfsTree(git_dir, tree, env)
+        self._holes = 0
+
+    def update(self, changes: Changes | None = None) -> list[str]:
+        """Update the index so that it matches the work tree; returns the files that were left out, one line each.
+
+        `changes`: a fresh result of `look`.
+        """
+        removed, present = changes or self.look()
+        left_out: list[str] = []
+        self._holes = 0
+        taken = [path for path in present if self._can_be_taken(path, left_out)]
+        same = self.lfs.unchanged(taken)
+        taken = [path for path in taken if path not in same]
+        refused = git_filters.why_not_raw(self.git_dir, self.tree, taken, self.env, lfs=self.uploads)
+        left_out += [f"{shown(path)} was left out: {why}" for path, why in refused.items()]
+        taken = [path for path in taken if path not in refused]
+        large = set(self.lfs.raw(taken)) if self.uploads else set()
+        taken = [path for path in taken if path not in large]
+        if removed:
+            self._update_index("--force-remove", paths=removed)
+        if taken:
+            self._update_index("--add", "--replace", paths=taken)
+        self.lfs.add(sorted(large))
+        return left_out
+
+    def uncommitted(self, changes: Changes | None = None) -> list[str]:
+        """Paths that `update` would consider.  `changes` has the same meaning as in `update`."""
+        removed, present = changes or self.look()
+        return sorted({*removed, *present} - self.lfs.unchanged(present))
+
+    def look(self) -> Changes:
+        """(removed paths, changed or new paths).  A file behind a symlinked folder counts as removed, as git sees
+        it."""
+        options: dict[str, Any] = {"git_dir": self.git_dir, "work_tree": self.tree, "env": self.env}
+        options |= {"config": TRUE_STAT, "timeout": 600}
+        git("update-index", "-q", "--really-refresh", "--ignore-submodules", check=False, **options)
+        raw = git("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all", **options)
+        fields = _names(raw.output)
+        removed: list[str] = []
+        present: list[str] = []
+        for status, path in zip(fields[::2], fields[1::2], strict=True):
+            (removed if status == "D" else present).append(path)
+        new = git("ls-files", "-z", "--others", "--exclude-standard", check=False, **options)
+        return removed, present + _names(new.output)
+
+    def _can_be_taken(self, path: str, left_out: list[str]) -> bool:
+        if has_git_name(path):
+            left_out.append(f"{shown(path)} is taken for a git directory and was left out")
+            return False
+        if path.endswith("/"):
+            left_out.append(f"{shown(path)} is a repository of its own and was left out")
+            return False
+        try:
+            status = durable_files.stat_beneath(self.tree, path)
+        except OSError:
+            return False  # the file was removed after it was listed
+        if stat.S_ISLNK(status.st_mode):
+            return True
+        if not stat.S_ISREG(status.st_mode):
+            left_out.append(f"{shown(path)} is not a regular file (FIFO, socket or device) and was left out")
+            return False
+        if not self._is_readable(path):
+            left_out.append(f"{shown(path)} cannot be read (mode {stat.S_IMODE(status.st_mode):04o}) and was left out")
+            return False
+        holes = holes_of(self.tree, path, status, HOLES - self._holes)
+        if self._holes + holes > HOLES:
+            left_out.append(
+                f"{shown(path)} has {status.st_size >> 20:,} MiB, most of them holes that no one has written, and was "
+                f"left out; at most {HOLES >> 20} MiB of holes are committed: make it smaller"
+            )
+            return False
+        self._holes += holes
+        return True
+
+    def _is_readable(self, path: str) -> bool:
+        top = filetree.open_folder(self.tree)
+        try:
+            os.close(durable_files.open_beneath(top, path))
+        except OSError:
+            return False
+        finally:
+            os.close(top)
+        return True
+
+    def _update_index(self, *options: str, paths: list[str]) -> None:
+        git(
+            *("update-index", *options, "-z", "--stdin"),
+            git_dir=self.git_dir,
+            work_tree=self.tree,
+            stdin=b"".join(os.fsencode(path) + b"\0" for path in paths),
+            config=TRUE_STAT,
+            env=self.env,
+            timeout=600,
+        )
+
+
+def holes_of(tree: Path, path: str, status: os.stat_result, enough: int) -> int:
+    """The number of bytes of holes in a regular file; counting stops above `enough`.
+
+    Blocks that a file system compresses are not holes.
+    """
+    if status.st_size - status.st_blocks * 512 <= 0:
+        return 0
+    top = filetree.open_folder(tree)
+    try:
+        opened = durable_files.open_beneath(top, path)
+    except OSError:
+        return 0  # the file was removed meanwhile
+    finally:
+        os.close(top)
+    found = position = 0
+    try:
+        while found <= enough and position < status.st_size:
+            start = os.lseek(opened, position, os.SEEK_HOLE)
+            try:
+                position = os.lseek(opened, start, os.SEEK_DATA)
+            except OSError:  # ENXIO means a hole up to the end of the file
+                position = status.st_size
+            found += max(0, position - start)
+    except OSError:  # the file was truncated meanwhile
+        pass
+    finally:
+        os.close(opened)
+    return found
+
+
+def commit(
+    git_dir: Path,
+    branch: str,
+    parent: str | None,
+    message: str,
+    who: Identity,
+    env: Mapping[str, str],
+    signing: Signing = UNSIGNED,
+) -> str | None:
+    """Commit the index to `branch`, which is at `parent` (None if it has no commit yet); returns None if nothing
+    differs.
+
+    The function uses git's plumbing commands, so that no hook, template or editor takes part; only `signing` signs.
+    The last step moves the branch and so completes the commit atomically.
+    """
+    tree = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
+    if parent is not None and tree == git("rev-parse", f"{parent}^{{tree}}", git_dir=git_dir).output.decode().strip():
+        return None
+    if parent is None and not git("ls-files", "-z", git_dir=git_dir).output:
+        return None
+    with signing.ready() as call:
+        done = git(
+            *("commit-tree", *call.options, *(("-p", parent) if parent else ()), "-F", "-", tree),
+            git_dir=git_dir,
+            stdin=clean_message(message).encode("utf-8"),
+            env={**env, **who.environment(clock.now().timestamp()), **dict(call.env)},
+            config=("i18n.commitEncoding=UTF-8", *call.config),
+        )
+    made = done.output.decode().strip()
+    expected = parent or "0" * len(made)
+    refs.move(git_dir, f"refs/heads/{branch}", made, why="commit", expected=expected, env=env)
+    return made
+
+
+def clean_message(message: str) -> str:
+    """A model's commit message, safe to publish: without control characters, comments and this program's markers."""
+    text = message.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    text = _MARKER.sub("", _COMMENT.sub("", text))
+    text = "".join(sign for sign in text if sign in "\n\t" or (sign.isprintable() or sign in KEPT))
+    lines = [line.rstrip() for line in text[:MESSAGE_LIMIT].split("\n")]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    return f"{text or 'Change'}\n"
+
+
+def _names(output: bytes) -> list[str]:
+    return [name for name in output.decode("utf-8", "surrogateescape").split("\0") if name]

@@ -1,0 +1,133 @@
+"""Determines from git's messages why the remote refused a branch: the error code for the task's row, and advice for a
+person.
+
+The patterns match messages of git, GitHub and GitLab.  `Publisher` calls this module.
+"""
+
+from __future__ import annotations
+
+import re
+
+OTHER = ("push_rejected", "look at the rules of the repository; what was committed is kept")
+
+TOO_LARGE = r"returned error: 413|HTTP 413"
+"""The message of a proxy, as git reports it: the same push always fails again."""
+
+_CROSSED = r"cannot lock ref .*(reference already exists|File exists|but expected)"
+
+
+_RULES = (
+    (
+        r"signed[- ]off|sign-?off|\bDCO\b",
+        "a rule wants every commit signed off (DCO): set `commit.sign_off: true`, and `commit.author` to the account",
+    ),
+    (
+        r"verified signature|must be (?:\w+ )?signed|unsigned|not signed|signature (is )?(?:required|missing|invalid)",
+        "a rule wants signed commits: set `commit.signing_key`, and give the account the public half of that key",
+    ),
+    (
+        r"commit message|commitlint|conventional commit",
+        "a rule says how a commit message must look: set `commit.template` to one that follows it",
+    ),
+    (
+        r"branch[- ]name",
+        "a rule says how branches must be called: set `branch.prefix` to what it allows",
+    ),
+    (
+        r"(?:author|committer)(?:'s)?\b|cannot push commits for|GH007|private email",
+        "a rule says who may have written a commit: set `commit.author` to the account's name and mail address",
+    ),
+)
+"""A host's rules about commits, as phrased by GitHub's rulesets, GitLab's push rules and common hooks, and the key of
+config.yaml that satisfies each.  docs.github.com "Available rules for rulesets", docs.gitlab.com "Push rules"."""
+
+_KNOWN = (
+    *((pattern, OTHER[0], f"{advice}, or {OTHER[1]}") for pattern, advice in _RULES),
+    (r"archived", "repository_archived", "the repository is archived and read-only; unarchive it"),
+    (
+        r"protected branch|protected ref|GH006|GH013|repository rule violations",
+        "branch_protected",
+        "a rule protects this name; let the account push branches that begin with {prefix}, or set `branch.prefix`",
+    ),
+    (
+        TOO_LARGE,
+        "push_too_large",
+        "something on the way takes no push so large; raise its limit (nginx: client_max_body_size) or leave files out",
+    ),
+    (
+        r"permission to \S+ denied|not allowed to (push|upload)|read[- ]only|insufficient permission",
+        "push_forbidden",
+        "the account may not push here; give it the right to (Write on GitHub, Developer on GitLab)",
+    ),
+    (
+        _CROSSED,
+        "branch_moved",
+        "somebody pushes to the branch at this very moment; set the label again",
+    ),
+    (
+        r"cannot lock ref|directory file conflict|refname conflict|there is already a branch|exists; cannot create",
+        "branch_taken",
+        "a branch of another name is in the way of this one; rename or remove it, or set `branch.prefix`",
+    ),
+    (
+        r"stale info|fetch first|non-fast-forward",
+        "branch_moved",
+        "somebody moved the branch at this very moment; set the label again",
+    ),
+)
+
+
+_ILL = (
+    r"unpacker error|unpack failed|failed to update ref|internal (?:server )?error|missing necessary objects"
+    r"|remote failed to report status|no space left|cannot allocate memory|out of memory|temporarily unavailable"
+    r"|disk quota exceeded|too many open files|unable to write|try again later|timed? ?out|maintenance"
+)
+"""Messages about a faulty remote, from git (builtin/receive-pack.c, send-pack.c) and from strerror(3)."""
+
+_PASSING = (
+    (
+        r"branch is currently checked out",
+        "a person has the branch checked out there: check out another one (`git switch -`)",
+    ),
+    (
+        r"unable to create temporary object directory|insufficient permission for adding an object",
+        "this user may not write there: give it the right to",
+    ),
+)
+
+
+def remedy(stderr: str) -> str:
+    """Advice for a person if following it, or waiting, lets the same push succeed; else "".
+
+    A message about a faulty remote counts only if no other reason is known.
+    """
+    found = next((advice for pattern, advice in _PASSING if re.search(pattern, stderr, re.IGNORECASE)), "")
+    if not found and classify(stderr) == OTHER and re.search(_ILL, stderr, re.IGNORECASE):
+        return "the other side could not store it just now: look at its disk, memory and log"
+    return found
+
+
+def classify(stderr: str, prefix: str = "makimono/") -> tuple[str, str]:
+    """(code, advice) for a refused push; OTHER if no pattern matches.
+
+    `prefix` is the prefix of the program's branches.
+    """
+    for pattern, code, advice in _KNOWN:
+        if re.search(pattern, stderr, re.IGNORECASE):
+            return code, advice.replace("{prefix}", prefix)
+    return OTHER
+
+
+def is_crossed(stderr: str) -> bool:
+    """Whether another push to the same branch is running, for example one of an interrupted attempt of this task."""
+    return re.search(_CROSSED, stderr, re.IGNORECASE) is not None
+
+
+def is_locked(stderr: str) -> bool:
+    """Whether the branch is locked on the remote, by a push that is running or by one that was killed."""
+    return any("cannot lock ref" in line and ".lock': File exists" in line for line in stderr.split("\n"))
+
+
+def is_archived(stderr: str) -> bool:
+    """Whether git was refused because the repository is archived, in which case a new token does not help."""
+    return classify(stderr)[0] == "repository_archived"

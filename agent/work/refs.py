@@ -1,0 +1,57 @@
+"""Moves or removes a ref of one of this program's git directories, even if the git process is killed.
+
+`git update-ref` cannot simply be repeated (`gitcmd.REPEATABLE`): a killed process may have moved the ref already, and
+the repetition, which expects the old commit, would fail.  So `move` reads the ref before a retry.  The next git process
+that finds the locks of a killed process removes them (`stale_git_locks.py`).  `Workspace`, `stage` and `gitdir` call
+this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock, gitcmd
+from agent.errors import GitError
+from agent.gitcmd import git
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def move(
+    git_dir: Path,
+    ref: str,
+    commit: str | None,
+    *,
+    why: str = "",
+    expected: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Set `ref` (a full name) to `commit`; None removes the ref.
+
+    `expected` is the commit at which the ref must be before, zeros if the ref must not exist; None accepts any.  `why`
+    is the text for the reflog.  Raises GitError.
+    """
+    reason = ("-m", why) if why else ()
+    change = ((ref, commit) if commit is not None else ("-d", ref)) + ((expected,) if expected is not None else ())
+    for pause in (*gitcmd.PAUSES, None):
+        try:
+            git("update-ref", *reason, *change, git_dir=git_dir, env=env)
+        except GitError as error:
+            if pause is None or not gitcmd.has_died(error):
+                raise
+        else:
+            return
+        clock.sleep(pause)
+        if at(git_dir, ref) == commit:
+            return  # the killed process had already moved the ref
+
+
+def at(git_dir: Path, ref: str) -> str | None:
+    """The object at which `ref` is; None if the ref does not exist."""
+    done = git("rev-parse", "--verify", "--quiet", "--end-of-options", ref, git_dir=git_dir, check=False)
+    return done.output.decode().strip() or None if done.returncode == 0 else None
+
+
+__all__ = ["at", "move"]

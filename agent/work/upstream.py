@@ -1,0 +1,105 @@
+"""Detects changes that others made during the task, to the task's branch and to its base branch.
+
+The delivery calls this module once, before it publishes.
+
+Commits of other authors on the task's branch are never lost: the task's commits are rebased onto them.  If the base
+branch has moved, the task's commits are rebased onto it, provided that the task wrote every commit of its branch; the
+checks then run on exactly the commits that are delivered.  If there is a conflict, nothing changes.  This module
+fetches and rebases, but pushes nothing; `Publisher` does that.  `worker/delivery.py` calls this module.
+docs/forges.md, "Others work too", describes the cases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import PushRejected, RebaseConflict
+from agent.work import rebase
+
+if TYPE_CHECKING:
+    from agent.work.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamChange:
+    """The changes that were found.
+
+    `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
+    the base branch no longer exists.
+    """
+
+    notes: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    base_gone: bool = False
+
+
+def catch_up(workspace: Workspace, who: tuple[str, str]) -> UpstreamChange:
+    """Fetch, and rebase the task's commits onto new ones; `who` is their committer.
+
+    Raises PushRejected if commits of another author on the task's branch cannot be combined with the task's: then no
+    push is possible.  It also raises the errors of `Mirror.fetch`.
+    """
+    workspace.mirror.fetch()
+    notes = (*_removed(workspace), *_onto_their_commits(workspace, who))
+    base = workspace.mirror.commit_of(workspace.base)
+    head = workspace.head()
+    if base is None or head is None:
+        return UpstreamChange(notes, base_gone=workspace.base_commit is not None)
+    parted = rebase.merge_base(workspace.git_dir, base, head)
+    theirs = workspace.mirror.commit_of(workspace.branch)
+    is_ours = theirs in (None, workspace.state.pushed) or rebase.is_ancestor(workspace.git_dir, theirs, head)
+    if parted is None or parted == base:
+        return UpstreamChange(notes)
+    if not is_ours or not rebase.all_of(workspace.git_dir, parted, head, who[1]):
+        said = f"{workspace.base} has moved on; the branch has commits of others and was not rebased onto it"
+        return UpstreamChange((*notes, said))
+    if why := rebase.too_old():
+        return UpstreamChange((*notes, f"{workspace.base} has moved on; the branch was not rebased onto it: {why}"))
+    try:
+        workspace.move_onto(base, since=parted, who=who, base_commit=base, pushed=theirs)
+    except RebaseConflict as conflict:
+        return UpstreamChange(notes, conflicts=conflict.paths)
+    return UpstreamChange((*notes, f"{workspace.base} had moved on; the commits were rebased onto {base[:12]}"))
+
+
+def _removed(workspace: Workspace) -> tuple[str, ...]:
+    """If the pushed branch was removed on the remote, mark it in the state as not pushed."""
+    if workspace.state.pushed is None or workspace.mirror.commit_of(workspace.branch) is not None:
+        return ()
+    workspace.update_state(pushed=None)
+    return (f"somebody had removed the branch {workspace.branch}",)
+
+
+def _onto_their_commits(workspace: Workspace, who: tuple[str, str]) -> tuple[str, ...]:
+    git_dir, branch, state = workspace.git_dir, workspace.branch, workspace.state
+    theirs, head = workspace.mirror.commit_of(branch), workspace.head()
+    if theirs is None or head is None or theirs == state.pushed:
+        return ()
+    if rebase.is_ancestor(git_dir, theirs, head) or rebase.is_ancestor(git_dir, head, theirs):
+        return ()
+    last = state.pushed or state.start
+    if last is None or not (rebase.is_ancestor(git_dir, last, theirs) and rebase.is_ancestor(git_dir, last, head)):
+        is_new = state.pushed is None and state.start == state.base_commit
+        raise PushRejected(
+            f"the branch {branch!r} {'is taken' if is_new else 'was moved by somebody'}: it is at {theirs[:12]}, which "
+            f"has nothing to do with this task. It is not overwritten; remove or rename it"
+            f"{', or set `branch.prefix` to another beginning' if is_new else ''}, then set the label again",
+            code="branch_taken" if is_new else "branch_moved",
+        )
+    if why := rebase.too_old():
+        raise PushRejected(
+            f"somebody pushed to {branch!r} ({theirs[:12]}), and this change cannot be put on top of it: {why}. "
+            f"Nothing is overwritten; set the label again to have the work done anew on top of it",
+            code="branch_moved",
+        )
+    try:
+        workspace.move_onto(theirs, since=last, who=who, pushed=theirs)
+    except RebaseConflict as conflict:
+        raise PushRejected(
+            f"somebody pushed to {branch!r} ({theirs[:12]}) what conflicts with this change in "
+            f"{', '.join(conflict.paths)}; it is not overwritten. Resolve it by hand, or set the label again to have "
+            f"the work done anew on top of it",
+            code="conflict",
+        ) from conflict
+    return (f"somebody pushed to {branch} meanwhile; the commits of this task are on top of {theirs[:12]}",)

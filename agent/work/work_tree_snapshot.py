@@ -1,0 +1,202 @@
+"""Saves the work tree of a task at the end of each turn, so that another host can recreate it from the mirror.
+
+A small state (`tree.json`) and a patch of the whole work against the base commit (`tree.patch`) are saved.  The patch
+starts at the base commit because every mirror has it; the task's own commits may be unpushed, or their branch may be
+removed.  The recreated tree equals the saved one byte by byte (the object names are compared).  The branch is set to
+the newest of the task's commits that the mirror has; all later work becomes an uncommitted change.  Files that
+`.gitignore` excludes, and new content of Git LFS, are not saved.  `worker/replicator.py` saves,
+`worker/work_tree_start.py` recreates.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import durable_files, proc
+from agent.errors import GitError, WorkError
+from agent.gitcmd import git
+from agent.store.replica import PATCH, TREE
+from agent.work import changes, gitdir, rebase, untrusted_tree
+from agent.work.commit import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agent.work.mirror import Mirror
+    from agent.work.workspace import Workspace
+
+LARGEST = 64 << 20
+"""The maximum number of bytes of changed files, and of the patch, for which uncommitted work is saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredTree:
+    """The result of recreating a tree: `head` is the commit of the branch; `lacks` is the reason why work is missing,
+    "" if the tree is complete."""
+
+    head: str | None
+    lacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTree:
+    """`word` identifies the saved tree, `files` are the files to store, `lacks` is the reason why work is missing."""
+
+    word: str
+    files: dict[str, bytes]
+    lacks: str = ""
+
+
+def save(workspace: Workspace, known: str = "") -> SavedTree:
+    """Save the present tree; `files` is {} if the identifier of the tree equals `known`.
+
+    If the changes exceed LARGEST, or git fails, only the state is saved and `lacks` gives the reason.
+    """
+    state, head = workspace.state, workspace.head()
+    said = {**asdict(state), "head": head, "tree": "", "lacks": ""}
+    files: dict[str, bytes] = {}
+    try:
+        said["tree"] = _written(workspace)
+        if _word(said) == known:
+            return SavedTree(known, {})
+        base = workspace.base_commit or changes.empty_tree(workspace.git_dir)
+        files[PATCH] = _bounded(b"".join(changes.patch(workspace.git_dir, base, said["tree"])))
+    except (GitError, WorkError) as error:
+        files, said["tree"], said["lacks"] = {}, "", str(error)
+    if _word(said) == known:
+        return SavedTree(known, {}, said["lacks"])
+    files[TREE] = orjson.dumps(said, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return SavedTree(_word(said), files, said["lacks"])
+
+
+def _bounded(patch: bytes) -> bytes:
+    if len(patch) > LARGEST:
+        raise WorkError(f"the patch of the work has {len(patch):,} bytes; at most {LARGEST:,} are kept")
+    return patch
+
+
+def _written(workspace: Workspace) -> str:
+    """The object name of a tree that contains all of the work; the task's index does not change."""
+    index = workspace.git_dir / "replica.index"
+    env = {proc.MARK: workspace.context_dir.name, "GIT_INDEX_FILE": str(index)}
+    if (workspace.git_dir / "index").exists():
+        with durable_files.writing(index):
+            shutil.copyfile(workspace.git_dir / "index", index)  # the copy has git's stat data of unchanged files
+    else:
+        index.unlink(missing_ok=True)  # ours
+    stage = Index(workspace.git_dir, workspace.tree, env)
+    found = stage.look()
+    changed = stage.uncommitted(found)
+    size = sum(_size(workspace.tree, path) for path in changed)
+    if size > LARGEST:
+        raise WorkError(f"{len(changed)} changed files have {size:,} bytes; at most {LARGEST:,} are kept")
+    stage.update(found)
+    return git("write-tree", git_dir=workspace.git_dir, env=env).output.decode().strip()
+
+
+def _word(said: Mapping[str, Any]) -> str:
+    return orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def is_waiting(folder: Path) -> bool:
+    """Whether the task's folder contains a fetched tree that is not recreated yet."""
+    return (folder / TREE).exists()
+
+
+def mark_restored(folder: Path) -> None:
+    """Remove the saved files after the tree was recreated and the model was notified."""
+    for name in (TREE, PATCH):
+        (folder / name).unlink(missing_ok=True)  # ours
+
+
+def restore(workspace: Workspace, author: str) -> RestoredTree:
+    """Recreate the git directory and the tree from the files in the task's folder; after an interruption the function
+    starts over.
+
+    `author`: the email address with which this program commits.  The caller has just fetched the mirror.
+    """
+    folder = workspace.context_dir
+    untrusted_tree.remove(workspace.tree)
+    untrusted_tree.remove(workspace.git_dir)
+    try:
+        said = orjson.loads((folder / TREE).read_bytes())
+        wanted, saved_head, lacks = said.pop("tree"), said.pop("head"), said.pop("lacks")
+        state = gitdir.WorkspaceState(**said)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return _anew(workspace, f"what was saved of the work tree cannot be read ({error})")
+    mirror = workspace.mirror
+    if state.base_commit is not None and not _has(mirror, state.base_commit):
+        return _anew(
+            workspace, f"commit {state.base_commit[:12]}, where the work began, is not in the repository any more"
+        )
+    begin = gitdir.WorkspaceState(state.branch, state.base, state.base_commit, state.base_commit)
+    workspace.open(begin)
+    lacks = lacks or _apply(workspace, folder / PATCH, wanted)
+    head, pushed = _newest(mirror, state, saved_head, author)
+    start = state.start if _has(mirror, state.start) else state.base_commit
+    workspace.take_over("" if lacks else wanted, head, start=start, pushed=pushed)
+    return RestoredTree(head, lacks)
+
+
+def _anew(workspace: Workspace, why: str) -> RestoredTree:
+    workspace.open()
+    return RestoredTree(workspace.head(), why)
+
+
+def _apply(workspace: Workspace, patch: Path, wanted: str) -> str:
+    """Create the objects of the saved tree, with a separate index; returns the reason for a failure, "" on success."""
+    git_dir = workspace.git_dir
+    env = {"GIT_INDEX_FILE": str(git_dir / "replica.index")}
+    (git_dir / "replica.index").unlink(missing_ok=True)  # ours
+    base = workspace.base_commit
+    git("read-tree", *((base,) if base else ("--empty",)), git_dir=git_dir, env=env)
+    if patch.exists() and patch.stat().st_size:
+        try:
+            options = ("--cached", "--whitespace=nowarn", "--binary")
+            git("apply", *options, "--", str(patch), git_dir=git_dir, env=env, timeout=600)
+        except GitError as error:
+            return f"the changes that were not committed cannot be applied ({error})"
+    made = git("write-tree", git_dir=git_dir, env=env).output.decode().strip()
+    (git_dir / "replica.index").unlink(missing_ok=True)  # ours
+    return "" if made == wanted else "the changes that were not committed do not make what was saved"
+
+
+def _newest(
+    mirror: Mirror, state: gitdir.WorkspaceState, head: str | None, author: str
+) -> tuple[str | None, str | None]:
+    """(the new commit of the task's branch, the commit that the remote has from this task).
+
+    A commit that was pushed after the last save also counts as the task's, if `author` wrote all commits after the last
+    known one.
+    """
+    theirs = mirror.commit_of(state.branch)
+    known = next((one for one in (state.pushed, state.start, state.base_commit) if _has(mirror, one)), None)
+    if theirs is not None and known is not None and _goes_on(mirror, known, theirs, author):
+        return theirs, theirs
+    if _has(mirror, head):
+        known = head
+    return known, state.pushed if _has(mirror, state.pushed) else None
+
+
+def _goes_on(mirror: Mirror, known: str, theirs: str, author: str) -> bool:
+    ours = theirs != known and rebase.is_ancestor(mirror.path, known, theirs)
+    return ours and rebase.all_of(mirror.path, known, theirs, author)
+
+
+def _has(mirror: Mirror, commit: str | None) -> bool:
+    return commit is not None and rebase.has_commit(mirror.path, commit)
+
+
+def _size(top: Path, path: str) -> int:
+    try:
+        return durable_files.stat_beneath(top, path.rstrip("/")).st_size
+    except OSError:
+        return 0
+
+
+__all__ = ["RestoredTree", "is_waiting", "mark_restored", "restore", "save"]

@@ -1,0 +1,1 @@
+"""One process per task: it locks, claims and handles the task, and then exits.  `handler.py` handles one task."""

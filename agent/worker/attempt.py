@@ -1,0 +1,174 @@
+"""The common entry point for running a task, used by a worker, `solve` and `replay`; the order is lock → claim → log →
+task → handler.
+
+The process makes the folder first, then takes the folder's lock and holds it as long as it works on the task.  The
+process claims the row only after it has the lock.  `Mode` has the differences between the three callers as data.
+"""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files, filetree, proc
+from agent.context import manager
+from agent.context.task_row import TaskRow
+from agent.errors import MISTAKES, Fenced, MakimonoError
+from agent.forge import TaskFactory
+from agent.observe import log
+from agent.values import Status
+from agent.wiring.folders import make_folder
+from agent.worker import process_groups, program_files
+from agent.worker.error_disposition import reading_of
+from agent.worker.handler import TaskHandler
+from agent.worker.hang_trace import trace_on_signal
+from agent.worker.takeover import take_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.taskqueue import Claim
+    from agent.values import Outcome
+    from agent.wiring.wiring import Wiring
+
+LEASE_SECONDS = manager.LEASE_SECONDS
+AGAIN_SECONDS = 60.0
+CLAIMED = "claimed"
+"""The report that follows a successful claim.  Any other report is the reason why the claim failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The differences between the callers that work on a task.
+
+    `named`: the process has no other purpose, so its title becomes `makimono: {uuid}` and it adopts orphaned commands
+    as a subreaper.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the task; SIGINT
+    is ignored, because the daemon handles it.  `publishing`: if it is False, nothing is published outside this machine.
+    `asked_here`: the person at this machine asked for the run.  `report` receives CLAIMED after the claim; then the
+    daemon may acknowledge a broker's message.  `begin` puts the initial data of the task into its folder.
+    """
+
+    named: bool = True
+    grouped: bool = False
+    drains: bool = False
+    publishing: bool = True
+    asked_here: bool = False
+    report: Connection | None = None
+    begin: Callable[[Wiring, Claim], None] | None = None
+
+
+@contextmanager
+def hold(settings: Settings, uuid: str) -> Iterator[Path]:
+    """Make the task's folder and hold its lock; yields the folder.
+
+    Raises LockHeld when another process works on the task.
+
+    If `context_storage.enabled` is false, the task's files are temporary, so the folder is removed at the end.  A
+    folder with messages that are older than that setting stays.
+    """
+    folder = make_folder(settings, uuid)
+    lock = durable_files.lock(folder / "lock")
+    try:
+        yield folder
+    finally:
+        if not settings.context_storage.enabled and not (folder / "messages.jsonl").exists():
+            with suppress(OSError):
+                filetree.remove(folder)
+        durable_files.unlock(lock)
+
+
+def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
+    """Claim the row and work on the task; this process already holds the lock of its folder.
+
+    Returns (outcome, whether the task failed).
+
+    Raises ClaimLost, before anything is done, when the row is not free.  Any other error is raised after the row was
+    released; Fenced is raised when another attempt owns the row.
+    """
+    settings = wiring.settings
+    claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
+    folder = settings.base_dir / "running" / uuid
+    try:
+        # Ends the processes that a dead attempt left running.  They are ended only after the claim.  A broker message
+        # alone must not end processes: the task may belong to a daemon with another base_dir on this machine.
+        process_groups.end_tree(settings.base_dir, uuid)
+        _settle_in(settings, claim, mode)
+        tell(mode.report, CLAIMED)
+        log.setup(folder / "worker.log", uuid=uuid, redact=wiring.redact, stderr=False)
+        take_over(wiring, claim, folder)
+        if mode.begin is not None:
+            mode.begin(wiring, claim)
+        carried = {**claim.key.to_dict(), "uuid": uuid, "user": claim.user, "title": claim.title}
+        task = TaskFactory.from_dict(carried, wiring.forges_for(claim.key))
+        handler = TaskHandler(wiring, attempt=claim.attempt, publishing=mode.publishing, asked_here=mode.asked_here)
+        if mode.drains:
+            signal.signal(signal.SIGTERM, handler.drain)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with trace_on_signal(folder / "worker.log"):
+            return handler.handle(task), handler.failed
+    except (Exception, KeyboardInterrupt) as error:
+        give_up_claim(wiring, claim, error)
+        if isinstance(error, Fenced):
+            correct_issue(wiring, uuid)
+        raise
+    finally:
+        process_groups.end_tree(settings.base_dir, uuid)
+        log.close()
+
+
+def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
+    """Set the process title, the subreaper and the control group that the mode asks for."""
+    if mode.named:
+        proc.title(f"makimono: {claim.uuid}")
+        proc.become_subreaper()
+    if mode.grouped:
+        process_groups.join(settings, claim.uuid, claim.attempt)
+
+
+def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException) -> None:
+    """Release a row that `error` left running, because the handler had not opened the task yet, or because it could not
+    write.
+
+    A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon notifies the person.  An interrupt
+    at the terminal ends the task as stopped.  After any other error the task is tried again AGAIN_SECONDS later.
+    """
+    with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
+        row = wiring.ledger.get(claim.uuid)
+        if isinstance(error, Fenced) or row is None or (row.status, row.attempt) != (Status.RUNNING, claim.attempt):
+            return
+        if not isinstance(error, Exception):
+            wiring.ledger.finish(claim.uuid, claim.attempt, Status.STOPPED, outcome="stopped")
+            return
+        replaced = isinstance(error, MISTAKES) and program_files.replaced()
+        final, code, why = reading_of(error, replaced=replaced)
+        why = wiring.redact(why)
+        if final:
+            wiring.ledger.finish(claim.uuid, claim.attempt, Status.FAILED, error_message=why, error_code=code)
+            return
+        held = TaskRow(wiring.db, claim.uuid)
+        held.attempt = claim.attempt
+        held.set(error_code=code, error_message=why)
+        wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
+
+
+def correct_issue(wiring: Wiring, uuid: str) -> None:
+    """Let the daemon notify the person again, after this attempt found that it does not own the row any more.
+
+    A host may have been frozen between its fence check and its write.  The old attempt may then have overwritten a
+    newer comment of the attempt that owns the row."""
+    with suppress(MakimonoError):
+        wiring.ledger.notify_again(uuid)
+
+
+def tell(report: Connection | None, word: str) -> None:
+    """Send the report to the daemon, once."""
+    if report is not None and not report.closed:
+        with suppress(OSError):  # the daemon may be gone; the work continues
+            report.send(word)
+            report.close()

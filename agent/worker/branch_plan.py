@@ -1,0 +1,78 @@
+"""Chooses the start commit of a task and its push target: a new branch, a branch of this program, or none.
+
+An issue starts from its base branch.  A pull request that is the task itself starts from its own commits, and the push
+target depends on the owner of its branch (docs/forges.md, "A pull request that is the task itself"):
+
+- a branch of this program (`makimono/…`): the work continues in it, and the same pull request is updated;
+- a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request onto that branch;
+- a fork's branch: its commits are read, nothing is pushed anywhere, the result is a patch.
+
+The functions are pure; `worker/work_tree_start.py` calls them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.work.publish import OWN, is_own
+
+if TYPE_CHECKING:
+    from agent.forge.base import IssueText, Repository
+    from agent.values import TaskKey
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPlan:
+    """The branches of a task.
+
+    `branch` receives the commits.  `base` is the branch of the diff and the target of the pull request (None: the
+    default branch).  `start_at` is a branch or ref to begin at instead of the base.  `refs` are fetched in addition to
+    branches and tags.  `pushes`: if it is False, the result is a patch.  `about` describes the pull request to the
+    model and to people."""
+
+    branch: str
+    base: str | None
+    start_at: str | None = None
+    refs: tuple[str, ...] = ()
+    pushes: bool = True
+    about: str = ""
+
+
+def plan_branch(
+    key: TaskKey,
+    uuid: str,
+    issue: IssueText,
+    repository: Repository,
+    earlier: str | None,
+    name: str = "",
+    decided: str | None = None,
+    prefix: str = OWN,
+) -> BranchPlan:
+    """The branches of a task at its start.
+
+    `earlier`: the branch of the task that this one continues, if it continues that branch.  `name` replaces the issue
+    number in a new branch name when the issue has none.  `decided`: the branch that this task already has; it takes
+    precedence over a new name.  `prefix` is the value of `branch.prefix`.
+    """
+    own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
+    branch = decided or earlier or own
+    base = issue.base or repository.default_branch
+    pull = issue.pull
+    if pull is None:
+        return BranchPlan(branch, base, earlier)
+    if pull.fork:
+        refs = (repository.head_ref,) if repository.head_ref else ()
+        about = (
+            f"The task is a pull request from {pull.fork}, a fork, onto {pull.base}. Nothing is pushed there, and "
+            f"nothing of it to a branch here: what is changed is handed over as a patch"
+        )
+        return BranchPlan(own, pull.base, repository.head_ref, refs, pushes=False, about=about)
+    if is_own(pull.head, prefix):
+        about = f"The task is the pull request of {pull.head} onto {pull.base}; the work goes on in that branch"
+        return BranchPlan(pull.head, pull.base, pull.head, about=about)
+    about = (
+        f"The task is the pull request of {pull.head} onto {pull.base}. {pull.head} is a person's branch and is not "
+        f"pushed to: the work is a pull request onto it"
+    )
+    return BranchPlan(branch, pull.head, earlier, about=about)

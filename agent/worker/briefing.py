@@ -1,0 +1,254 @@
+"""The first two messages of a task: the system prompt of this program, and the briefing with the text of people.
+
+Text from outside is cleaned by `security.sanitise` and put between the run's random markers, so that none of it can
+pass for an instruction of this program (docs/security.md, "Text from outside").  Both messages are written once; a
+resumed task reads them.  For a smaller window `choose_again` makes a shorter briefing from the first one.  The title
+and the body are never cut; rules and comments stay within their budgets (`BriefingBudget`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.prompts import render
+from agent.security.fence import fence
+from agent.security.sanitise import clean
+from agent.window.budgets import LEAST, divide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agent.config import Settings
+    from agent.forge.base import Comment, IssueText
+    from agent.work.workspace import Workspace
+    from agent.worker.parent_task import Parent
+
+RULES = ("AGENTS.md", "CLAUDE.md")
+RULES_SOURCE = "repository rules: "
+COMMENT_SOURCE = "comment"
+
+ISSUE_LIMIT = 1 << 20
+"""Maximum characters of a body or a comment, as many as any forge accepts.
+
+A task is never cut: if it does not fit into the window, this is reported on the issue, and the task is not sent
+(docs/design/compression.md, FR-5).
+"""
+
+OF_ONE = 3
+"""One comment gets at most 2/OF_ONE of the budget that is left for comments: one long text must not displace all
+earlier comments."""
+
+QUERY, QUERY_COMMENTS, QUERY_COMMENT = 9_900, 3, 1_000
+"""Maximum characters of a query for memories, maximum number of comments in it, and maximum characters of each
+comment."""
+
+FENCE = 60
+"""Tokens of the two marker lines around a text from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class BriefingBudget:
+    """Token budgets of the parts of a briefing; `count` counts tokens for the model.
+
+    `rules` is for all files of rules, `comments` for all comments.  `shorten(text, tokens)` saves the text and returns
+    head, tail and a pointer to the whole; `keep(text)` saves a text and returns its name for `read_output`."""
+
+    rules: int
+    comments: int
+    count: Callable[[str], int]
+    shorten: Callable[[str, int], str]
+    keep: Callable[[str], str]
+
+
+def briefing(
+    settings: Settings,
+    issue: IssueText,
+    comments: Sequence[Comment],
+    workspace: Workspace,
+    marker: str,
+    *,
+    budget: BriefingBudget,
+    commands: bool,
+    parent: Parent | None = None,
+    takes_up: bool = False,
+    about: str = "",
+    news: Sequence[Comment] = (),
+    pictures: str = "",
+) -> str:
+    """The first user message: repository rules as data, then the task, the summary of an earlier task, and `news`.
+
+    `news` are the comments written since the end of the earlier task.  `takes_up`: the work tree contains the
+    unpublished work of the earlier task.  `pictures`: the note to the model about the pictures of the texts."""
+    title = clean(issue.title, limit=500)
+    body = clean(issue.body, limit=ISSUE_LIMIT)
+    said = earlier_comments((*comments, *news), marker, budget)
+    new = len(said) - len(news)
+    earlier = budget.shorten(clean(parent.summary).text, max(LEAST, budget.comments // OF_ONE)) if parent else ""
+    return render(
+        "briefing",
+        rules=list(repository_rules(workspace, marker, budget, pinned_file(settings))),
+        title=fence(title.text, marker, source="issue title", author=issue.author),
+        body=fence(body.text, marker, source="issue", author=issue.author) if body.text.strip() else "",
+        truncated=body.truncated,
+        comments=[text for text in said[:new] if text],
+        news=[text for text in said[new:] if text],
+        branch=workspace.branch,
+        base=workspace.base,
+        empty_repository=workspace.base_commit is None,
+        verify=settings.verify.command,
+        commands=commands,
+        about=about,
+        pictures=pictures,
+        earlier=fence(earlier, marker, source="an earlier run's summary") if parent else "",
+        goes_on=parent is not None and parent.branch == workspace.branch,
+        takes_up=takes_up,
+    )
+
+
+def recall_query(issue: IssueText, comments: Sequence[Comment]) -> str:
+    """The query for long-term memories: title, body and the newest comments."""
+    said = [comment.body[:QUERY_COMMENT] for comment in comments[-QUERY_COMMENTS:]]
+    body = issue.body[: max(0, QUERY - len(issue.title) - sum(map(len, said)))]
+    return "\n\n".join([issue.title, body, *said])
+
+
+def pinned_file(settings: Settings) -> str | None:
+    """The file of rules that each task of the repository gets (`memory.pinned`), None if there is none."""
+    return settings.memory.pinned if settings.memory.enabled else None
+
+
+def repository_rules(
+    workspace: Workspace, marker: str, budget: BriefingBudget, pinned: str | None = None
+) -> Iterable[str]:
+    """AGENTS.md, CLAUDE.md and the `pinned` file as they are in the base commit, together within `budget.rules`, with a
+    pointer to the rest.  A file in the work tree is not read, because anybody could have put it there.  A file that has
+    the same text as an earlier one is left out."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys((*RULES, *([pinned] if pinned else []))):
+        if data := workspace.read_at_base(name):
+            text = clean(data.decode("utf-8", "replace"), limit=ISSUE_LIMIT).text
+            if text not in found.values():
+                found[name] = text
+    parts = divide(budget.rules, [budget.count(text) for text in found.values()])
+    for (name, text), part in zip(found.items(), parts, strict=True):
+        yield fence(cut_rules(text, name, part, budget.count), marker, source=f"{RULES_SOURCE}{name}")
+
+
+def cut_rules(text: str, name: str, tokens: int, count: Callable[[str], int]) -> str:
+    """As many whole lines as fit into `tokens`, or the beginning of the first line if not even that fits, with a
+    pointer to the rest."""
+    if count(text) <= tokens:
+        return text
+    lines = text.split("\n")
+
+    def shown(number: int) -> str:
+        rest = f"[cut here; read_file {name} with offset={number + 1} shows the rest]"
+        return "\n".join([*lines[:number], rest])
+
+    low = _most(len(lines), lambda number: count(shown(number)) <= tokens)
+    if low:
+        return shown(low)
+    rest = f"\n[cut here; read_file {name} shows the rest]"
+    return text[: _most(len(text), lambda size: count(text[:size] + rest) <= tokens)] + rest
+
+
+def _most(high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `high` that fits; 0 if none fits."""
+    low = 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def task_text(comment: Comment) -> str:
+    """The cleaned text of a comment, with its place in the code if it has one."""
+    body = f"[{comment.place}]\n\n{comment.body}" if comment.place else comment.body
+    return clean(body, limit=ISSUE_LIMIT).text
+
+
+def comment_text(comment: Comment, marker: str, text: str | None = None) -> str:
+    """One comment as fenced data with its author; `text` replaces the full text."""
+    return fence(task_text(comment) if text is None else text, marker, source=COMMENT_SOURCE, author=comment.author)
+
+
+def fence_comments(
+    comments: Sequence[Comment], marker: str, tokens: int, budget: BriefingBudget
+) -> list[tuple[Comment | None, str]]:
+    """Comments that arrived together, each with its fenced text, in at most `tokens`.
+
+    Short comments are whole, longer ones have head, tail and a pointer.  When there are too many, the oldest are saved
+    together, and a first line points to them."""
+    most = max(1, tokens // (LEAST + FENCE))
+    old, new = comments[:-most], comments[-most:]
+    texts = [task_text(comment) for comment in new]
+    parts = divide(tokens - FENCE * len(texts), [budget.count(text) for text in texts])
+    shown = [budget.shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
+    said: list[tuple[Comment | None, str]] = [(None, _kept(old, marker, budget))] if old else []
+    return [*said, *((one, comment_text(one, marker, text)) for one, text in zip(new, shown, strict=True))]
+
+
+def _kept(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> str:
+    """Save the comments that are not shown; returns the line that points to them."""
+    text = "\n\n".join(comment_text(comment, marker) for comment in comments)
+    return _not_shown(len(comments), budget.keep(text))
+
+
+def _not_shown(number: int, name: str) -> str:
+    many = f"{number} older comments are" if number > 1 else "An older comment is"
+    return f'[{many} not shown; read_output("{name}") shows them]'
+
+
+def earlier_comments(comments: Sequence[Comment], marker: str, budget: BriefingBudget) -> list[str]:
+    """The comments from before the start of the task, oldest first, within `budget.comments`.
+
+    The newest comments are shown in full, longer and older ones with head, tail and a pointer.  When the budget is used
+    up, the oldest comments are saved together; the first item points to them, and "" replaces each of the others.
+    """
+    shown: list[str] = []
+    left = budget.comments
+    for number, comment in enumerate(reversed(comments)):
+        oldest = number == len(comments) - 1
+        part = (left if oldest else left * 2 // OF_ONE) - FENCE
+        if part < LEAST:
+            break
+        shown.append(comment_text(comment, marker, budget.shorten(task_text(comment), part)))
+        left -= budget.count(shown[-1])
+    rest = comments[: len(comments) - len(shown)]
+    if not rest:
+        return shown[::-1]
+    return [_kept(rest, marker, budget), *[""] * (len(rest) - 1), *shown[::-1]]
+
+
+def choose_again(text: str, marker: str, budget: BriefingBudget) -> str | None:
+    """Shorten a briefing that was written for a larger window; returns None if rules and comments fit into `budget`.
+
+    The fences of the run mark the parts: no other text can contain them, because nobody else knows the marker."""
+    ours = re.escape(marker)
+    opening, closing = rf'<<<UNTRUSTED {ours} source="([^"]*)"[^\n]*>>>\n', rf"\n<<<END UNTRUSTED {ours}>>>"
+    found = list(re.finditer(f"({opening})(.*?)({closing})", text, re.DOTALL))
+    rules = [one for one in found if one[2].startswith(RULES_SOURCE)]
+    said = [one for one in found if one[2] == COMMENT_SOURCE]
+    count = budget.count
+    if sum(count(one[3]) for one in rules) <= budget.rules and sum(count(one[0]) for one in said) <= budget.comments:
+        return None
+    shown: dict[int, str] = {}  # start offset → replacement
+    for one, part in zip(rules, divide(budget.rules, [count(one[3]) for one in rules]), strict=True):
+        shown[one.start()] = one[1] + cut_rules(one[3], one[2].removeprefix(RULES_SOURCE), part, count) + one[4]
+    most = max(1, budget.comments // (LEAST + FENCE))
+    old, new = said[:-most], said[-most:]
+    for one, part in zip(new, divide(budget.comments - FENCE * len(new), [count(one[3]) for one in new]), strict=True):
+        shown[one.start()] = one[1] + budget.shorten(one[3], max(LEAST, part)) + one[4]
+    if old:
+        shown |= dict.fromkeys((one.start() for one in old), "")
+        shown[old[0].start()] = _not_shown(len(old), budget.keep("\n\n".join(one[0] for one in old)))
+    made, at = [], 0
+    for one in found:
+        made += [text[at : one.start()], shown.get(one.start(), one[0])]
+        at = one.end()
+    return "".join([*made, text[at:]])

@@ -1,0 +1,40 @@
+"""Publishes a finished step of the plan as a draft pull request between two turns, edits the progress comment, and
+updates the replica.
+
+The loop calls this module after it has recorded the results of an answer, and after the heartbeat has confirmed that
+this attempt still owns the row.  An error of this module ends the run, as an error of any other step does.  If the
+forge or the repository refuses a request, an event is emitted, and the end of the task reports it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent.worker.delivery import Delivery
+    from agent.worker.session import TaskRun
+
+
+class Checkpoint:
+    """The checkpoints of one run, which are made after its tools."""
+
+    def __init__(self, run: TaskRun, delivery: Delivery) -> None:
+        self.run = run
+        self.delivery = delivery
+        self.steps_done = 0
+
+    def __call__(self) -> None:
+        """Publish the step, then update the comment and the replica.
+
+        Raises Fenced when another attempt owns the task; then nothing is pushed or edited.
+        """
+        run = self.run
+        plan = run.tools.plan() if run.tools is not None else []
+        done = [str(item["text"]) for item in plan if item["status"] == "done"]
+        if len(done) > self.steps_done:
+            self.steps_done = len(done)
+            report = self.delivery.checkpoint(done[-1])
+            if report.pull is not None:
+                run.context.set_columns(branch=report.branch, url=report.pull.url)
+        run.progress.update()
+        run.replica.save()

@@ -1,0 +1,148 @@
+"""Runs commands in the sandbox of a task: commands of the model, `workspace.setup`, and the verify command.
+
+Each command runs until it ends, a stop is requested, or it uses too much memory (`memory_limits.py`).  `preparation.py`
+makes the object.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files
+from agent.config.host_allowlist import parse_all
+from agent.errors import SandboxUnavailable, SetupFailed
+from agent.llm.base import Interrupted
+from agent.sandbox.base import Mounts
+from agent.work import setup
+from agent.work.checkout import checked_out
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from agent.config.host_allowlist import AllowedHost
+    from agent.sandbox.base import Sandbox
+    from agent.values import Finished
+    from agent.work.workspace import Workspace
+    from agent.worker.session import TaskRun
+
+REFUSAL = "commands"
+"""Name of the receipt that records whether commands of the model can be run."""
+
+
+class CommandRunner:
+    """The commands of one task.
+
+    `refusal` is the reason why every command of the model was refused: "" once a command has run, None before the first
+    command.  A process that only publishes often runs no command; it then has the `refusal` that an earlier process of
+    the task recorded.  `home` is the home folder of the model's commands, None for an empty one."""
+
+    def __init__(self, run: TaskRun, sandbox: Sandbox, workspace: Workspace) -> None:
+        self.run = run
+        self.settings = run.settings
+        self.sandbox = sandbox
+        self.workspace = workspace
+        self.home: Path | None = None
+        known = run.effects.receipt(REFUSAL)
+        self.refusal: str | None = known["why"] if known else None
+        self._network = parse_all(self.settings.sandbox.network)
+
+    def run_for_model(self, command: str, timeout: float, spool: Path | None = None) -> Finished:
+        """Run a command of the model (`tools.base.Run`).
+
+        Raises SandboxUnavailable when the command is refused, or DiskError.
+        """
+        mounts = Mounts(**self.workspace.mounts(self.home))
+        try:
+            done = self._run(command, mounts, timeout=timeout, spool=spool, network=self._network)
+        except SandboxUnavailable:
+            if self.refusal is None:
+                self._record(self.sandbox.reason)
+            raise
+        self.run.reports.extend(self.run.disk_overuse.free())  # or the command's output could not be recorded
+        if self.refusal != "":
+            self._record("")
+        if self.settings.context_storage.durability != "none":
+            durable_files.sync_tree(self.workspace.tree)  # the command's files must be durable before its record
+        return done
+
+    def set_up(self) -> None:
+        """Run `workspace.setup` or copy its stored result; `home` is then the result.
+
+        Raises SetupFailed, or Interrupted when a stop or a drain ended the command.
+        """
+        wanted = self.settings.workspace.setup
+        if wanted is None:
+            return
+        home = self.run.context.context_dir / "home"
+        self.run.events.emit("setup_started", command=wanted.command)
+        report = setup.prepare(
+            self.settings,
+            self.workspace.mirror,
+            self.workspace,
+            self._run_setup,
+            home=home,
+            relocatable=self.sandbox.kind == "bubblewrap",
+            secrets=self.run.redact.secrets,
+        )
+        self.run.events.emit("setup_finished", ok=report.ok, cached=report.cached)
+        if report.changed:
+            self.run.reports.append(f"{report.note}: {', '.join(report.changed[:5])}")
+        if not report.ok:
+            message = f"`workspace.setup` did not work: {report.note}\n\n{report.output}"
+            raise SetupFailed(message, passing=report.passing)
+        self.home = home if home.is_dir() else None
+
+    def check(self, command: str, commit: str, timeout: float) -> Finished:
+        """Run the verify command on a clean check-out of `commit`, so that the checked commit is the published one.
+
+        Raises Interrupted when a stop or a drain ended the command: the result then says nothing about the work.
+        """
+        with checked_out(self.workspace, commit) as place:
+            setup.copy_setup(
+                self.settings, self.workspace, self._run_setup, place, commit, relocatable=self.sandbox.kind != "none"
+            )
+            home = place.home if self.settings.workspace.setup is not None else None
+            mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree})
+            done = self._run(command, mounts, timeout=timeout, network=self._network)
+        return self._unless_stopped(done)
+
+    def check_stop(self) -> None:
+        """Raise Interrupted when the run has to end."""
+        if (outcome := self.run.control.poll()) is not None:
+            raise Interrupted(outcome)
+
+    def _unless_stopped(self, done: Finished) -> Finished:
+        if done.timed_out:
+            self.check_stop()
+        return done
+
+    def _run_setup(
+        self,
+        command: str,
+        tree: Path,
+        home: Path,
+        network: Sequence[AllowedHost],
+        env: Mapping[str, str],
+        timeout: float,
+    ) -> Finished:
+        mounts = Mounts(**{**self.workspace.mounts(home), "work": tree})
+        return self._unless_stopped(self._run(command, mounts, timeout=timeout, network=network, env=env))
+
+    def _run(self, command: str, mounts: Mounts, **options: Any) -> Finished:
+        control, events = self.run.control, self.run.events
+        is_too_large = self.run.memory.watch_command()
+        done = self.sandbox.run(command, mounts, stop=lambda: control.poll() is not None or is_too_large(), **options)
+        for contact in done.contacts:
+            said = {"host": contact.host, "port": contact.port, "connections": contact.connections}
+            if contact.refused:
+                events.emit("network_refused", **said, why=contact.refused)
+            else:
+                events.emit("network_used", **said, sent=contact.sent, received=contact.received)
+        return replace(done, why=is_too_large.why) if is_too_large.why else done
+
+    def _record(self, why: str) -> None:
+        """Record whether commands can run; `why` is the reason of a refusal, "" once a command has run."""
+        self.refusal = why
+        self.run.effects.done(REFUSAL, {"why": why})

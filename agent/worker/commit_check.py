@@ -1,0 +1,59 @@
+"""Runs the verify command on the commit of a delivery; if the check fails, runs it on the base commit too.
+
+The verdict on the base commit shows whether the change has broken the check (`delivery_report.Report.was_red`).
+`delivery.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.errors import SandboxUnavailable, SetupFailed
+from agent.security.sanitise import output
+from agent.work.base_check import base_verdict
+from agent.work.verify import Verdict, verify
+
+if TYPE_CHECKING:
+    from agent.worker.command_runner import CommandRunner
+    from agent.worker.delivery_report import Report
+    from agent.worker.session import TaskRun
+
+
+def check_commit(run: TaskRun, commands: CommandRunner, report: Report, command: str) -> Report:
+    """`report` with the verdict on its commit; if that check failed, also with the verdict on the base commit.
+
+    Raises Interrupted when a stop or a drain ends a check.
+    """
+    run.events.emit("verify_started", command=command)
+    verdict = _verify(run, commands, command, report.commit or "")
+    run.events.emit("verify_finished", command=command, exit_code=verdict.exit_code, ok=verdict.ok)
+    report = replace(report, verdict=verdict)
+    base = commands.workspace.base_commit
+    if verdict.ok or verdict.exit_code is None or base is None:
+        return report
+    before = base_verdict(
+        run.settings,
+        commands.workspace,
+        lambda commit: _verify(run, commands, command, commit),
+        sandbox=commands.sandbox.kind,
+        waiting=commands.check_stop,
+    )
+    report = replace(report, before=before)
+    run.events.emit(
+        "base_checked", command=command, commit=base, exit_code=before.exit_code, ok=before.ok, same=report.was_red
+    )
+    return report
+
+
+def _verify(run: TaskRun, commands: CommandRunner, command: str, commit: str) -> Verdict:
+    """The verdict on one commit; it has no exit code if the command cannot be run."""
+    try:
+        return verify(
+            command,
+            lambda line, seconds: commands.check(line, commit, seconds),
+            timeout=run.settings.verify.timeout,
+            clean=lambda text: run.redact(output(text)),
+        )
+    except (SandboxUnavailable, SetupFailed) as error:
+        return Verdict(command, None, ok=False, duration=0.0, tail=run.redact(output(str(error))))

@@ -1,0 +1,123 @@
+"""External control of a running task: signals, the row's `requested` column, the forge (a removed label, a command).
+
+Each worker has one `TaskControl`.  The loop calls `poll` before each turn.  The watcher thread of a model call calls it
+about once a second.  So the row and the forge are read only at intervals, and a lock protects the reading.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import Fenced, ForgeError, LedgerError
+from agent.values import End, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROW_SECONDS = 2.0
+FORGE_SECONDS = 15.0
+"""Seconds between two reads of the row and of the forge.  The forge is read as often as the daemon polls it, if that is
+more often."""
+
+
+class TaskControl:
+    """The requests of people and of the daemon concerning one task.
+
+    `requested` reads the request in the row ("stop", "pause", None); `wanted` asks the forge for such a request.
+    `limit` returns the outcome of a limit that a single step can exceed (`folder_quota.py`).  `often` is the value of
+    `scheduling.interval`.  `patience` is the value of `scheduling.drain_seconds`: the time that a drain waits for an
+    answer of the model, or for publishing in progress."""
+
+    def __init__(
+        self,
+        requested: Callable[[], str | None],
+        wanted: Callable[[], str | None],
+        limit: Callable[[], Outcome | None] = lambda: None,
+        often: float = FORGE_SECONDS,
+        patience: float = 0.0,
+    ) -> None:
+        self.requested = requested
+        self.wanted = wanted
+        self.limit = limit
+        self.every = min(often, FORGE_SECONDS)
+        self.patience = patience
+        self.draining = threading.Event()
+        self.drained_at = 0.0
+        self.lock = threading.Lock()
+        self.outcome: Outcome | None = None
+        self.settled = self.concluding = False
+        self.row_at = self.forge_at = -FORGE_SECONDS
+
+    def drain(self) -> None:
+        """Record that the daemon shuts down: the task ends at the next turn and releases its row (called by the signal
+        handler).  A second call changes nothing: a service manager may signal the worker as well as the daemon."""
+        if not self.draining.is_set():
+            self.drained_at = clock.monotonic()
+            self.draining.set()
+
+    def has_request(self) -> bool:
+        """Whether there is a request to end the work on which no step has acted yet; a waiting step such as git should
+        then end (`deadline.is_stopping`).  While the result is published, a drain takes effect only after `patience`: a
+        push in progress is finished and reported."""
+        return not self.settled and self.poll(answering=self.concluding) is not None
+
+    def finish_work(self) -> None:
+        """Record that the work is over and its publication begins.
+
+        The requests so far are already being executed, so steps that wait are not ended by them any more.
+        """
+        self.settled = self.outcome is not None
+        self.concluding = True
+
+    def resume(self) -> None:
+        """Record that the model continues after all: a drain then takes effect at once."""
+        self.concluding = False
+
+    def read_at_once(self, *, forge: bool = False) -> None:
+        """Let the next poll read the row, because a request was just written into it.
+
+        With `forge` the next poll also reads the comments on the forge, regardless of the time since the last
+        read.
+        """
+        self.row_at = -ROW_SECONDS
+        if forge:
+            self.forge_at = -FORGE_SECONDS
+
+    def poll(self, *, answering: bool = False) -> Outcome | None:
+        """STOPPED or PAUSED on request, DRAINED after SIGTERM, LIMIT for a limit; later calls return the first result
+        again.  While the model is `answering`, DRAINED is returned only after `patience`."""
+        if self.outcome is None and self.lock.acquire(blocking=False):
+            try:
+                self.outcome = self._look(answering=answering)
+            finally:
+                self.lock.release()
+        return self.outcome
+
+    def _look(self, *, answering: bool) -> Outcome | None:
+        now = clock.monotonic()
+        word = None
+        if now - self.row_at >= ROW_SECONDS:
+            self.row_at = now
+            try:
+                word = self.requested()
+            except Fenced:
+                # Another attempt owns the task, so the task ends as by a drain.  The first step after that finds the
+                # other attempt and stops.
+                return Outcome(End.DRAINED, code="fenced")
+            except LedgerError:
+                word = None  # the database is busy; the next poll reads the row
+        if word is None and now - self.forge_at >= self.every:
+            self.forge_at = now
+            try:
+                word = self.wanted()
+            except ForgeError:
+                word = None  # the forge is unreachable; the task continues
+        if word == "stop":
+            return Outcome(End.STOPPED, code="stopped", summary="A person asked for it.")
+        if word == "pause":
+            return Outcome(End.PAUSED, code="paused", summary="A person asked for it.")
+        if self.draining.is_set() and not (answering and now - self.drained_at < self.patience):
+            return Outcome(End.DRAINED, code="drained")
+        return self.limit()

@@ -1,0 +1,247 @@
+"""The model's side of one run: the tools, the client, the window, the first messages, and the loop.
+
+`worker/handler.py` calls this module, and `fix_rounds.py` calls it when the model continues after a delivery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.context.recalled import BRIEFING, COMMENT, COMPACTION
+from agent.llm import make_client
+from agent.loop import Loop
+from agent.prompts import render
+from agent.security.sanitise import output
+from agent.tools import Toolbox
+from agent.tools.repetition import Repetition
+from agent.values import FencedComment
+from agent.window import make_window
+from agent.work import work_tree_snapshot
+from agent.worker import briefing
+from agent.worker.checkpoint_publisher import Checkpoint
+from agent.worker.inbox import comments_since, for_model
+from agent.worker.issue_pictures import IssuePictures
+from agent.worker.long_term_memory import index_history, own_memory, recall_tool
+from agent.worker.progress import WaitEvents
+from agent.worker.task_facts import record_origin
+from agent.worker.work_tree_view import WorkTreeView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agent.forge.base import Comment
+    from agent.worker.delivery import Delivery
+    from agent.worker.preparation import Prepared
+    from agent.worker.session import TaskRun
+
+AGAIN = 2
+"""Memories behind the briefing get at most 1/AGAIN of the budget for memories."""
+
+
+class Conversation:
+    """The conversation of one task, which continues from its files.
+
+    `tools` exist from the beginning, in the state in which earlier attempts left them; no other part is needed when
+    only publishing is left.  The other parts exist after `begin` was called.  `delivery` publishes finished steps of
+    the plan between two turns."""
+
+    def __init__(self, run: TaskRun, prepared: Prepared, delivery: Delivery) -> None:
+        self.run = run
+        self.prepared = prepared
+        self.delivery = delivery
+        self.context = run.context
+        self.store = run.context.get_message_store()
+        self.workspace = prepared.tree.workspace
+        self.own_memory = own_memory(run, prepared)
+        self.compactions = self.store.index.cut.count
+        recall = recall_tool(run.context, self.own_memory)
+        self.tools = Toolbox(
+            root=self.workspace.tree,
+            context_dir=self.context.context_dir,
+            run=prepared.commands.run_for_model,
+            redact=run.redact,
+            clean=output,
+            lookup=self.context.get_tool_store().result,
+            message=self.store.text_of,
+            owner_uid=prepared.commands.sandbox.uid,
+            settings=run.settings,
+            why_left_out=self.workspace.why_left_out,
+            extra_tools=[recall] if recall is not None else [],
+        )
+        run.tools = self.tools
+        self.tools.restore(self.context.get_tool_store().records())
+        if run.is_briefed():
+            run.inbox.start(self.context.column("comment_cursor"))
+
+    def begin(self) -> None:
+        """Build client and window, and write the first messages unless an earlier attempt did so.
+
+        Raises DoesNotFit when no task can work in the window of the model, or ForgeError."""
+        run, settings = self.run, self.run.settings
+        run.events.on(run.progress)
+        self.repetition = Repetition()
+        run.model = self.model = make_client(
+            settings,
+            self.store,
+            self.context.context_dir,
+            tools=self.tools.schemas(),
+            control=run.control,
+            events=WaitEvents(run, run.progress),
+            kept=run.wiring.learnt,
+        )
+        run.held.callback(self.model.close)
+        run.limits.restart_clock()
+        self.model.gate = run.limits
+        self.window = make_window(
+            settings,
+            self.context,
+            self.model,
+            self.tools,
+            run.events,
+            run.wiring.ratios,
+            memory=run.wiring.memory,
+            own_memory=self.own_memory,
+            work=WorkTreeView(self.tools, self.workspace.changes_now),
+        )
+        self.tools.limit_tokens(
+            lambda: self.window.limits.window,
+            lambda: self.window.shares.results,
+            self.window.assembler.count,
+        )
+        self.window.shorten_briefing = self.shorten_briefing
+        self.window.check()
+        takes_any = bool(self.model.picture_form)
+        window = self.window.limits.window
+        self.pictures = IssuePictures(run.forge, run.key, self.context.context_dir, window, takes_any)
+        if run.is_briefed():
+            self._continue()
+        else:
+            self._write_opening()
+        work_tree_snapshot.mark_restored(self.context.context_dir)
+        if run.publishing and settings.remembers:
+            record_origin(run, self.prepared.issue, self.workspace)
+        run.progress.update()
+
+    def loop(self) -> Loop:
+        """The loop with its parts.  May be called again; the conversation then continues from its files."""
+        return Loop(
+            context=self.context,
+            model=self.model,
+            tools=self.tools,
+            window=self.window,
+            repetition=self.repetition,
+            control=self.run.control,
+            limits=self.run.limits,
+            new_comments=self.new_comments,
+            heartbeat=self.run.heartbeat,
+            events=self.run.events,
+            checkpoint=Checkpoint(self.run, self.delivery),
+        )
+
+    def new_comments(self, last: bool = False) -> Iterator[FencedComment]:
+        """New comments of people, fenced; `last`: the forge is asked at once, because the run is about to end.
+
+        The cursor moves when the loop has appended all of them.
+        """
+        if self.run.inbox.poll(now=last):
+            self.run.control.read_at_once()
+        yield from self.run.inbox.take_comments(self._fenced, self.store.sync)
+        if not last:
+            yield from self._recalled_after_compaction()
+
+    def _fenced(self, comments: Sequence[Comment]) -> Iterator[FencedComment]:
+        room = self.window.shares.comments_now
+        for comment, text in briefing.fence_comments(comments, self.context.fence, room, self._budget()):
+            images, about = self.pictures.fetch(comment.body) if comment is not None else ((), "")
+            yield FencedComment(self.run.redact(f"{text}\n\n{about}" if about else text), tuple(images))
+        query = "\n\n".join(briefing.task_text(comment) for comment in comments)
+        yield from self._recalled(COMMENT, query, self.context.get_recalled_store().given())
+
+    def _recalled_after_compaction(self) -> Iterator[FencedComment]:
+        """Memories for the present step, when a compaction has made the view anew since the last call."""
+        count = self.store.index.cut.count
+        if count == self.compactions:
+            return
+        self.compactions = count
+        records = self.context.get_recalled_store()
+        begun = records.briefing()
+        steps = [step["text"] for step in self.tools.plan() if step.get("status") != "done"]
+        query = "\n\n".join([*steps, str(begun["query"]) if begun else ""])
+        yield from self._recalled(COMPACTION, query, records.given(BRIEFING))
+
+    def _recalled(self, purpose: str, query: str, given: frozenset[str]) -> Iterator[FencedComment]:
+        """A message with memories that the model has not got yet, if there are any."""
+        assembler, room = self.window.assembler, self.window.shares.memory // AGAIN
+        text, record = assembler.recall.again(purpose, query, room, assembler, given)
+        if record is not None:
+            yield FencedComment(text, kind="memory", memory=record)
+
+    # --- the first messages -----------------------------------------------------------------------------------
+
+    def _write_opening(self) -> None:
+        """Write the system prompt and the briefing: the issue, its comments, the earlier task, repository rules."""
+        index_history(self.run, self.workspace)
+        run, prepared = self.run, self.prepared
+        issue, tree, row = prepared.issue, prepared.tree, self.context.row
+        comments = for_model(issue.comments, run.forge.own_names())
+        new = self._since_the_parent()
+        images, about_pictures = self.pictures.fetch(issue.body, *(one.body for one in comments))
+        text = briefing.briefing(
+            run.settings,
+            issue,
+            [comment for comment in comments if comment.id not in new],
+            self.workspace,
+            self.context.fence,
+            budget=self._budget(),
+            parent=prepared.parent,
+            takes_up=tree.takes_up,
+            about=tree.plan.about,
+            news=[comment for comment in comments if comment.id in new],
+            commands=prepared.commands.sandbox.kind != "refused",
+            pictures=about_pictures,
+        )
+        self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
+        run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
+        self.window.write_opening(run.redact(text), briefing.recall_query(issue, comments), images)
+
+    def _continue(self) -> None:
+        """Adapt the existing conversation to this process, and inform the model of facts that it cannot know: it
+        continues from a past point, or in a restored tree."""
+        point, restored = self.prepared.tree.point, self.prepared.tree.restored
+        self.shorten_briefing()  # the server may have been restarted with a smaller window
+        self.repetition.restore(self.context.get_tool_store().recent())
+        if point is not None and self.store.last_seq == point.seq:
+            self.store.add_message("user", render("past_point", commit=point.commit or ""), kind="nudge")
+        if restored is not None and self.loop().recorded_outcome() is None:
+            self.store.add_message("user", render("taken_over", lacks=restored.lacks), kind="nudge")
+            self.store.sync()
+
+    def shorten_briefing(self) -> bool:
+        """Shorten rules and comments of the briefing when they exceed the budgets of the present window; returns
+        whether there is a new briefing.  The new briefing is appended, and a line of compactions.jsonl puts it in the
+        view."""
+        if (record := self.store.briefing()) is None:
+            return False
+        text = briefing.choose_again(record["content"], self.context.fence, self._budget())
+        if text is None:
+            return False
+        before, seq = self.store.get_current_token_count(), self.store.last_seq + 1
+        self.store.brief_again(text)
+        after = self.store.get_current_token_count()
+        named = {"strategy": "brief", "start_seq": seq, "end_seq": seq}
+        self.run.events.emit("compaction", **named, tokens_before=before, tokens_after=after)
+        return True
+
+    def _budget(self) -> briefing.BriefingBudget:
+        """The token budgets of a briefing in the present window."""
+        shares, tools = self.window.shares, self.tools
+        return briefing.BriefingBudget(
+            shares.rules, shares.earlier_comments, self.window.assembler.count, tools.shorten, tools.store_output
+        )
+
+    def _since_the_parent(self) -> frozenset[str]:
+        """Ids of the comments written after the end of the task that this one continues."""
+        parent = self.prepared.parent
+        if parent is None or parent.cursor is None:
+            return frozenset()
+        return frozenset(one.id for one in self.run.forge.comments_since(self.run.key, parent.cursor)[0])

@@ -1,0 +1,134 @@
+"""Publishes a changed work tree as a reviewed branch: commit, push, pull request, check, ready.
+
+This module is used twice: `checkpoint` while the task runs, as soon as there is a commit to show, and `deliver` at the
+end.  Every outside step is recorded in `effects.jsonl` or is idempotent by itself, so that a restart repeats it without
+harm (docs/files.md, "Outside effects"; docs/operations.md, "The check").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.errors import ForgeError, GitError, PolicyViolation, PushRejected, RulesRefused, WorkError
+from agent.values import End
+from agent.wiring.private_tracker import keep_pull
+from agent.work.upstream import catch_up
+from agent.worker.commit_check import check_commit
+from agent.worker.outcome import decide, is_checked
+from agent.worker.pull_request import PullRequest
+from agent.worker.task_commits import TaskCommits
+
+if TYPE_CHECKING:
+    from agent.values import Outcome
+    from agent.worker.delivery_report import Report
+    from agent.worker.preparation import Prepared
+    from agent.worker.session import TaskRun
+
+
+class Delivery:
+    """The publication of one task.
+
+    A run that is not `publishing` (replay) commits and checks but pushes nothing.  If the plan does not push (a fork's
+    pull request), the change is handed over as a patch."""
+
+    def __init__(self, run: TaskRun, prepared: Prepared) -> None:
+        self.run = run
+        self.issue = prepared.issue
+        self.commands = prepared.commands
+        self.publisher = prepared.publisher
+        self.workspace = prepared.tree.workspace
+        self.commits = TaskCommits(run, prepared)
+        self.pull_request = PullRequest(run, prepared.issue, self.workspace)
+        self.pushes = prepared.tree.plan.pushes
+
+    def commit(self) -> bool:
+        """Commit all changes and publish nothing; returns whether there are any commits.
+
+        Raises GitError, WorkError or DiskError.
+        """
+        return self.commits.commit(self.issue.title).changed
+
+    def checkpoint(self, title: str) -> Report:
+        """Commit the changes, push them and open the draft pull request.
+
+        Findings, and refusals of the repository and the forge, are returned in the report and not raised: the run
+        continues, and its end reports them.
+        """
+        report = self.commits.report()
+        try:
+            report = self.commits.commit(title)
+            return self._publish(report, title, ready=False) if report.changed else report
+        except (ForgeError, GitError, WorkError) as error:
+            self.run.events.emit("push_refused", findings=[str(error)])
+            return replace(report, rejected=str(error))
+
+    def deliver(self, outcome: Outcome) -> Report:
+        """Commit, integrate commits that others have pushed meanwhile, push a draft, run the check, and mark the pull
+        request as ready if there is no problem.
+
+        A refusal that the model or a person can correct is in the report; ForgeError and GitError mean that the
+        delivery can be tried again."""
+        title = outcome.title or self.issue.title
+        try:
+            report = self.commits.commit(title)
+            behind = self.workspace.left_behind(self.run.written_paths())
+        except RulesRefused as refused:  # nothing can be committed until the model has corrected the file
+            self.run.events.emit("push_refused", findings=list(refused.findings))
+            return replace(self.commits.describe_refused(), findings=refused.findings)
+        self.workspace.reports.extend(line for line in behind if line not in self.workspace.reports)
+        if report.changed:
+            report = self._deliver(outcome, report, title)
+        return replace(report, left_behind=tuple(behind))
+
+    def _deliver(self, outcome: Outcome, report: Report, title: str) -> Report:
+        run = self.run
+        if run.publishing and self.pushes:
+            report = self._catch_up(report)
+            if report.rejected or not report.changed:
+                return report
+        ended = "" if outcome.end is End.FINISHED else decide(outcome, report).code
+        words = {"summary": outcome.summary, "ended": ended}
+        report = self._publish(report, title, ready=False, **words)
+        if is_checked(outcome) and run.settings.verify.command:
+            report = check_commit(run, self.commands, report, run.settings.verify.command)
+        if not self.pushes and not report.findings:
+            report = self.commits.write_patch(report)
+        if report.pull is not None:
+            report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
+            keep_pull(run.settings, run.key.instance, report.pull, self.workspace.context_dir)
+        return report
+
+    def _catch_up(self, report: Report) -> Report:
+        """Integrate, once, the commits that others pushed meanwhile to the task's branch and to its base."""
+        try:
+            moved = catch_up(self.workspace, self.commits.author)
+        except PushRejected as rejected:
+            return self.commits.refuse(report, rejected)
+        self.workspace.reports.extend(moved.notes)
+        if not self.workspace.has_commits():  # the base already has the whole change, from another source
+            return self.commits.report(base=self.workspace.base, landed=True)
+        return replace(self.commits.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
+
+    def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
+        """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""
+        try:
+            self.publisher.check()
+        except PolicyViolation as violation:
+            self.run.events.emit("push_refused", findings=list(violation.findings))
+            return replace(report, findings=violation.findings or (str(violation),))
+        if not (self.run.publishing and self.pushes):
+            return report
+        self.run.check_held()
+        try:
+            self.publisher.push()
+            if self._is_first():
+                return replace(report, first=True)
+            pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)
+        except PushRejected as rejected:
+            return self.commits.refuse(report, rejected)
+        return replace(report, pull=pull)
+
+    def _is_first(self) -> bool:
+        """Whether the repository was empty when the task began and still has no base branch (as of the last fetch)."""
+        return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None

@@ -1,0 +1,299 @@
+"""On a full disk, ends the task with the largest growth of its folder; the other tasks continue.
+
+Each worker checks by itself.  When the disk of base_dir has less free space than `scheduling.min_free` (or too few free
+inodes), the worker compares the growth of its folder with the folders of the other running tasks of this base_dir.  The
+task with the largest growth ends.  A lock ensures that one task ends at a time.
+
+The ending task first removes files that commands left in its tree: files unknown to git that no tool wrote, largest (or
+newest) first, until there is enough space.  That space is for the other tasks and for its own commit, which stores each
+remaining file a second time, as an object.  The other tasks then find enough space again.
+
+When the tasks together have grown by less than the missing space, another program filled the disk.  No task ends then,
+and a task that cannot write waits (`daemon/disk_monitor.py`).  A task that runs alone also waits, unless removing files
+makes enough space.
+
+`limits.TaskLimits` and `control.TaskControl` call this module, and after a failed write `worker/handler.py` does.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import clock, durable_files, filetree
+from agent.errors import DiskError, LockHeld
+from agent.values import End, Outcome
+from agent.wiring.disk_space import LEAST_SIZE, missing_space
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.filetree import Use
+
+CODE = "limit_disk"
+SECONDS = 1.0
+"""Seconds between two checks of the disk; each is one system call."""
+PATIENCE = 10.0
+"""Seconds until folders are measured again after a check in which no task had to end; also the longest wait for another
+task's check."""
+TICK = 0.1
+LONGEST = 5.0
+"""Maximum seconds for measuring one folder; then the count so far is used."""
+AT_ONCE = 0.2
+"""Maximum seconds that a task waits at its start for its folder to be measured; a larger folder is measured in a
+thread."""
+
+AGAIN = 10
+"""Factor for the required free inodes: a task that begins needs some hundred inodes at once.
+
+For bytes, LEAST_SIZE is added instead of a factor.
+"""
+
+FAN_OUT = 256
+"""The maximum number of folders in which git stores its objects."""
+
+NAME = "size.json"
+"""File in a task's folder with the size of the folder at the start of the attempt."""
+LOCK = ".overgrown"
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The growth of a task's folder: bytes on disk, and files and folders."""
+
+    uuid: str
+    size: int = 0
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """The files that commands left in a tree.
+
+    `names`: files unknown to git.  `taken`: the files among `names` that a commit includes.  `written`: the files among
+    `names` that tools wrote, which stay."""
+
+    tree: Path
+    names: Collection[str]
+    taken: Collection[str]
+    written: Collection[str]
+
+
+class DiskOveruse:
+    """The check of one task with the folder `folder`.
+
+    A call returns the outcome when the disk is full and this task has the largest growth; otherwise it returns None,
+    and so it does within SECONDS of the last check.  `left` returns the removable files, None while there is no tree.
+    """
+
+    def __init__(self, settings: Settings, folder: Path, left: Callable[[], Leftovers | None]) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.left = left
+        self.next_look = clock.monotonic()
+        self.lock = threading.Lock()
+        self.held: int | None = None  # descriptor of the lock that lets only this task end
+        self.outcome: Outcome | None = None
+
+    def start(self) -> None:
+        """Record the size of the folder now, before the model works."""
+        use = _measure(self.folder, AT_ONCE)
+        if use.whole:
+            self._note(use)
+        else:
+            threading.Thread(target=lambda: self._note(_measure(self.folder, 1e9)), daemon=True).start()
+
+    def _note(self, use: Use) -> None:
+        with suppress(DiskError, LockHeld, OSError):  # without a recorded size the whole folder counts as growth
+            durable_files.write_file(
+                self.folder / NAME, orjson.dumps({"size": use.size, "files": use.files}), sync=False
+            )
+            durable_files.unlock(durable_files.lock(self.settings.base_dir / LOCK))
+
+    def __call__(self) -> Outcome | None:
+        if clock.monotonic() < self.next_look or not self.lock.acquire(blocking=False):
+            return None
+        try:
+            self.next_look = clock.monotonic() + SECONDS
+            return self._look()
+        except LockHeld:
+            return None
+        finally:
+            self.lock.release()
+
+    def judge(self) -> Outcome | None:
+        """Check now, because a write has failed; an earlier decision stays.
+
+        The method waits while another task checks or ends.  A task that pauses on a full disk keeps all its files on
+        the disk, and no other task can end it any more."""
+        until = clock.monotonic() + PATIENCE
+        with self.lock:
+            while clock.monotonic() < until:
+                with suppress(LockHeld):
+                    return self._look()
+                clock.sleep(TICK)
+        return None
+
+    def _look(self) -> Outcome | None:
+        """The outcome; None if there is enough space, or if another task should end.
+
+        Raises LockHeld while another task checks or ends.
+        """
+        if self.outcome is not None:
+            return self.outcome
+        size, files = missing_space(self.settings)
+        if not size and not files:
+            return None
+        held = None
+        try:
+            held = durable_files.lock(self.settings.base_dir / LOCK)
+        except DiskError:  # there is no space for the lock file
+            pass
+        self.outcome = self._judge("files" if files else "size", files or size)
+        if self.outcome is not None:
+            self.held = held
+        else:
+            self.next_look = clock.monotonic() + PATIENCE
+            if held is not None:
+                durable_files.unlock(held)
+        return self.outcome
+
+    def _judge(self, by: str, lack: int) -> Outcome | None:
+        grown = [growth_of(folder) for folder in self._running()]
+        most = max(grown, key=lambda one: (getattr(one, by), one.uuid))
+        if most.uuid != self.folder.name or sum(map(attrgetter(by), grown)) < lack:
+            return None
+        if len(grown) == 1 and self._removable(by) < lack:
+            return None
+        amount = f"{most.files:,} files" if by == "files" else f"{most.size / (1 << 20):,.0f} MiB"
+        beside = f", most of the {len(grown)} tasks that ran" if len(grown) > 1 else ""
+        grew = f"the task's folder had grown by {amount}{beside}"
+        advice = "Use a larger disk, or leave less in the work tree, and start the task again to go on."
+        said = f"the disk of {self.settings.base_dir} was full, and {grew}. {advice}"
+        return Outcome(End.LIMIT, code=CODE, summary=said)
+
+    def free(self, *, whole: bool = False) -> list[str]:
+        """Remove the home, and files that commands left in the tree until there is enough space.
+
+        The largest (or newest) files go first; returns sentences about the removed files.  After the removal the other
+        tasks check again.  The method does nothing if this task does not end.  `whole`: the remaining files could not
+        be committed; when the disk is full again, all files that commands left are removed."""
+        if self.outcome is None or (whole and not any(missing_space(self.settings))):
+            return []
+        try:
+            return self._freed(whole=whole)
+        finally:
+            if self.held is not None:
+                durable_files.unlock(self.held)
+                self.held = None
+
+    def _freed(self, *, whole: bool) -> list[str]:
+        if not any(missing_space(self.settings)):
+            return []
+        with suppress(OSError):
+            filetree.remove(self.folder / "home")
+        by = "files" if missing_space(self.settings)[1] else "size"
+        if (left := self.left()) is None:
+            return []
+        taken = dict(_sizes(left.tree, left.taken))
+        kept, removed = sum(taken.values()), []
+        times, spare = (AGAIN, 0) if by == "files" else (1, LEAST_SIZE)
+        for _, size, name in sorted(_removable(left, by), reverse=True):
+            # bytes and inodes of the copies that the commit makes
+            beside = (kept + spare, len(taken) + min(len(taken), FAN_OUT))
+            if not whole and not any(missing_space(self.settings, times, beside)):
+                break
+            with suppress(OSError):
+                _remove_beneath(left.tree, name)
+                removed.append((name, size))
+                kept -= taken.pop(name, 0)
+        if not removed:
+            return []
+        listed = ", ".join(filetree.printable(name) for name, _ in removed[:NAMED])
+        more = f" and {len(removed) - NAMED:,} more" if len(removed) > NAMED else ""
+        total = sum(size for _, size in removed) / (1 << 20)
+        return [f"the disk was full, so files that git did not know were removed ({total:,.0f} MiB): {listed}{more}"]
+
+    def _removable(self, by: str) -> int:
+        left = self.left()
+        sizes = [] if left is None else [size for _, size, _ in _removable(left, by)]
+        return len(sizes) if by == "files" else sum(sizes)
+
+    def _running(self) -> list[Path]:
+        """Folders of the tasks that a process works on, including this task."""
+        top = self.settings.base_dir / "running"
+        others = [one for one in top.iterdir() if one.name != self.folder.name and durable_files.is_real_dir(one)]
+        return [self.folder, *(one for one in others if _is_worked_on(one))]
+
+
+def growth_of(folder: Path) -> Growth:
+    """The growth of a task's folder since its attempt began; the whole size if the size at the start is unknown."""
+    use = _measure(folder)
+    try:
+        before = orjson.loads((folder / NAME).read_bytes())
+        return Growth(folder.name, max(0, use.size - int(before["size"])), max(0, use.files - int(before["files"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Growth(folder.name, use.size, use.files)
+
+
+def _measure(folder: Path, seconds: float = LONGEST) -> Use:
+    until = clock.monotonic() + seconds
+    looking = filetree.measuring(folder)
+    try:
+        for use in looking:
+            if use.whole or clock.monotonic() > until:
+                return use
+    finally:
+        looking.close()
+    return use
+
+
+def _is_worked_on(folder: Path) -> bool:
+    try:
+        return durable_files.is_locked(folder / "lock")
+    except OSError:
+        return False
+
+
+def _regular(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
+    for name in names:
+        with suppress(OSError):
+            status = durable_files.stat_beneath(tree, name)
+            if stat.S_ISREG(status.st_mode):
+                yield name, status
+
+
+def _sizes(tree: Path, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """(name, bytes on disk) of the regular files among `names`."""
+    return ((name, status.st_blocks * 512) for name, status in _regular(tree, names))
+
+
+def _removable(left: Leftovers, by: str) -> Iterator[tuple[int, int, str]]:
+    """(sort key, bytes on disk, name) of the files that may be removed."""
+    for name, status in _regular(left.tree, left.names):
+        size = status.st_blocks * 512
+        if name not in left.written and (by == "files" or size):
+            yield (status.st_ctime_ns if by == "files" else size), size, name
+
+
+def _remove_beneath(tree: Path, path: str) -> None:
+    folder, _, name = path.rpartition("/")
+    top = filetree.open_folder(tree)
+    try:
+        parent = durable_files.open_beneath(top, folder, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(top)
+    try:
+        filetree.remove(name, within=parent)
+    finally:
+        os.close(parent)

@@ -1,0 +1,143 @@
+"""Carries out the disposition of the error that ended an attempt; the table in `error_disposition.py` decides about the
+disposition.
+
+`worker/handler.py` does one step before: if the task has to fail and the model has done any work, it delivers the work
+as a draft.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.errors import MISTAKES, DiskError, EndedBefore, Fenced, LedgerError, MakimonoError
+from agent.issue.claims import ENDS, LABELS
+from agent.issue.status import for_the_disk
+from agent.observe import log
+from agent.values import End, Outcome, Status
+from agent.wiring.disk_space import OUTCOME
+from agent.worker import program_files, requeue, unpublished_work
+from agent.worker.end_of_attempt import close_row, pause_row
+from agent.worker.error_disposition import Disposition, dispose, is_unforeseen
+from agent.worker.final_state import FinalState
+from agent.worker.notify import compose, notify_finished
+from agent.worker.outcome import Decision
+
+if TYPE_CHECKING:
+    from agent.worker.session import TaskRun
+
+PUBLISHED = (End.FINISHED, End.ANSWERED, End.ASKED)
+"""Results of the model's work after which an error can only be an error of publishing."""
+
+
+def disposition_of(run: TaskRun, error: Exception, outcome: Outcome | None) -> Disposition:
+    """Look the error up in the table of dispositions, and log the error.
+
+    `outcome` is the result of the work, None while the model works.
+    """
+    state = requeue.state_of(run.context, outcome)
+    if isinstance(error, MISTAKES):
+        state = replace(state, replaced=program_files.replaced())
+    todo = dispose(error, state)
+    if todo.what == "fail":
+        said = {"message": "Task processing failed", "code": todo.code, "error": todo.why}
+        log.get("handler").error("task_failed", exc_info=error, **said)
+    elif todo.what == "requeue" and (is_unforeseen(error) or not isinstance(error, MakimonoError)):
+        said = {"message": "Task is tried again", "code": todo.code, "error": todo.why}
+        log.get("handler").warning("task_put_back", exc_info=error, **said)
+    return todo
+
+
+def carry_out(run: TaskRun, todo: Disposition, error: Exception, outcome: Outcome | None) -> Outcome | None:
+    """Close, pause or requeue the task.
+
+    Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has to
+    raise the error; raises the error itself when nothing may be done.
+    """
+    match todo.what:
+        case "leave":
+            raise error
+        case "stop":
+            return _stop(run, todo, outcome)
+        case "believe":
+            return _believe(run, todo, error)
+        case "pause":
+            _pause_for_disk(run, todo.why)
+        case "requeue":
+            requeue.requeue_task(run, todo, outcome)
+        case "fail":
+            _fail(run, todo, outcome)
+    return None
+
+
+def _stop(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Outcome:
+    """Close the task as stopped: silently when another daemon has the issue, because that daemon comments there.
+
+    If a person stopped the task and cannot be notified now, the task ends nevertheless, and the daemon notifies the
+    person later.
+    """
+    outcome = outcome or Outcome(End.STOPPED, code=todo.code, summary=todo.why)
+    ending = FinalState(Status.STOPPED, todo.code, outcome.summary, outcome)
+    if not todo.silent:
+        run.emit("effect_failed", effect="final", error=todo.why)
+        ending = FinalState.load(run.context.context_dir) or ending
+    close_row(run, ending, untold=run.publishing and not todo.silent)
+    return outcome
+
+
+def _believe(run: TaskRun, todo: Disposition, error: Exception) -> Outcome:
+    """Close the task with the end that the forge already shows, and post nothing."""
+    assert isinstance(error, EndedBefore), "only this one is believed"
+    status = Status(error.status)
+    outcome = Outcome(ENDS[status], code="" if status is Status.COMPLETED else todo.code, summary=todo.why)
+    close_row(run, FinalState(status, outcome.code, todo.why, outcome))
+    return outcome
+
+
+def _pause_for_disk(run: TaskRun, why: str) -> None:
+    """Pause the task until the disk has space.
+
+    From the row the daemon recognises that it should resume the task when there is space (`daemon/disk_monitor.py`).
+    If the disk of tasks.db is full too, the daemon releases the row later.
+    """
+
+    def tell() -> None:
+        run.move_label("paused")
+        run.progress.edit("paused", note=for_the_disk(why))
+
+    try:
+        pause_row(run, OUTCOME, message=why, tell=tell)
+    except Fenced:
+        raise
+    except (DiskError, LedgerError):
+        with suppress(MakimonoError):
+            tell()
+        raise
+
+
+def _fail(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> None:
+    """Notify the person and close the task as failed, or with the end that is stored already.
+
+    The message names the place of the work.  If the notification fails, the daemon sends it later.
+    """
+    code, message = todo.code, todo.why
+    if outcome is not None and outcome.end not in PUBLISHED:
+        code, message = outcome.code or str(outcome.end), f"{outcome.summary} It could not be published: {message}"
+    if outcome is not None or run.has_worked():
+        message = f"{message} {unpublished_work.describe_kept_work(run.context.context_dir)}".strip()
+    kept = FinalState.load(run.context.context_dir) or FinalState.from_row(run.context.row)
+    failed = Outcome(End.FAILED, code=code, summary=message)
+    ending = kept or FinalState(Status.FAILED, code, message, failed)
+    untold = run.publishing
+    if kept is None or kept.final:  # otherwise another host has the texts
+        try:
+            if run.publishing and kept is None:
+                ending = compose(run, failed, None, Decision(Status.FAILED, code, message))
+                ending.save(run.context)
+            notify_finished(run, ending)
+            run.move_label(LABELS[ending.status])
+            untold = False
+        except MakimonoError as second:
+            run.emit("effect_failed", effect="final", error=str(second))
+    close_row(run, ending, untold=untold)

@@ -1,0 +1,94 @@
+"""The last step of an attempt: close the task, pause its row, or release its row, and show this on the issue.
+
+A task is closed after its end was posted, and the row is the last thing to change; if the end cannot be posted now, the
+daemon posts it later (`daemon/finalize.py`).  A pause is written into the row first and shown on the issue second.
+`worker/handler.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import MakimonoError
+from agent.issue.claims import LABELS
+from agent.issue.status import AGAIN, announce
+from agent.values import Outcome, Status
+from agent.work.untrusted_tree import remove
+from agent.worker.notify import notify_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.worker.final_state import FinalState
+    from agent.worker.session import TaskRun
+
+
+def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
+    """Post a stored end, move the label, remove the work tree according to `workspace.keep`, and close the task.
+
+    Raises ForgeError, DiskError or Fenced; then the end stays stored, and the next attempt calls this function again.
+    """
+    notify_finished(run, ending)
+    run.move_label(LABELS[ending.status])
+    _remove_work_tree(run, ending.status)
+    close_row(run, ending)
+    return ending.outcome
+
+
+def close_row(run: TaskRun, ending: FinalState, *, untold: bool = False) -> None:
+    """Write the end into the row and move the folder.  `untold`: the daemon has to post the end."""
+    run.ended = ending.status
+    run.replica.close()
+    if ending.status is Status.COMPLETED:
+        run.context.complete(ending.outcome, unnotified=untold)
+    elif ending.status is Status.STOPPED:
+        run.context.stopped(ending.message, None if ending.code == "stopped" else ending.code, unnotified=untold)
+    else:
+        run.context.fail(ending.message, ending.code, unnotified=untold)
+    run.emit("task_ended", status=str(ending.status), end=str(ending.outcome.end), code=ending.code)
+
+
+def release_row(run: TaskRun) -> None:
+    """Put the row of a drained task back into the queue."""
+    run.heartbeat()
+    try:
+        run.progress.edit("drained")
+    except MakimonoError as error:  # the row is released nevertheless
+        run.emit("effect_failed", effect="progress", error=str(error))
+    status = run.wiring.ledger.release(run.uuid, run.context.attempt)
+    announce(run.events, run.uuid, status, run.context.attempt, "drained")
+
+
+def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[], None] | None = None) -> None:
+    """Pause the row first, with a time at which the notification is due; then notify with `tell`.
+
+    If the process dies before `tell` is done, or the forge is unreachable, the poller sends the notification
+    (`issue/status.py`).  If a stop was requested meanwhile, the task ends; the poller reports that too."""
+    until = clock.now() + AGAIN if tell is not None and run.publishing else None
+    status = run.context.paused(reason, message, notify_at=until)
+    run.resting = True
+    if status is Status.STOPPED:
+        announce(run.events, run.uuid, status, run.context.attempt, "")
+        return
+    run.emit("task_paused", why=message or reason)
+    if tell is None:
+        return
+    try:
+        tell()
+        if until is not None:
+            run.wiring.ledger.mark_notified(run.uuid, until)
+    except MakimonoError as error:
+        run.emit("effect_failed", effect="progress", error=str(error))
+
+
+def _remove_work_tree(run: TaskRun, status: Status) -> None:
+    """Remove the work tree and the home of an ended task, according to `workspace.keep`."""
+    keep = run.settings.workspace.keep
+    if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
+        return
+    if run.publishing and run.workspace is not None:
+        with suppress(MakimonoError):  # `cleanup` removes the tree later
+            if run.workspace.discard(run.written_paths()):
+                remove(run.context.context_dir / "home")

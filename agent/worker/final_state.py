@@ -1,0 +1,67 @@
+"""Stores the end of a run before anybody is notified.
+
+If the process dies while it notifies people, the next process continues the notification.  The next process does not
+ask the model again, because a new answer could contradict the end that people have read.
+
+The end is one receipt named `end` in `effects.jsonl`, with the text of both comments: the sources of the text (work
+tree, verdict, pull request) may be gone later.  The row's `outcome` also has the end (`ending completed finished`), for
+a host without the folder: a label that has moved already must not count as a person's request.  `worker/handler.py`
+uses this module, and `daemon/finalize.py` uses it if the forge was unreachable; `worker/notify.py` composes and posts
+the text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.context import receipt_in
+from agent.taskqueue import ENDING
+from agent.values import End, Outcome, Public, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from agent.context import TaskContextManager
+
+NAME = "end"
+NOTHING = Public("")
+
+
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """`status`, `code` and `message` are the values for the row; `progress` and `final` are the texts of the
+    comments."""
+
+    status: Status
+    code: str
+    message: str
+    outcome: Outcome
+    progress: Public = NOTHING
+    final: Public = NOTHING
+
+    @classmethod
+    def load(cls, folder: Path) -> FinalState | None:
+        """Read the end that a process has stored in the task's folder; None while the task continues."""
+        found = receipt_in(folder, NAME)
+        if not found:
+            return None
+        return cls(**found | {"status": Status(found["status"]), "outcome": Outcome.of(found["outcome"])})
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> FinalState | None:
+        """Read the end from the row, which has no comment texts; None if the row has no end."""
+        mark, *rest = str(row.get("outcome") or "").split(" ")
+        if mark != ENDING:
+            return None
+        status, end = rest
+        code, message = row.get("error_code") or "", row.get("error_message") or ""
+        return cls(Status(status), code, message, Outcome(End(end), code=code, summary=message))
+
+    def save(self, context: TaskContextManager) -> None:
+        """Make the end durable, first in the folder and then in the row.  Raises DiskError, Fenced or LedgerError."""
+        kept = asdict(self) | {"status": str(self.status), "outcome": self.outcome.to_dict()}
+        context.get_effect_store().done(NAME, kept)
+        mark = f"{ENDING} {self.status} {self.outcome.end}"
+        context.set_columns(outcome=mark, error_code=self.code or None, error_message=self.message or None)

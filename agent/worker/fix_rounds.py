@@ -1,0 +1,133 @@
+"""Sends finished work back to the model with the reasons why it is not ready, up to `limits.fix_rounds` times.
+
+The message to the model has the kind `fix`; the number of these messages is the number of rounds.  A process that dies
+before it appends the message delivers again and sends the message once; a process that dies afterwards continues from
+the message.  Two reasons are sent only once: a check that failed on the base commit in the same way, and files that
+tools wrote and no commit has.  If the model then finishes again without a change, its result counts.
+`worker/handler.py` calls this module after each delivery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent.prompts import render
+from agent.security.fence import fence
+from agent.security.sanitise import output
+from agent.values import End, Outcome, Status
+from agent.window.budgets import LEAST, divide
+from agent.worker import unpublished_work
+from agent.worker.outcome import decide, is_mendable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.worker.conversation import Conversation
+    from agent.worker.delivery_report import Report
+    from agent.worker.session import TaskRun
+
+KIND = "fix"
+"""Kind of the message, and name of the receipt.
+
+The receipt has the outcome, the commit of the newest message, and whether the check failed on that commit.
+"""
+
+NO_ANSWER = (End.ANSWERED, End.LIMIT, End.REPEATING, End.FAILED)
+"""Ends of a run in which the model got its work back and did not finish again."""
+
+FLAKY = "the check failed on this very commit before it passed: it does not say the same each time"
+
+NAMED = 50
+"""The maximum number of findings, and of failing tests, that the message lists."""
+
+
+def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
+    """Send the model the findings that it can correct, if a round and the limits allow that; returns whether its loop
+    continues.
+
+    A conversation that was only waiting for publication begins again."""
+    run = conversation.run
+    before = run.effects.receipt(KIND) or {}
+    if report.verdict is not None and report.verdict.ok and before.get("red") and before["commit"] == report.commit:
+        run.reports.append(FLAKY)
+    if not is_mendable(outcome, report):
+        return False
+    store = run.context.get_message_store()
+    rounds = run.settings.limits.fix_rounds
+    said = sum(1 for record in store.records() if record.get("kind") == KIND)
+    if said >= rounds or run.limits() is not None:
+        return False
+    if said and before.get("commit") == report.commit and decide(outcome, report).status is Status.COMPLETED:
+        return False
+    known = {*before.get("left_behind", ())} if said else set()
+    if not is_mendable(outcome, replace(report, left_behind=tuple(set(report.left_behind) - known))):
+        return False  # the model knows about these files, and leaves them
+    red = report.verdict is not None and report.verdict.is_red
+    left_behind = sorted({*known, *report.left_behind})
+    receipt = {"commit": report.commit, "outcome": outcome.to_dict(), "red": red, "left_behind": left_behind}
+    run.effects.done(KIND, receipt)
+    unpublished_work.mark_asked(run.effects)
+    run.context.set_columns(outcome=None)
+    if run.model is None:  # only publishing was left before
+        conversation.begin()
+    window, tools = conversation.window, conversation.tools
+    within = partial(parts_within, window.shares.results, window.assembler.count, tools.shorten)
+    text = run.redact(compose(run.context.fence, report, said + 1, rounds, within=within))
+    store.add_message("user", text, kind=KIND)
+    store.sync()
+    why = decide(outcome, report).code or ("left_behind" if report.left_behind else "was_red")
+    run.events.emit("sent_back", round=said + 1, rounds=rounds, why=why)
+    return True
+
+
+def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
+    """The stored finish, if the model ended in another way after a fix message and changed nothing: then the reasons
+    why the work is not ready are unchanged.  None in all other cases."""
+    kept = run.effects.receipt(KIND)
+    if not kept or outcome.end not in NO_ANSWER or run.workspace is None:
+        return None
+    if kept["commit"] != run.workspace.head() or run.workspace.uncommitted():
+        return None
+    why = outcome.summary if outcome.end is not End.ANSWERED else "it answered in words alone"
+    run.reports.append(f"the model was asked to put right what was found, and did not: {why}")
+    return Outcome.of(kept["outcome"])
+
+
+def parts_within(
+    tokens: int, count: Callable[[str], int], shorten: Callable[[str, int], str], texts: Sequence[str]
+) -> list[str]:
+    """`texts` in `tokens` together: short texts whole, longer ones with head, tail and a pointer to the whole text."""
+    parts = divide(tokens, [count(text) for text in texts])
+    return [shorten(text, max(LEAST, part)) for text, part in zip(texts, parts, strict=True)]
+
+
+def compose(
+    marker: str, report: Report, number: int, rounds: int, *, within: Callable[[Sequence[str]], list[str]] = list
+) -> str:
+    """The text of the message to the model.  `within` shortens the quotations so that they fit together."""
+    verdict, before = report.verdict, report.before
+    failing = verdict.outline.failing if verdict is not None else frozenset()
+    old = before.outline.failing if before is not None else frozenset()
+
+    def names(found: frozenset[str]) -> str:
+        more = [f"and {len(found) - NAMED} more"] if len(found) > NAMED else []
+        return "\n".join([*sorted(found)[:NAMED], *more]) if found else ""
+
+    shown = output(verdict.tail) if verdict is not None and not verdict.ok else ""
+    quoted = [output(report.rejected), shown, names(failing - old), names(failing & old)]
+    rejected, shown, new, known = within(quoted)
+    return render(
+        "fix",
+        round=number,
+        rounds=rounds,
+        report=report,
+        findings=report.findings[:NAMED],
+        left_behind=report.left_behind[:NAMED],
+        rejected=fence(rejected, marker, source="the repository") if rejected else "",
+        output=fence(shown, marker, source="output of the check") if shown.strip() else "",
+        failing=fence(new, marker, source="new failures") if new else "",
+        failed_before=fence(known, marker, source="old failures") if known else "",
+        again=report.was_red,
+    )

@@ -1,0 +1,99 @@
+"""Limits the size of a task's folder (`limits.folder_size`, `limits.folder_files`): work tree, files of commands,
+records.
+
+The folder is measured before each turn and, in slices, while a command runs.  A large tree therefore delays neither the
+command nor a stop request.  A partial count that exceeds the limit is sufficient.  `limits.TaskLimits` calls this
+module, and during a command `control.TaskControl` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from agent import clock, filetree
+from agent.config.value_kinds import size_text
+from agent.values import End, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from agent.filetree import Use
+
+SECONDS = 15.0
+SLICE = 0.05
+SHARE = 20
+"""The minimum seconds between two full measurements, and the maximum seconds of a slice; slices take 1/SHARE of the
+time."""
+
+
+@dataclass
+class FolderQuota:
+    """A call returns the outcome when the folder is too large; otherwise, and until the next measurement is due, it
+    returns None.  `limit` is in bytes, `files` counts files and folders."""
+
+    folder: Path
+    limit: int | None
+    files: int | None = None
+    next_look: float = field(default_factory=clock.monotonic)
+    looking: Generator[Use] | None = None
+    lock: Lock = field(default_factory=Lock)
+
+    def __call__(self) -> Outcome | None:
+        if (self.limit is None and self.files is None) or clock.monotonic() < self.next_look:
+            return None
+        # another thread measures; the watcher of a model call also calls this method
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            return self._look()
+        finally:
+            self.lock.release()
+
+    def _look(self) -> Outcome | None:
+        if self.looking is None:
+            self.looking = filetree.measuring(self.folder)
+        started = now = clock.monotonic()
+        for use in self.looking:
+            now = clock.monotonic()
+            if (outcome := self._over(use)) is not None:
+                self._end()
+                self.next_look = now  # the folder stays too large until something is removed
+                return outcome
+            if use.whole:
+                self._end()
+                self.next_look = now + max(SECONDS, SHARE * (now - started))
+                return None
+            if now - started >= SLICE:
+                break
+        self.next_look = now + SHARE * (now - started)
+        return None
+
+    def close(self) -> None:
+        """Close the folder's descriptors."""
+        with self.lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self.looking is not None:
+            self.looking.close()
+            self.looking = None
+
+    def _over(self, use: Use) -> Outcome | None:
+        if self.limit is not None and use.size > self.limit:
+            return _too_much("folder_size", size_text(self.limit), f"{use.size / (1 << 20):,.0f} MiB", use)
+        if self.files is not None and use.files > self.files:
+            return _too_much("folder_files", f"{self.files:,}", f"{use.files:,} files and folders", use)
+        return None
+
+
+def _too_much(key: str, limit: str, held: str, use: Use) -> Outcome:
+    least = "" if use.whole else " at least"
+    return Outcome(
+        End.LIMIT,
+        code=f"limit_{key}",
+        summary=f"`limits.{key}` is {limit}; the task's folder holds{least} {held}. Raise it in config.yaml, or leave "
+        f"less in the work tree, and start the task again to go on.",
+    )

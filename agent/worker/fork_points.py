@@ -1,0 +1,40 @@
+"""Finds messages after which a new task can begin (`solve --from UUID --at SEQ`): each ends a group, after the
+briefing.
+
+A group is an answer with all its results.  A result may be missing because its line is damaged, or because the process
+was killed before it wrote the line.  If another message follows, the group has ended nevertheless, as for the model
+(`context/projection.py`).  The copy of a summary is not a fork point: it has no content of its own, and `show` does not
+list it.  The module only reads.  `fork_task.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.store.jsonl import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.values import Json
+
+HEAD = {"system", "task"}
+
+
+def messages(folder: Path) -> Iterator[tuple[Json, bool]]:
+    """Every message of a task, one in memory at a time, and whether it ends a group."""
+    waiting: set[str] = set()
+    head: set[str] = set()
+    before: Json | None = None
+    for _, record in records(folder / "messages.jsonl"):
+        if before is not None:
+            lost = record.get("role") != "tool" and record.get("kind") != "summary"
+            yield before, head >= HEAD and (lost or not waiting) and before.get("kind") != "summary"
+            waiting = set() if lost else waiting
+        head.add(str(record.get("kind")))
+        waiting |= {str(call["id"]) for call in record.get("tool_calls") or ()}
+        waiting.discard(str(record.get("tool_call_id")))
+        before = record
+    if before is not None:
+        yield before, head >= HEAD and not waiting and before.get("kind") != "summary"

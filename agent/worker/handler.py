@@ -1,0 +1,244 @@
+"""Handles one task from its issue to its end: prepare → loop → deliver → notify → close.
+
+`worker/attempt.py` calls the handler in the process that holds the lock and the claim.  Each step saves its result to
+disk before the next begins.  If the handler runs again from the start after a crash, it repeats no outside effect that
+has happened.  The table in `error_disposition.py` defines the effect of an error on the task.  A `session.TaskRun` has
+the parts that the steps share; `Delivery` and `Conversation` exist from the step that makes them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from agent import deadline
+from agent.errors import DiskError, GitError, StopHeard, WorkError
+from agent.llm.base import Interrupted
+from agent.values import End, Outcome, Status
+from agent.work import work_tree_snapshot
+from agent.worker import requeue, unpublished_work
+from agent.worker.conversation import Conversation
+from agent.worker.delivery import Delivery
+from agent.worker.end_by_error import carry_out, disposition_of
+from agent.worker.end_of_attempt import close_row, notify_and_close, pause_row, release_row
+from agent.worker.final_state import FinalState
+from agent.worker.fix_rounds import earlier_finish, send_back
+from agent.worker.lease import Lease
+from agent.worker.notify import compose, notify_paused
+from agent.worker.outcome import decide, is_checked
+from agent.worker.preparation import prepare
+from agent.worker.replicator import END_SECONDS
+from agent.worker.session import open_run
+from agent.worker.task_facts import record_delivery
+
+if TYPE_CHECKING:
+    from agent.forge import Task
+    from agent.wiring.wiring import Wiring
+    from agent.worker.delivery_report import Report
+    from agent.worker.session import TaskRun
+
+WAITS = (End.DRAINED, End.PAUSED, End.ASKED)
+
+
+class TaskHandler:
+    """Handles one task.  `attempt` is the fence of the claim; `publishing` and `asked_here` are as in `TaskRun`."""
+
+    def __init__(
+        self, wiring: Wiring, *, attempt: int | None = None, publishing: bool = True, asked_here: bool = False
+    ) -> None:
+        self.wiring = wiring
+        self._open = partial(open_run, wiring, attempt=attempt, publishing=publishing, asked_here=asked_here)
+        self.run: TaskRun | None = None
+        self.delivery: Delivery | None = None
+        self.conversation: Conversation | None = None
+        self.outcome: Outcome | None = None  # the result of the work, if only publishing is left
+        self.drain_wanted = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the task has ended as failed."""
+        return self.run is not None and self.run.ended is Status.FAILED
+
+    def drain(self, *_: object) -> None:
+        """Let the task end at the next turn and release the row; a signal handler may call this method at any time."""
+        self.drain_wanted = True
+        if self.run is not None:
+            self.run.control.drain()
+
+    def handle(self, task: Task) -> Outcome:
+        """Work on the task until it ends.
+
+        An error that ends the task is logged, reported on the issue, and raised again.
+        """
+        self.run = run = self._open(task)
+        if self.drain_wanted:
+            run.control.drain()
+        try:
+            with Lease(self.wiring.ledger, run.uuid, run.context.attempt, self.wiring.events):
+                try:
+                    return self._steps(run)
+                except Exception as error:
+                    outcome = self._after_error(run, error)  # every error reaches the row and the person
+                    if outcome is None:
+                        raise
+                    return outcome
+        finally:
+            run.replica.close()
+            run.context.close()
+
+    def _steps(self, run: TaskRun) -> Outcome:
+        """Run prepare → loop → deliver → notify → close, from the step at which an earlier attempt stopped."""
+        with run.held, deadline.listening(run.control.has_request):
+            # the end is decided, and perhaps posted
+            if (ending := FinalState.load(run.context.context_dir)) is not None:
+                self.outcome = ending.outcome
+                return notify_and_close(run, ending)
+            # the end was decided on another host, which has the texts
+            if (ending := FinalState.from_row(run.context.row)) is not None:
+                close_row(run, ending, untold=run.publishing)
+                return ending.outcome
+            pending = unpublished_work.pending_publication(run.effects)
+            self.outcome = pending.outcome if pending is not None else None
+            try:
+                outcome = self._work(run) if pending is None else self._take_up(run, pending.outcome)
+                return self._conclude(run, outcome)
+            except Interrupted as stop:  # the set-up command or the verify command was interrupted
+                return self._conclude(run, stop.outcome)
+            except StopHeard:  # a wait of this program was interrupted
+                if run.control.outcome is None:
+                    raise
+                return self._conclude(run, run.control.outcome)
+
+    def _work(self, run: TaskRun) -> Outcome:
+        """Prepare, then let the model work: from the briefing, or from the point at which an earlier attempt
+        stopped."""
+        conversation = self._prepare(run, set_up=True)
+        if said := requeue.restart(run.context):
+            run.emit("task_anew", turns=run.context.elsewhere.turns)
+        run.reports.extend(said)
+        conversation.begin()
+        run.replica.start(conversation.workspace)
+        run.disk_overuse.start()
+        return self._loop(run, conversation)
+
+    def _take_up(self, run: TaskRun, outcome: Outcome) -> Outcome:
+        """Prepare to publish the outcome of an earlier attempt; returns the outcome, or the end that a person has
+        requested meanwhile."""
+        conversation = self._prepare(run, set_up=is_checked(outcome))
+        work_tree_snapshot.mark_restored(run.context.context_dir)
+        run.replica.start(conversation.workspace)
+        run.control.read_at_once(forge=True)  # git calls have already polled before the comments could be read
+        return run.control.poll() or outcome
+
+    def _prepare(self, run: TaskRun, *, set_up: bool) -> Conversation:
+        """Prepare issue, sandbox, work tree, set-up and tools.  Without `set_up` no command can be run in the tree."""
+        prepared = prepare(run)
+        self.delivery = Delivery(run, prepared)
+        if set_up:
+            prepared.commands.set_up()
+        self.conversation = Conversation(run, prepared, self.delivery)
+        return self.conversation
+
+    def _loop(self, run: TaskRun, conversation: Conversation) -> Outcome:
+        """The outcome of the loop.  If this task filled the disk, it ends; any other error of the disk is raised."""
+        try:
+            return conversation.loop().run()
+        except DiskError:
+            if (outcome := run.disk_overuse.judge()) is None:
+                raise
+            return outcome
+
+    def _conclude(self, run: TaskRun, outcome: Outcome) -> Outcome:
+        """Run deliver → notify → close: the files change first, the forge second, the row last.
+
+        Finished work that is not ready may be sent back to the model instead.
+        """
+        run.control.finish_work()
+        run.reports.extend(run.disk_overuse.free())
+        run.replica.save(END_SECONDS)
+        if outcome.end in WAITS:
+            return self._wait(run, outcome)
+        # None if the task ended while the work tree was being opened
+        if outcome.end is End.STOPPED or self.delivery is None:
+            why = (run.inbox.asked_by if outcome.end is End.STOPPED else "") or outcome.summary
+            return self._close(run, replace(outcome, summary=f"{why} {self._keep(run)}".strip()), None)
+        earlier = earlier_finish(run, outcome)
+        self.outcome = outcome = earlier or outcome
+        report = self._deliver(run, self.delivery, outcome)
+        if report.changed:
+            run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
+            if earlier is None and self.conversation is not None and send_back(self.conversation, outcome, report):
+                self.outcome = None  # the model continues
+                run.control.resume()
+                return self._conclude(run, self._loop(run, self.conversation))
+        return self._close(run, outcome, report)
+
+    def _deliver(self, run: TaskRun, delivery: Delivery, outcome: Outcome) -> Report:
+        """Deliver the work.
+
+        If the remaining tree fills the disk again, remove all files that commands left, and deliver again.
+        """
+        try:
+            return delivery.deliver(outcome)
+        except DiskError:
+            removed = run.disk_overuse.free(whole=True)
+            if not removed:
+                raise
+            run.reports.extend(removed)
+            return delivery.deliver(outcome)
+
+    def _close(self, run: TaskRun, outcome: Outcome, report: Report | None) -> Outcome:
+        """Run notify → close: store the end with its texts, then post it and close the task."""
+        self.outcome = outcome
+        if report is not None and run.publishing and run.settings.remembers:
+            record_delivery(run.effects, report)
+        ending = compose(run, outcome, report, decide(outcome, report))
+        if run.publishing:
+            ending.save(run.context)
+            run.replica.save()
+        return notify_and_close(run, ending)
+
+    def _keep(self, run: TaskRun) -> str:
+        """Commit the work and publish nothing; returns a sentence with the place of the work, "" if there is none."""
+        if not run.has_worked():
+            return ""
+        kept = True
+        if self.delivery is not None:
+            with suppress(GitError, WorkError, DiskError):  # the work is then in the work tree
+                kept = self.delivery.commit()
+        return unpublished_work.describe_kept_work(run.context.context_dir) if kept else ""
+
+    def _wait(self, run: TaskRun, outcome: Outcome) -> Outcome:
+        """Leave the task waiting for the next daemon, or for a person."""
+        if outcome.end is End.DRAINED:
+            release_row(run)
+        elif outcome.end is End.PAUSED:
+            pause_row(run, "paused", tell=lambda: notify_paused(run, outcome))
+        else:
+            self.outcome = outcome  # a question that cannot be posted waits in the same way as a result
+            notify_paused(run, outcome)
+            unpublished_work.mark_asked(run.effects)
+            pause_row(run, "asked")
+        return outcome
+
+    def _after_error(self, run: TaskRun, error: Exception) -> Outcome | None:
+        """Carry out the disposition of an error.
+
+        Returns the outcome if the task is closed because a person or the forge demands it, None if the caller still has
+        to raise the error.
+
+        If the task fails, the work so far is delivered as a draft, with the reason, as at any other end.  If the
+        delivery fails too, the first error stays the reason: the work then waits for publication, or the final comment
+        names its place.
+        """
+        todo = disposition_of(run, error, self.outcome)
+        if todo.what != "fail" or self.outcome is not None or self.delivery is None or not run.has_worked():
+            return carry_out(run, todo, error, self.outcome)
+        self.outcome = Outcome(End.FAILED, todo.why, code=todo.code)
+        try:
+            self._conclude(run, self.outcome)
+        except Exception as second:  # noqa: BLE001 - the first error remains the reason of the end
+            self._after_error(run, second)
+        return None

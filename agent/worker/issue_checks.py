@@ -1,0 +1,47 @@
+"""Checks that a task may work on its issue: it has not ended, no other daemon has the issue, and nobody has altered the
+issue.
+
+`preparation.py` calls this module.  The claim is the first comment that a task writes on an issue (`issue/claims.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import EndedBefore, IssueUnreadable
+from agent.issue import claims
+
+if TYPE_CHECKING:
+    from agent.forge.base import IssueText
+    from agent.worker.session import TaskRun
+
+
+def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
+    """Claim the issue, unless an earlier attempt did so.
+
+    Raises EndedBefore when the forge shows the end of this task; TakenElsewhere when another daemon has the issue;
+    IssueUnreadable when the text was altered after a person requested the task.
+
+    After the model has read an issue, an edit is delivered to it as a comment (`Forge.comments_since`).
+    """
+    status = claims.shown_end(run.forge, run.key, run.uuid, issue.labels)
+    if status is not None:
+        said = f"{run.key} shows that this task has ended ({status}); the row was older, from a backup perhaps"
+        raise EndedBefore(said, status=status)
+    claims.check(
+        run.forge,
+        run.key,
+        run.uuid,
+        lambda: run.progress.compose("started"),
+        claims.quiet_of(run.settings),
+        home=claims.home_of(run.settings),
+        started_by=started_by,
+        issue=issue,
+        posted=run.progress.is_posted,
+        is_over=claims.over_in(run.wiring.ledger),
+    )
+    if run.asked_here or run.context.get_message_store().last_seq > 0:
+        return
+    since = next((one.created_at for one in issue.comments if one.id == started_by), "")
+    if why := run.forge.altered(run.key, since):
+        raise IssueUnreadable(f"{run.key}: {why}", code="issue_altered")

@@ -1,0 +1,73 @@
+"""Enforces the limits of a task: turns, tokens, money, wall time, disk space (`limits` in config.yaml).
+
+Turns, tokens and money count over the whole task, including earlier processes, because the numbers come from the
+stores.  Wall time counts from the moment at which the model begins to work in this process, so neither the preparation
+nor the time that a task waits for a person counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.values import End, Outcome
+from agent.worker import process_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.config.sections import Limits
+    from agent.context.cost_totals import Totals
+
+
+@dataclass
+class TaskLimits:
+    """A call returns the outcome when a limit is reached; it names the key, the limit and the usage."""
+
+    limits: Limits
+    used: Callable[[], Totals]
+    quota: Callable[[], Outcome | None] = lambda: None
+    ran_over: Callable[[], bool] = lambda: False
+    started: float = field(default_factory=clock.monotonic)
+
+    def restart_clock(self) -> None:
+        """Let the wall time begin now."""
+        self.started = clock.monotonic()
+
+    def __call__(self) -> Outcome | None:
+        """The outcome of the first limit that is reached; None if no limit is reached."""
+        used = self.used()
+        for key, limit, value, unit in (
+            ("turns", self.limits.turns, used.turns, "turns"),
+            ("tokens", self.limits.tokens, used.tokens, "tokens"),
+            ("cost", self.limits.cost, used.cost, "of money"),
+        ):
+            if limit is not None and value >= limit:
+                return limit_outcome(key, limit, value, unit)
+        return self.check_calls()
+
+    def check_calls(self) -> Outcome | None:
+        """The outcome of the first limit that is reached among the resources that tool calls use: time, memory, disk
+        space.  The loop checks these limits between two calls of an answer, but not turns, tokens and money: the last
+        turn that they allow is executed completely."""
+        if (over := self.check_time()) is not None:
+            return over
+        if self.limits.memory is not None and self.ran_over():  # the kernel ended a command, not this process
+            return Outcome(End.LIMIT, code="memory", summary=process_groups.too_large(self.limits.memory))
+        return self.quota()
+
+    def check_time(self) -> Outcome | None:
+        """The outcome if the wall time is over, which a single call or a slow answer can cause; else None."""
+        limit, wall = self.limits.wall_seconds, clock.monotonic() - self.started
+        return limit_outcome("wall_seconds", limit, wall, "seconds") if limit is not None and wall >= limit else None
+
+
+def limit_outcome(key: str, limit: float, value: float, unit: str) -> Outcome:
+    """The outcome of a task that has used up its `limits.{key}`."""
+    return Outcome(
+        End.LIMIT,
+        code=f"limit_{key}",
+        summary=f"`limits.{key}` is {limit:g}; {value:.6g} {unit} were used. "
+        f"Raise it in config.yaml and start the task again to go on.",
+    )

@@ -1,0 +1,42 @@
+"""Notices for people that are derived from the files of a task, including files of earlier processes.
+
+The notices are added to the comments and the pull request, among the reports of the run (`session.TaskRun.facts`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.llm.tool_calls_as_text import RECOVERED, TEXT
+from agent.worker.issue_pictures import notes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from agent.context import TaskContextManager
+
+
+def notices_of(context: TaskContextManager) -> list[str]:
+    """The sentences about calls in text, missing memory, unseen pictures and a restored work tree."""
+    index = context.get_message_store().index
+    return [*_on_text_calls(index.forms), *_on_memory(index.memory), *notes(context.context_dir)]
+
+
+def _on_text_calls(forms: Collection[str]) -> Iterator[str]:
+    """`forms` are the forms of tool calls in the conversation."""
+    if TEXT in forms:
+        yield (
+            "the model, or its server as it was started, has no tool calls: it called tools in its text. "
+            "Models that have them work better"
+        )
+    if RECOVERED in forms:
+        yield (
+            "the model's server left tool calls in the text, and they were run: its tool parser seems not to fit the "
+            "model (llama.cpp: `--jinja`, vLLM: `--tool-call-parser`)"
+        )
+
+
+def _on_memory(memory: Mapping[str, Any] | None) -> Iterator[str]:
+    """`memory` is the data in the record of the briefing."""
+    for layer, why in ((memory or {}).get("missing") or {}).items():
+        yield f"the task began without long-term memory {layer}, which could not be had: {why}"

@@ -1,0 +1,86 @@
+"""Notifies people when a run pauses or ends: the progress comment gets its final text, and one more comment is posted.
+
+Every text is cleaned by `issue/publish_filter.py` and cut to the forge's limit.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from agent.errors import ForgeError
+from agent.issue.claims import FINAL
+from agent.issue.comments import post_once
+from agent.values import End, Outcome, Status
+from agent.worker.final_state import FinalState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.values import Public
+    from agent.worker.delivery_report import Report
+    from agent.worker.outcome import Decision
+    from agent.worker.session import TaskRun
+
+
+def notify_paused(run: TaskRun, outcome: Outcome) -> None:
+    """Post on the issue that the task waits, with the model's question if there is one; then move the label.
+
+    Raises ForgeError.
+    """
+    if not run.publishing:
+        return
+
+    def words() -> Public:
+        facts = run.facts()
+        return run.fit_comment(
+            run.publish_filter.render("final", outcome=outcome, report=None, decision=None, uuid=run.uuid, facts=facts)
+        )
+
+    _edit(run, run.progress.compose(str(outcome.end)))
+    if outcome.end is End.ASKED:  # a person who paused the task needs no comment
+        # The name depends on this folder: a task that lost its folder asks a new question after the answer to the old
+        # one.
+        folder = crc32(run.context.fence.encode())
+        _post(run, f"question-{folder}-{run.context.get_tool_store().count_tool_calls()}", words)
+    run.move_label("paused")
+
+
+def compose(run: TaskRun, outcome: Outcome, report: Report | None, decision: Decision) -> FinalState:
+    """Compose the end with the texts for people, at any stage of the run; secrets are masked."""
+    failed = decision.status is Status.FAILED
+    state = "failed" if failed and outcome.end is not End.LIMIT else str(outcome.end)
+    facts = run.facts()
+    if outcome.end is End.STOPPED and run.publishing:
+        with suppress(ForgeError):  # the comment then lacks the state of the pull request
+            facts["closed"] = run.forge.read_issue(run.key).state == "closed"
+    final = run.publish_filter.render(
+        "final", outcome=outcome, report=report, decision=decision, uuid=run.uuid, facts=facts
+    )
+    said = Outcome(outcome.end, run.redact(outcome.summary), run.redact(outcome.title), outcome.code)
+    message = run.redact(decision.message)
+    return FinalState(
+        decision.status, decision.code, message, said, run.progress.compose(state), run.fit_comment(final)
+    )
+
+
+def notify_finished(run: TaskRun, ending: FinalState) -> None:
+    """Post the comment of this end, once, and update the progress comment.  Raises ForgeError."""
+    if run.publishing:
+        _edit(run, ending.progress)
+        _post(run, FINAL, lambda: ending.final)
+
+
+def _edit(run: TaskRun, words: Public) -> None:
+    try:
+        run.progress.write(words)
+    # for example, a person deleted the progress comment; the final comment has the same content
+    except ForgeError as error:
+        run.events.emit("effect_failed", effect="progress", error=str(error))
+
+
+def _post(run: TaskRun, name: str, words: Callable[[], Public]) -> None:
+    run.check_held()
+    post_once(run.forge, run.key, run.uuid, name, words, run.effects)
+    run.events.emit("effect_done", effect=name)

@@ -1,0 +1,89 @@
+"""Maps the end of a run to a status, once for the row, the label, the comments and the pull request.
+
+Only a call of `finish` completes a task.  Only a change that is pushed, checked and without findings is ready for a
+person:
+
+| end | result | status, code | pull request |
+|---|---|---|---|
+| the model was stopped by a person | any result | stopped | not ready |
+| the model ended by a limit, a loop or an error | any result | failed, with the code of that end | not ready |
+| the model stopped with a text | there is a change | failed, not_finished | not ready |
+| the model stopped with a text, or finished | there is no change | completed | nothing to review |
+| the model finished | findings, a refusal, a conflict | failed, with the code of the problem | not ready |
+| the model finished | the check passed, or there is none | completed | ready |
+| the model finished | the check failed, and in the same way on the base | completed, with a note | ready |
+| the model finished | the check failed in another way, or could not run | failed, verify_failed | not ready |
+| the model stopped with a text, or finished | every command was refused | failed, no_sandbox | not ready |
+
+`worker/delivery.py` calls this module before it marks a pull request as ready, `worker/handler.py` at the end, and
+`worker/fix_rounds.py`, which sends correctable findings back to the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.values import End, Status
+
+if TYPE_CHECKING:
+    from agent.values import Outcome
+    from agent.worker.delivery_report import Report
+
+NOT_FINISHED = (
+    "the model stopped with a text and did not call `finish`, so the change counts as a draft of work in progress"
+)
+
+MENDABLE = ("push_rejected", "push_too_large", "lfs_refused")
+"""Refusals of a branch because of its content; other refusals concern permissions, names and other people's commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`code` and `message` are the reason why the run is not completed; with `ready` the pull request is marked as
+    ready for review."""
+
+    status: Status
+    code: str = ""
+    message: str = ""
+    ready: bool = False
+
+
+def decide(outcome: Outcome, report: Report | None) -> Decision:
+    """Combine the model's end with the result of the delivery.  `report` is None if nothing was delivered."""
+    if outcome.end is End.STOPPED:
+        return Decision(Status.STOPPED, "stopped", outcome.summary)
+    changed = report is not None and report.changed
+    if outcome.end is End.ANSWERED and changed:
+        return Decision(Status.FAILED, "not_finished", NOT_FINISHED)
+    if outcome.end not in (End.FINISHED, End.ANSWERED):
+        return Decision(Status.FAILED, outcome.code or str(outcome.end), outcome.summary)
+    if report is None:
+        return Decision(Status.COMPLETED)
+    code, problem = report.problem
+    if code:
+        return Decision(Status.FAILED, code, problem)
+    return Decision(Status.COMPLETED, ready=changed and report.pull is not None)
+
+
+def is_checked(outcome: Outcome) -> bool:
+    """Whether to run the check on the change: only if the model called `finish`."""
+    return outcome.end is End.FINISHED
+
+
+def is_mendable(outcome: Outcome, report: Report) -> bool:
+    """Whether finished work is sent back: the model can correct the problem, or should reconsider it once."""
+    if outcome.end is not End.FINISHED:
+        return False
+    if report.left_behind and decide(outcome, report).status is Status.COMPLETED:
+        return True
+    if not report.changed:
+        return False
+    if report.findings or (report.rejected and report.code in MENDABLE):
+        return True
+    if report.rejected or report.conflicts or report.verdict is None or report.verdict.ok:
+        return False
+    if report.verdict.exit_code is None:  # there is no sandbox, or no set-up
+        return False
+    before = report.before
+    return report.verdict.is_red or before is None or before.ok or before.is_red

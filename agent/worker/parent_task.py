@@ -1,0 +1,143 @@
+"""Reads the earlier task that a new task continues: the label was set again, or a comment asked for more work, after
+the end of the earlier task.
+
+The new task has its own uuid, folder and conversation.  It starts on the branch of the earlier task while the pull
+request of that branch is open, and its briefing contains the earlier summary (docs/forges.md, "Talk").  Unpublished
+commits of the earlier task are taken from its folder, if that still exists (`UnpublishedCommits`).  The earlier folder
+is not changed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import GitError, WorkError
+from agent.store import jsonl
+from agent.values import CLOSED_STATUSES
+from agent.work import gitdir, refs
+from agent.worker.final_state import FinalState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.forge.base import Forge
+    from agent.taskqueue import Ledger, Row
+    from agent.values import TaskKey
+
+LONGEST = 8000
+"""Maximum characters of an earlier summary that a briefing includes."""
+GENERATIONS = 20
+"""The maximum number of tasks in a row that ended before they had a work tree, across which earlier work is still
+found."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnpublishedCommits:
+    """Unpublished commits of an earlier task: from `start` up to `commit`, in its own `git_dir`.
+
+    `pushed`: the last commit that was pushed, None if there is none.  `refused`: the commit may not be published
+    unchanged."""
+
+    git_dir: Path
+    commit: str
+    base: str
+    start: str
+    pushed: str | None
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """An earlier task that a new task continues.
+
+    `branch` is None if there is no branch to continue (merged, closed, never pushed); `cursor` is the task's position
+    in the comments; `kept` are the task's unpublished commits, None if there are none.
+    """
+
+    uuid: str
+    status: str
+    branch: str | None
+    summary: str
+    cursor: str | None = None
+    kept: UnpublishedCommits | None = None
+
+    @property
+    def is_gone_on_from(self) -> bool:
+        """Whether a following task finds work of this task to continue."""
+        return self.branch is not None or (self.kept is not None and self.kept.pushed is None)
+
+
+def parent_of(settings: Settings, ledger: Ledger, key: TaskKey) -> str | None:
+    """The newest closed task of the key, within `context_inheritance.expiry_days`; else None."""
+    row = ledger.latest(key)
+    if row is None or row.status not in CLOSED_STATUSES or not row.completed_at:
+        return None
+    age = clock.now() - clock.parse(row.completed_at)
+    return row.uuid if age <= timedelta(days=settings.context_inheritance.expiry_days) else None
+
+
+def read_parent(settings: Settings, ledger: Ledger, forge: Forge, uuid: str | None) -> Parent | None:
+    """The task `uuid` with its branch, summary and unpublished commits; None if its row is gone."""
+    row = ledger.get(uuid) if uuid else None
+    if row is None:
+        return None
+    folders = settings.base_dir / "completed"
+    kept, summary = _kept(_worked(folders, ledger, row)), _summary(folders / row.uuid, row)
+    return Parent(row.uuid, str(row.status), _branch(forge, row), summary, row.cursor, kept)
+
+
+def _worked(folders: Path, ledger: Ledger, row: Row) -> Path:
+    """The folder of the task; if the task never had a work tree, the folder of the newest earlier task that had one."""
+    now: Row | None = row
+    for _ in range(GENERATIONS):
+        if now is None or now.parent_uuid is None or os.path.lexists(folders / now.uuid / "git"):
+            break
+        now = ledger.get(now.parent_uuid)
+    return folders / (now or row).uuid
+
+
+def _kept(folder: Path) -> UnpublishedCommits | None:
+    """The unpushed commits in the earlier task's own git directory.
+
+    The result is also None if the commits need content of Git LFS, which is in no commit, or if the directory cannot be
+    read.
+    """
+    git_dir = folder / "git"
+    try:
+        state = gitdir.read_state(git_dir)
+        if state is None or state.start is None or any((git_dir / "lfs").glob("*")):
+            return None
+        commit = refs.at(git_dir, f"refs/heads/{state.branch}")
+    except (WorkError, GitError, OSError):
+        return None
+    if commit is None or commit in (state.start, state.pushed):
+        return None
+    return UnpublishedCommits(git_dir, commit, state.base, state.start, state.pushed, state.refused == commit)
+
+
+def _branch(forge: Forge, row: Row) -> str | None:
+    """The branch of the earlier task if its pull request is still open; after a merge or a refusal nothing is pushed to
+    the branch again."""
+    if not row.branch:
+        return None
+    pull = forge.find_pull(row.key, row.branch)
+    return row.branch if pull is not None and pull.state == "open" else None
+
+
+def _summary(folder: Path, row: Row) -> str:
+    """The final text of the earlier task: the summary of `finish`, else the last message, else the reason of the
+    failure.  In a folder that `cleanup` has reduced, only the stored end is left, which has the same text."""
+    for _, record in jsonl.backwards(folder / "tools.jsonl"):
+        if record.get("tool") == "finish" and record.get("status") == "success":
+            return str((record.get("args") or {}).get("summary") or "")[:LONGEST]
+        break
+    for _, record in jsonl.backwards(folder / "messages.jsonl"):
+        if record.get("role") == "assistant" and record.get("content"):
+            return str(record["content"])[:LONGEST]
+    kept = FinalState.load(folder)
+    return str((kept and kept.outcome.summary) or row.error_message or "")[:LONGEST]

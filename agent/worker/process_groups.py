@@ -1,0 +1,89 @@
+"""Ends all processes that a task's attempt has started: they are found by their mark (`proc.end_tree`), and by the
+attempt's control group if there is one (`agent/cgroups.py`).
+
+A worker joins the group `makimono-{base_dir}-{uuid}-{attempt}` after its claim.  A worker cannot remove the group
+itself: the supervisor removes it after the worker's end, and a later daemon removes the groups of an earlier one.  Only
+workers are in such groups; `solve` stays in the group of its terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from agent import cgroups, proc
+from agent.config.value_kinds import memory_in_bytes, memory_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+
+
+@cache
+def group_places() -> cgroups.GroupPlaces:
+    """The places where this process can make groups; they are searched once, before the process joins one."""
+    return cgroups.find()
+
+
+def join(settings: Settings, uuid: str, attempt: int) -> None:
+    """Put this process, the attempt's worker, into its group."""
+    cgroups.join(_name(settings.base_dir, uuid, attempt), group_places(), in_bytes(settings.limits.memory))
+
+
+def end_tree(base_dir: Path, uuid: str) -> None:
+    """End every process of the task except this one."""
+    proc.end_tree(uuid)
+    cgroups.end(_name(base_dir, uuid), group_places())
+
+
+def remove(base_dir: Path, uuid: str = "") -> None:
+    """Remove the empty groups of the task, or of all tasks of this base_dir."""
+    cgroups.remove(_name(base_dir, uuid), group_places())
+
+
+def ran_over(base_dir: Path, uuid: str, attempt: int | None = None) -> bool:
+    """Whether the kernel killed a process of the attempt because `limits.memory` was used up.
+
+    If `attempt` is None, the last attempt is meant: its group is the only one that is not removed yet.
+    """
+    if attempt is None:
+        return cgroups.any_ran_over(_name(base_dir, f"{uuid}-"), group_places())
+    return cgroups.ran_over(_name(base_dir, uuid, attempt), group_places())
+
+
+@cache
+def machine() -> int:
+    """Bytes of memory of this machine, or of the container in which this process runs."""
+    return cgroups.machine_memory()
+
+
+def is_whole_machine() -> bool:
+    """Whether this process may use the whole machine, that is, no container limits its memory."""
+    return machine() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def in_bytes(limit: int | str | None) -> int | None:
+    """A memory limit of the configuration in bytes."""
+    return memory_in_bytes(limit, machine()) if limit is not None else None
+
+
+def memory_used(base_dir: Path, uuid: str, attempt: int) -> int | None:
+    """Bytes that the attempt's group uses; None if no group counts them."""
+    return cgroups.used(_name(base_dir, uuid, attempt), group_places())
+
+
+def too_large(limit: int | str, used: int | None = None) -> str:
+    """The sentence for a person about a task that exceeds `limits.memory`."""
+    held = f"held {used / (1 << 20):,.0f} MiB together" if used else "wanted more memory than they may have"
+    return (
+        f"the task's processes {held}; `limits.memory` is {memory_text(limit)}. What it committed is on its branch. "
+        f"Raise the limit, or make the commands smaller (fewer jobs at once), and put the label on again"
+    )
+
+
+def _name(base_dir: Path, uuid: str = "", attempt: int | None = None) -> str:
+    place = blake2b(str(base_dir.resolve()).encode(), digest_size=4).hexdigest()
+    return f"makimono-{place}-{uuid}" + ("" if attempt is None else f"-{attempt}")

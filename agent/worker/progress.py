@@ -1,0 +1,193 @@
+"""The single progress comment of a task: posted at the start, then edited in place at most every EDIT_SECONDS.
+
+As a listener this object only records the loop's events.  The comment is edited between two turns
+(`checkpoint_publisher.py`) and before a long wait for the model's server (`WaitEvents`).  If the forge refuses an edit,
+the run continues.  If another attempt owns the task, nothing is edited and Fenced is raised.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agent import clock
+from agent.errors import ForgeError
+from agent.issue.claims import PROGRESS, home_of, with_claim_markers
+from agent.issue.comments import post_once
+from agent.values import End
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.config import Settings
+    from agent.context import EffectStore, TaskContextManager
+    from agent.forge.base import Forge
+    from agent.issue.publish_filter import PublishFilter
+    from agent.observe.events import Events
+    from agent.tools import Toolbox
+    from agent.values import Public, TaskKey
+    from agent.worker.inbox import CommentInbox
+
+EDIT_SECONDS = 10.0
+WAIT_SECONDS = 3.0
+REASON = 300
+ORDERED = (End.PAUSED, End.STOPPED)
+"""States that a person may request in a comment; the progress comment then names the person."""
+
+
+class ShownRun(Protocol):
+    """The parts of a run that the comment needs (`session.TaskRun`).  `tools` is None until the tools are restored."""
+
+    settings: Settings
+    publishing: bool
+    key: TaskKey
+    uuid: str
+    effects: EffectStore
+    context: TaskContextManager
+    events: Events
+    tools: Toolbox | None
+
+    def check_held(self) -> None:
+        """Raise Fenced when another attempt owns the task."""
+        ...
+
+    @property
+    def forge(self) -> Forge:
+        """The forge of the task."""
+        ...
+
+    @property
+    def inbox(self) -> CommentInbox:
+        """The comments of people on the task."""
+        ...
+
+    @property
+    def publish_filter(self) -> PublishFilter:
+        """The filter for texts that are published."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """The values for the texts about the run, at any stage."""
+        ...
+
+    def fit_comment(self, text: Public) -> Public:
+        """The text, cut to the size of a comment."""
+        ...
+
+
+class Progress:
+    """Progress of one run.
+
+    `start` posts or finds the comment; a call records an event, and `update` edits the comment.
+    """
+
+    def __init__(self, run: ShownRun) -> None:
+        self.run = run
+        self.comment: str | None = None
+        self.edited_at = -EDIT_SECONDS
+        self.last = ""
+        self.text = ""
+        self.waiting = False
+
+    @cached_property
+    def started_by(self) -> str | None:
+        """The id of the comment that requested the task."""
+        found: str | None = self.run.context.column("started_by")
+        return found
+
+    def start(self) -> None:
+        """Post the comment, once per task; the daemon may have posted it when it queued the task."""
+        run, known = self.run, self.is_posted
+
+        def words() -> Public:
+            nonlocal known
+            known = True
+            run.check_held()
+            return self.compose("started")
+
+        self.comment = post_once(run.forge, run.key, run.uuid, PROGRESS, words, run.effects, self._signed)
+        if not known:
+            self.edit("started")
+            self.edited_at = -EDIT_SECONDS  # so the first turn is shown at once
+
+    @property
+    def is_posted(self) -> bool:
+        """Whether an earlier attempt has seen the comment."""
+        return self.run.effects.receipt(PROGRESS) is not None
+
+    def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Record the last action from an event of the loop."""
+        if name == "tool_finished":
+            self.last = f"{fields['tool']}: {fields['status']}"
+        elif name == "model_wait":
+            seconds = float(fields.get("seconds") or 0.0)
+            self.last = f"waiting {seconds:.0f} s for the model's server: {str(fields.get('why', ''))[:REASON]}"
+            self.waiting = True
+        elif name == "answer_received":
+            self.last, self.waiting = "" if self.waiting else self.last, False
+
+    def update(self, *, now: bool = False) -> None:
+        """Edit the comment if the last edit is old enough, or if `now` is set.
+
+        If the forge refuses the edit, an event is emitted.  Raises Fenced.
+        """
+        if not now and clock.monotonic() - self.edited_at < EDIT_SECONDS:
+            return
+        try:
+            self.edit("working")
+        except ForgeError as error:
+            self.edited_at = clock.monotonic()
+            self.run.events.emit("effect_failed", effect="progress", error=str(error))
+
+    def edit(self, state: str, **values: Any) -> None:
+        """Write the comment for this state if its text has changed."""
+        self.write(self.compose(state, **values))
+
+    def write(self, words: Public) -> None:
+        """Set the comment's text; if there is no comment, for example in a run that fails early, nothing is done."""
+        if self.comment is None and (receipt := self.run.effects.receipt(PROGRESS)) is not None:
+            self.comment = str(receipt["id"])
+        if self.comment is None or words == self.text or not self.run.publishing:
+            return
+        self.run.check_held()
+        self.edited_at = clock.monotonic()
+        self.text = words
+        self.run.forge.edit_comment(self.run.key, self.comment, self._signed(words))
+
+    def _signed(self, words: Public) -> Public:
+        return with_claim_markers(words, self.run.uuid, self.started_by, home_of(self.run.settings))
+
+    def compose(self, state: str, **values: Any) -> Public:
+        """The comment's text for this state, at any stage of the run."""
+        run = self.run
+        plan = run.tools.plan() if run.tools is not None else []
+        if state in ORDERED and run.inbox.asked_by:
+            values = {"note": run.inbox.asked_by, **values}
+        return run.fit_comment(
+            run.publish_filter.render(
+                "progress",
+                state=state,
+                uuid=run.uuid,
+                plan=plan,
+                last=self.last,
+                facts=run.facts(),
+                **values,
+            )
+        )
+
+
+class WaitEvents:
+    """The events of the model's client.
+
+    It shows a wait on the issue before the wait begins, because the run is blocked until the wait ends.
+    """
+
+    def __init__(self, run: ShownRun, progress: Progress) -> None:
+        self.run = run
+        self.progress = progress
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Emit the event; then edit the comment if the event is a long wait."""
+        self.run.events.emit(name, **fields)
+        if name == "model_wait":
+            self.progress.update(now=float(fields.get("seconds") or 0.0) >= WAIT_SECONDS)

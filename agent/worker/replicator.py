@@ -1,0 +1,169 @@
+"""Updates the replica of a running task, in a thread of its own (`context_storage.replica`).
+
+At the end of each turn the task's process calls `snapshot`.  `snapshot` records the state of the files and saves the
+work tree, and the thread copies that state to the replica.  The replica is at most one turn behind: the next turn waits
+for the thread, for WAIT_SECONDS at most, and not at all while the replica's storage is unreachable.  Unreachable
+storage does not stop the task.  The problem is reported once (`replica_away`) and the write is tried again; then one
+write copies all missing content.  `store/replica.py` defines the format.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.context.stores import file_names
+from agent.errors import MakimonoError
+from agent.observe import log
+from agent.store.remote_storage import RemoteFolder, error_words
+from agent.store.replica import Snapshot, Writer, take_snapshot, write_state
+from agent.taskqueue.row_holder import hostname
+from agent.work import work_tree_snapshot
+from agent.worker.error_disposition import is_unforeseen
+
+if TYPE_CHECKING:
+    from agent.config import Settings
+    from agent.context import TaskContextManager
+    from agent.observe.events import Events
+    from agent.work.workspace import Workspace
+
+WAIT_SECONDS, END_SECONDS = 10.0, 20.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+
+class Replicator:
+    """The replica of one task while this process works on it.  `workspace` is open."""
+
+    def __init__(self, address: str, context: TaskContextManager, workspace: Workspace, events: Events) -> None:
+        self.address = address
+        self.context = context
+        self.workspace = workspace
+        self.events = events
+        self.away = False
+        self._word = ""
+        self._made: dict[str, bytes] = {}
+        self._lacks = ""
+        self._next: Snapshot | None = None
+        self._busy = False
+        self._ended = False
+        self._changed = threading.Condition()
+        self._folder = context.context_dir
+        self._generation = write_state(self._folder, context.attempt)
+        self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
+        self._thread.start()
+
+    def snapshot(self) -> None:
+        """Replicate the current state of the task.  Raises DiskError."""
+        if self._ended:
+            return
+        self.wait(WAIT_SECONDS)
+        self._save_tree()
+        store = self.context.get_message_store()
+        facts = {"host": hostname(), "last_seq": store.last_seq, "turns": store.totals().turns}
+        shot = take_snapshot(self._folder, file_names(), self._made, facts)
+        with self._changed:
+            self._next = shot
+            self._changed.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the replica is up to date; returns False when the seconds are over or the storage is
+        unreachable."""
+        until = clock.monotonic() + seconds
+        with self._changed:
+            while self._next is not None or self._busy:
+                left = until - clock.monotonic()
+                if self.away or left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def close(self) -> None:
+        """End the thread; a state that is not written yet is dropped."""
+        with self._changed:
+            self._ended = True
+            self._next = None
+            self._changed.notify_all()
+        self._thread.join(1.0)
+
+    def _save_tree(self) -> None:
+        """Save the work tree.  Work that cannot be saved (too large, or git fails) is left out and reported once."""
+        saved = work_tree_snapshot.save(self.workspace, self._word)
+        self._word, self._made = saved.word, saved.files or self._made
+        if saved.lacks and saved.lacks != self._lacks:
+            self.events.emit("replica_lacks", uuid=self.context.uuid, why=saved.lacks)
+        self._lacks = saved.lacks
+
+    # --- the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        writer: Writer | None = None
+        pause = FIRST_PAUSE
+        while (shot := self._taken()) is not None:
+            try:
+                if writer is None:
+                    place = RemoteFolder(self.address)
+                    writer = Writer(place, self._folder, self.context.uuid, self.context.attempt, self._generation)
+                writer.write(shot)
+            except Exception as error:  # noqa: BLE001 - a driver is foreign code; its errors never end a task
+                if self._ended:
+                    return
+                why = str(error) if isinstance(error, MakimonoError) else error_words(error)
+                self._over(shot, failed=True)
+                if pause == FIRST_PAUSE:
+                    self.events.emit("replica_away", uuid=self.context.uuid, error=why, seconds=pause)
+                    if is_unforeseen(error):
+                        log.get("replica").error("bug", item=self.context.uuid, error=why, exc_info=error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ended, pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            else:
+                if self.away:
+                    self.events.emit("replica_caught_up", uuid=self.context.uuid, last_seq=shot.facts["last_seq"])
+                pause = FIRST_PAUSE
+                self._over(shot, failed=False)
+
+    def _taken(self) -> Snapshot | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._next is not None or self._ended)
+            shot, self._next = self._next, None
+            self._busy = shot is not None
+            return None if self._ended else shot
+
+    def _over(self, shot: Snapshot, *, failed: bool) -> None:
+        with self._changed:
+            self._busy, self.away = False, failed
+            if failed and self._next is None and not self._ended:
+                self._next = shot  # unless there is a newer state
+            self._changed.notify_all()
+
+
+class TaskReplica:
+    """The replica of one run, if one is configured; without one, each method does nothing.
+
+    The replica is updated even after the end of the work: a task that is requeued still records the reason in its
+    files."""
+
+    def __init__(self, settings: Settings, context: TaskContextManager, events: Events, *, publishing: bool) -> None:
+        self.context = context
+        self.events = events
+        wanted = settings.context_storage.enabled and publishing
+        self.address = settings.context_storage.replica if wanted else None
+        self._replicator: Replicator | None = None
+
+    def start(self, workspace: Workspace) -> None:
+        """Begin with the present state; `workspace` is open.  Raises DiskError."""
+        if self.address is not None and self._replicator is None:
+            self._replicator = Replicator(self.address, self.context, workspace, self.events)
+            self._replicator.snapshot()
+
+    def save(self, seconds: float = 0.0) -> None:
+        """Update the replica to the present state of the files; wait for that up to `seconds`.  Raises DiskError."""
+        if self._replicator is not None:
+            self._replicator.snapshot()
+            self._replicator.wait(seconds)
+
+    def close(self) -> None:
+        """Stop the replica, because the files are removed or another process may work on them."""
+        if self._replicator is not None:
+            self._replicator.close()

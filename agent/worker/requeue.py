@@ -1,0 +1,134 @@
+"""Puts a task back into the queue when its forge, its model or its remote repository is unreachable.
+
+If the model still has work to do, this costs only a wait.  When the model has finished, or asks a question, and only
+publishing is left, the next attempt publishes the result and sends nothing to the model (`unpublished_work.py`).  If
+the folder of a task is lost, the task begins again and reports that.  `worker/handler.py` and `end_by_error.py` call
+this module; the daemon calls it at its start to let such rows try at once, perhaps with a new token.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import MakimonoError, ModelStalled, ModelUnreachable
+from agent.issue.status import announce
+from agent.observe.item_loop import Items
+from agent.taskqueue import is_decided
+from agent.worker.error_disposition import ATTEMPTS, TaskState
+from agent.worker.replicator import END_SECONDS
+from agent.worker.unpublished_work import MARK, pending_publication, save_outcome
+
+if TYPE_CHECKING:
+    from agent.context import TaskContextManager
+    from agent.taskqueue import Ledger
+    from agent.values import Outcome, Status
+    from agent.worker.error_disposition import Disposition
+    from agent.worker.session import TaskRun
+
+TRIES = "tries"
+"""Name of the effect that counts tries; attempts that ended by a drain, an answer or a pause do not count."""
+
+SILENT = (ModelUnreachable.code, ModelStalled.code)
+"""Codes for a model's server that did not answer; it may answer again at any time."""
+
+ANEW = "anew"
+"""Value of the row's `outcome` after a task began again because its work was lost."""
+
+
+def state_of(context: TaskContextManager, outcome: Outcome | None) -> TaskState:
+    """The state of the task for `dispose`.  `outcome` is the result of the task's work, None while the model works."""
+    effects = context.get_effect_store()
+    kept = pending_publication(effects) if outcome is not None else None
+    return TaskState(
+        outcome=outcome,
+        over=is_outcome_decided(context),
+        begun=context.get_message_store().last_seq > 0,
+        tries=_tries(context),
+        waits=None if kept is None else clock.now() - kept.since,
+        # tries do not count if the folder is new in each attempt
+        lost=context.attempt >= ATTEMPTS and not context.resumed,
+    )
+
+
+def _tries(context: TaskContextManager) -> int:
+    """Consecutive releases of the task without an answer of the model between them."""
+    known = context.get_effect_store().receipt(TRIES)
+    if not known or known["answers"] != context.get_message_store().totals().turns:
+        return 0
+    return int(known["tries"])
+
+
+def is_outcome_decided(context: TaskContextManager) -> bool:
+    """Whether the row records that the model has finished: an end is decided, or publication is pending.
+
+    No other host may begin such a task again from the start.
+    """
+    outcome = context.column("outcome")
+    return outcome == MARK or is_decided(outcome)
+
+
+def restart(context: TaskContextManager) -> tuple[str, ...]:
+    """Sentences for people if the model repeats the work of an earlier attempt; the function also records this in the
+    row.  The result is empty if there was no such attempt."""
+    if context.column("outcome") not in (MARK, ANEW):
+        turns = context.elsewhere.turns
+        if context.get_message_store().last_seq > 0 or not turns:
+            return ()
+        said = (
+            f"{turns} turn{' was' if turns == 1 else 's were'} made on another host, or in a folder that is lost, and "
+            f"the conversation is not here: the work began again from the issue. Counters and limits go on"
+        )
+        return (said,)
+    context.set_columns(outcome=ANEW)
+    said = (
+        "an earlier attempt had done this and could not publish it; its folder is not here, so it was done anew. What "
+        "that attempt committed still lies on the host where it ran"
+    )
+    return (said,)
+
+
+def requeue_task(run: TaskRun, todo: Disposition, outcome: Outcome | None) -> Status:
+    """Put the task back into the queue, with the reason in the row.  If the row has a decided end, the end stays.
+
+    Each further try is later than the one before.  Returns the status of the row; if a person made a request meanwhile,
+    the request is executed instead (`Ledger.release`)."""
+    context, effects, ledger = run.context, run.effects, run.wiring.ledger
+    tries, answers = _tries(context), context.get_message_store().totals().turns
+    effects.done(TRIES, {"tries": tries + 1, "answers": answers})
+    until = clock.now() + timedelta(seconds=todo.when)
+    why = run.redact(todo.why)
+    said = f"{why if why.endswith(('.', '!', '?')) else f'{why}.'} It is tried again after {until:%Y-%m-%d %H:%M} UTC"
+    if outcome is not None and pending_publication(effects) is None:
+        save_outcome(effects, outcome)
+    if ledger.requested(run.uuid) is None:
+        if outcome is not None:
+            _show(run, MARK, f"{said}, without asking the model again.")
+        elif not todo.silent:
+            _show(run, "drained", f"{said}.")
+    run.replica.save(END_SECONDS)
+    run.replica.close()
+    context.set_columns(outcome=MARK if outcome else None, error_code=todo.code, error_message=why)
+    context.heartbeat()
+    status = ledger.release(run.uuid, context.attempt, until)
+    announce(run.events, run.uuid, status, context.attempt, todo.why)
+    return status
+
+
+def try_now(ledger: Ledger) -> None:
+    """Make every row due now that waits for publication, for a notification or for the server of its model."""
+    items = Items.logging("try_now")
+    for row in ledger.list("queued"):
+        with items.handling(row.uuid):
+            if row.outcome == MARK or row.is_decided or row.error_code in SILENT:
+                ledger.offer(row.uuid)
+    items.finish()
+
+
+def _show(run: TaskRun, state: str, note: str) -> None:
+    """Edit the progress comment; if that fails, only an event is emitted."""
+    try:
+        run.progress.edit(state, note=note)
+    except MakimonoError as second:
+        run.events.emit("effect_failed", effect="progress", error=str(second))

@@ -1,0 +1,238 @@
+"""The shared parts of one run of a task: row, files, forge, comments, limits, control, progress.
+
+The steps of `worker/handler.py` take a `TaskRun` as their first argument.  The object is built before the first step,
+and reads and writes nothing by itself.  Parts that one step makes and only some later steps need are in the result of
+that step (`preparation.Prepared`, `conversation.Conversation`).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from agent import deadline, process_tree
+from agent.context import TaskContextManager
+from agent.issue.comments import truncate
+from agent.issue.publish_filter import PublishFilter
+from agent.issue.replies import post_reply
+from agent.worker.control import TaskControl
+from agent.worker.disk_overuse import DiskOveruse, Leftovers
+from agent.worker.folder_quota import FolderQuota
+from agent.worker.inbox import CommentInbox
+from agent.worker.issue_pictures import NONE_TAKEN, add_note
+from agent.worker.limits import TaskLimits
+from agent.worker.memory_limits import TaskMemory, first_outcome
+from agent.worker.notices import notices_of
+from agent.worker.progress import Progress
+from agent.worker.replicator import TaskReplica
+
+if TYPE_CHECKING:
+    from agent.forge import Task
+    from agent.forge.base import Comment, Forge, LabelState
+    from agent.llm.base import ModelClient
+    from agent.taskqueue import Row
+    from agent.tools import Toolbox
+    from agent.values import Json, Outcome, Public, Status
+    from agent.wiring.wiring import Wiring
+    from agent.work.workspace import Workspace
+
+BRIEFED = 2
+"""The number of messages of a task that was briefed: the system prompt and the briefing."""
+
+
+class TaskRun:
+    """One run of one task.
+
+    `publishing` False: nothing outside the task's folder is changed (replay).  `asked_here`: a person at this machine
+    asked for the issue in its present state (`solve`).
+
+    `workspace`, `tools` and `model` are None until the step that opens them is done.  `reports` are notices for people
+    that do not prevent the delivery; `isolation` describes how commands run.  `resting`: this attempt has paused the
+    row, and is still showing that on the issue.  `ended` is the status with which this attempt closed the row, None
+    before.
+    """
+
+    def __init__(
+        self, wiring: Wiring, context: TaskContextManager, *, publishing: bool = True, asked_here: bool = False
+    ) -> None:
+        self.wiring = wiring
+        self.context = context
+        self.publishing = publishing
+        self.asked_here = asked_here
+        self.settings = settings = wiring.settings
+        self.key = context.task_key
+        self.uuid = context.uuid
+        self.events = wiring.events
+        self.effects = context.get_effect_store()
+        self.publish_filter = PublishFilter.for_task(settings, self.events, self.key.instance)
+        self.redact = self.publish_filter.redact
+        self.workspace: Workspace | None = None
+        self.tools: Toolbox | None = None
+        self.model: ModelClient | None = None
+        self.reports: list[str] = []
+        self.isolation: dict[str, str] = {}
+        self.resting = False
+        self.ended: Status | None = None
+        self.progress = Progress(self)
+        self.replica = TaskReplica(settings, context, self.events, publishing=publishing)
+        self.memory = TaskMemory(settings, self.uuid, context.attempt)
+        self.disk_overuse = DiskOveruse(settings, context.context_dir, self._leftovers)
+        quota = FolderQuota(context.context_dir, settings.limits.folder_size, settings.limits.folder_files)
+        room = first_outcome(quota, self.memory, self.disk_overuse)
+        self.limits = TaskLimits(settings.limits, context.totals, room, self.memory.ran_over)
+        self.control = TaskControl(
+            self._requested,
+            self._wanted,
+            first_outcome(room, self._over_time),
+            settings.scheduling.interval,
+            patience=settings.scheduling.drain_seconds,
+        )
+        self.held = ExitStack()  # these are closed at the end of the run: connections, a thread
+        self.held.callback(quota.close)
+        context.get_request_store().failed = self._request_failed
+
+    @cached_property
+    def forge(self) -> Forge:
+        """The forge of the task.  Raises ConfigError when the source of the task is not configured any more."""
+        return self.wiring.forge_of(self.key)
+
+    @cached_property
+    def inbox(self) -> CommentInbox:
+        """The comments of people on the task."""
+        return CommentInbox(
+            self.forge,
+            self.key,
+            self.uuid,
+            self.wiring.ledger,
+            lambda cursor: self.context.set_columns(comment_cursor=cursor),
+            self.events,
+            self._reply_without_effect,
+            self.settings.scheduling.interval,
+        )
+
+    def check_held(self) -> None:
+        """Raise Fenced when another attempt owns the task; called before each outside effect."""
+        if not self.resting:
+            deadline.check()
+            self.context.check_held()
+
+    def heartbeat(self) -> None:
+        """Write the heartbeat and the counters; reap orphans of commands.
+
+        Raises Fenced when a newer attempt owns the row.
+        """
+        process_tree.reap_orphans()
+        if self.model is not None and self.model.takes_no_pictures:
+            add_note(self.context.context_dir, NONE_TAKEN)
+        self.context.heartbeat()
+
+    def is_briefed(self) -> bool:
+        """Whether the first messages are written: the system prompt and the briefing."""
+        return self.context.get_message_store().last_seq >= BRIEFED
+
+    def has_worked(self) -> bool:
+        """Whether the model has done anything, in this attempt or an earlier one."""
+        return self.context.get_tool_store().count_tool_calls() > 0
+
+    def written_paths(self) -> list[str]:
+        """Paths that the tools wrote; there are none before the tools exist."""
+        return self.tools.written_paths() if self.tools is not None else []
+
+    def emit(self, name: str, **fields: object) -> None:
+        """Emit an event with the task's uuid."""
+        self.events.emit(name, uuid=self.uuid, **fields)
+
+    # --- what people see --------------------------------------------------------------------------------------
+
+    def move_label(self, state: LabelState) -> None:
+        """Move the issue's label, unless nothing may be published."""
+        if self.publishing:
+            self.check_held()
+            self.forge.move_label(self.key, state)
+
+    def facts(self) -> dict[str, Any]:
+        """The values for the texts about the run, at any stage."""
+        totals = self.context.totals()
+        provider = self.settings.provider()
+        return {
+            "turns": totals.turns,
+            "requests": totals.llm_calls,
+            "prompt_tokens": totals.prompt,
+            "completion_tokens": totals.completion,
+            "cost": totals.cost if provider.price is not None else None,
+            "estimated": totals.estimated,
+            "provider": provider.name,
+            "model": provider.model,
+            "reports": list(dict.fromkeys([*self.reports, *notices_of(self.context)])),
+            "mention": f"@{self.forge.own_names()[-1]}",
+            "kept": self.settings.context_storage.enabled,
+            **self.isolation,
+        }
+
+    def fit_comment(self, text: Public) -> Public:
+        """The text, cut to the size of a comment."""
+        return truncate(text, self.forge, self.uuid)
+
+    def _reply_without_effect(self, row: Row, comment: Comment) -> None:
+        """Reply to a person that a command has no effect on a running task."""
+        if self.publishing:
+            self.check_held()
+            post_reply(self.wiring.ledger, self.forge, self.events, self.publish_filter, row, comment, "running")
+
+    # --- what ends the run: requests of people, and limits ------------------------------------------------------
+
+    def _requested(self) -> str | None:
+        """The request in the row.  Raises Fenced when another attempt owns the task."""
+        deadline.check()
+        return self.wiring.ledger.requested(self.uuid)
+
+    def _wanted(self) -> str | None:
+        """The request from the forge while the model thinks: a command in a comment, or a removed label."""
+        return self._requested() if self.inbox.poll() else self.forge.requested(self.key)
+
+    def _over_time(self) -> Outcome | None:
+        """The outcome if the wall time is over while the model works; checking and publishing the result may take
+        longer."""
+        return None if self.control.concluding else self.limits.check_time()
+
+    def _leftovers(self) -> Leftovers | None:
+        """The files that commands left in the tree, which may be removed if the disk is full."""
+        if self.workspace is None:
+            return None
+        names, taken = self.workspace.unknown(), self.workspace.unknown(ignored=False)
+        return Leftovers(self.workspace.tree, names, taken, frozenset(self.written_paths()))
+
+    def _request_failed(self, record: Json) -> None:
+        names = ("purpose", "provider", "model", "status", "estimated", "cost", "error")
+        self.events.emit("request_failed", **{name: record[name] for name in names}, **record["usage"])
+
+
+def open_run(wiring: Wiring, task: Task, *, attempt: int | None, publishing: bool, asked_here: bool) -> TaskRun:
+    """Open the files and the row of a task for one run, and emit an event about it.
+
+    `attempt` is the fence of the claim.
+    """
+    settings = wiring.settings
+    context = TaskContextManager(
+        task.get_task_key(),
+        str(task.get_uuid()),
+        settings,
+        user=task.get_user(),
+        title=task.title,
+        attempt=attempt,
+        lease_owner=wiring.owner,
+        database=wiring.db,
+    )
+    run = TaskRun(wiring, context, publishing=publishing, asked_here=asked_here)
+    run.emit(
+        "task_started",
+        task=str(run.key),
+        provider=settings.llm.provider,
+        model=settings.provider().model,
+        resumed=context.resumed,
+    )
+    for repair in context.repairs:
+        run.emit("store_repaired", file=repair)
+    context.noticed = lambda what: run.emit("store_repaired", file=what)
+    return run

@@ -1,0 +1,164 @@
+"""Takes a task over from another host: fetches the newest state of the task from the replica before the work begins.
+
+`worker/attempt.py` calls this module after the row is claimed; it holds the folder's lock.  If the last attempt worked
+in this folder, nothing is fetched.  Otherwise the newest manifest decides whether the folder's state is older.  An
+older state is moved into quarantine, and the fetched files replace it after each segment was checked.  `replica.json`
+is removed first and written last: so the next attempt repeats a takeover that was interrupted in between.
+
+If the replica does not answer, the task waits for it, PATIENCE_SECONDS at most.  After that time, and if no manifest in
+the replica is complete, the task continues from the folder, or from its issue, and reports that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock, deadline, durable_files, filetree
+from agent.errors import ConfigError, ContextError, ReplicaAway
+from agent.store.jsonl import last_record
+from agent.store.remote_storage import RemoteFolder
+from agent.store.replica import STATE, fetch, manifests, read_state, write_state
+from agent.wiring.folders import QUARANTINE
+from agent.worker.lease import Lease
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.store.replica import Manifest
+    from agent.taskqueue import Claim
+    from agent.wiring.wiring import Wiring
+
+PATIENCE_SECONDS = 3600.0
+FETCH_SECONDS = 1800.0
+"""The maximum seconds for fetching a task's files."""
+SINCE = "replica.since"
+"""File in a task's folder with the time since which the task waits for its replica."""
+FETCHED = ".replica.tmp"
+STAYS = ("lock", "worker.log", "request.json", SINCE, FETCHED)
+
+
+def take_over(wiring: Wiring, claim: Claim, folder: Path) -> None:
+    """Bring the folder to the newest state that the replica has.
+
+    Raises ReplicaAway when the storage does not answer or refuses a request; the caller tries again later.  Raises
+    DiskError or Fenced.
+    """
+    address = wiring.settings.context_storage.replica
+    if address is None or not wiring.settings.context_storage.enabled:
+        return
+    here = read_state(folder)[1] == claim.attempt - 1 and _newest_here(folder) > 0
+    if claim.attempt > 1 and not here and _was_begun(wiring, claim):
+        with Lease(wiring.ledger, claim.uuid, claim.attempt, wiring.events):
+            try:
+                _look(wiring, claim, folder, address)
+            except Exception as error:
+                wiring.events.emit(
+                    "replica_away", uuid=claim.uuid, error=str(error) or type(error).__name__, seconds=60
+                )
+                raise
+    write_state(folder, claim.attempt)
+    (folder / SINCE).unlink(missing_ok=True)  # ours
+
+
+def _was_begun(wiring: Wiring, claim: Claim) -> bool:
+    """Whether any attempt has taken a turn; if none has, there is nothing to fetch or to wait for."""
+    row = wiring.ledger.get(claim.uuid)
+    return row is not None and row.llm_call_count > 0
+
+
+def _look(wiring: Wiring, claim: Claim, folder: Path, address: str) -> None:
+    try:
+        _fetch_newest(wiring, claim, folder, RemoteFolder(address))
+    except (ReplicaAway, ConfigError) as error:
+        if _waited(folder) < PATIENCE_SECONDS:
+            raise ReplicaAway(str(error)) from error
+        wiring.events.emit("replica_unused", uuid=claim.uuid, why=str(error))
+
+
+def _waited(folder: Path) -> float:
+    """Seconds since the first try to fetch on this host."""
+    path = folder / SINCE
+    now = clock.now()
+    try:
+        return (now - clock.parse(path.read_text("ascii"))).total_seconds()
+    except (OSError, ValueError):
+        durable_files.write_file(path, clock.stamp(now).encode())
+        return 0.0
+
+
+def _fetch_newest(wiring: Wiring, claim: Claim, folder: Path, place: RemoteFolder) -> None:
+    why = "it has nothing of this task that can be read"
+    for manifest in manifests(place, claim.uuid):
+        if not _is_newer(manifest, folder):
+            return
+        target = folder / FETCHED
+        if target.exists():
+            filetree.remove(target)
+        durable_files.make_dir(target)
+        try:
+            with deadline.within("replica", FETCH_SECONDS):
+                size = fetch(place, manifest, claim.uuid, target)
+        except ContextError as error:
+            why = str(error)
+            continue
+        aside = _replace(wiring.settings.base_dir, folder, claim)
+        wiring.events.emit(
+            "replica_fetched",
+            uuid=claim.uuid,
+            host=str(manifest.facts.get("host")),
+            attempt=manifest.attempt,
+            last_seq=manifest.facts.get("last_seq"),
+            bytes=size,
+            aside=aside,
+        )
+        return
+    if _newest_here(folder) == 0:
+        wiring.events.emit("replica_unused", uuid=claim.uuid, why=why)
+
+
+def _is_newer(manifest: Manifest, folder: Path) -> bool:
+    """Whether the replica continues the state of this folder."""
+    here = _newest_here(folder)
+    generation, attempt = read_state(folder)
+    if here == 0:
+        return True
+    if generation in ("", manifest.generation):  # the folder is older than its replica, or the disk was set back
+        return int(manifest.facts.get("last_seq") or 0) > here
+    return manifest.generation != generation and manifest.attempt > attempt
+
+
+def _newest_here(folder: Path) -> int:
+    """The number of the newest message in the folder, 0 if there is none."""
+    newest = last_record(folder / "messages.jsonl")
+    return int(newest["seq"]) if newest else 0
+
+
+def _messages_last(path: Path) -> tuple[bool, str]:
+    """Sort key for moving files: messages.jsonl is last, because a folder without it counts as empty."""
+    return path.name == "messages.jsonl", path.name
+
+
+def _replace(base_dir: Path, folder: Path, claim: Claim) -> str:
+    """Move the old files aside and the fetched files into their place; returns the folder of the old files, "" if there
+    were none."""
+    (folder / STATE).unlink(missing_ok=True)  # ours
+    old = [path for path in sorted(folder.iterdir(), key=_messages_last) if path.name not in STAYS]
+    aside = ""
+    if _newest_here(folder) > 0:
+        target = base_dir / QUARANTINE / f"{claim.uuid}.{claim.attempt}"
+        durable_files.make_dir(durable_files.make_dir(target.parent) / target.name)
+        with durable_files.writing(target):
+            for path in old:
+                path.rename(target / path.name)
+        aside = str(target)
+    else:
+        with durable_files.writing(folder):
+            for path in old:
+                filetree.remove(path)
+    fetched = folder / FETCHED
+    with durable_files.writing(folder):
+        for path in sorted(fetched.iterdir(), key=_messages_last):
+            path.rename(folder / path.name)
+        fetched.rmdir()  # ours
+    durable_files.sync_dir(folder)
+    return aside

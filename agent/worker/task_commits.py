@@ -1,0 +1,112 @@
+"""Commits the work of a task, and reports on the commits: size, changed tests, notable paths, hidden text, refusals.
+
+`delivery.py` calls this module.  The module publishes nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent import durable_files
+from agent.prompts import Live
+from agent.security.guarded_paths import notable
+from agent.security.hidden_diff_lines import hidden_lines
+from agent.work.verify import touched_tests
+from agent.worker.commit_message import signed_off
+from agent.worker.delivery_report import Report
+from agent.worker.outcome import MENDABLE
+
+if TYPE_CHECKING:
+    from agent.errors import PushRejected
+    from agent.values import Public
+    from agent.worker.preparation import Prepared
+    from agent.worker.session import TaskRun
+
+PATCH = "changes.patch"
+PATCH_LIMIT = 50_000
+"""The maximum bytes of a patch that a comment shows; a longer patch is only in the task's folder."""
+
+
+class TaskCommits:
+    """The commits of one task.  `pushes` False: the commits will be handed over as a patch."""
+
+    def __init__(self, run: TaskRun, prepared: Prepared) -> None:
+        self.run = run
+        self.issue = prepared.issue
+        self.commands = prepared.commands
+        self.workspace = prepared.tree.workspace
+        self.pushes = prepared.tree.plan.pushes
+        self.author = run.settings.commit.identity()
+
+    def commit(self, title: str) -> Report:
+        """Commit all changes under `title`; returns the report of all commits so far.
+
+        Raises RulesRefused when something may not be committed, or GitError, WorkError, DiskError.
+        """
+        name, email = self.author
+        self.workspace.commit(self._message(title), name=name, email=email)
+        return self.describe() if self.workspace.has_commits() else self.report()
+
+    def describe(self) -> Report:
+        """The report of the commits; at least one commit exists."""
+        paths = self.workspace.changed_paths(own=not self.pushes)
+        diff = self.workspace.diff() if self.pushes else self.workspace.patch()
+        return self.report(
+            changed=True,
+            base=self.workspace.base,
+            commit=self.workspace.head(),
+            stat=self.workspace.diff_stat(own=not self.pushes),
+            paths=tuple(self.workspace.changed_paths(own=True)),
+            touched_tests=tuple(touched_tests(paths)),
+            look=(*notable(paths, look=self.run.settings.policy.look), *hidden_lines(diff)),
+        )
+
+    def describe_refused(self) -> Report:
+        """The report of a change that cannot be committed: it describes the commits so far, if there are any."""
+        if self.workspace.has_commits():
+            return self.describe()
+        return self.report(changed=True, base=self.workspace.base, commit=self.workspace.head())
+
+    def report(self, **more: Any) -> Report:
+        """A report with the fields that every report has."""
+        return Report(self.workspace.branch, unrun=self.commands.refusal or "", **more)
+
+    def refuse(self, report: Report, rejected: PushRejected) -> Report:
+        """The report of commits that the repository or the forge refused.
+
+        Refused content must not stay in the history of the next push.
+        """
+        self.run.events.emit("push_refused", findings=[str(rejected)])
+        if rejected.code in MENDABLE:
+            self.workspace.update_state(refused=self.workspace.head())
+        return replace(report, rejected=str(rejected), code=rejected.code)
+
+    def write_patch(self, report: Report) -> Report:
+        """Write the change to a file of the task; the report gets the name of the file, and the text if a comment can
+        show it without damage."""
+        path = self.workspace.context_dir / PATCH
+        durable_files.write_file(path, self.workspace.patch())
+        text = ""
+        if path.stat().st_size <= min(PATCH_LIMIT, self.run.forge.max_comment // 2):
+            with suppress(UnicodeDecodeError):
+                text = path.read_text("utf-8")
+        return replace(report, patch=text if self.run.publish_filter.shows_whole(text) else "", patch_file=PATCH)
+
+    def _message(self, title: str) -> Public:
+        """The commit message: that of the program, or that of the operator (`commit.template`)."""
+        run, issue, wanted = self.run, self.issue, self.run.settings.commit
+        if wanted.template is None:
+            title = run.publish_filter.masked(title)  # the title is masked before it is cut
+            message = run.publish_filter.render("commit", title=title, issue=issue, key=run.key, uuid=run.uuid)
+        else:
+            message = run.publish_filter.commit_message(
+                wanted.template,
+                title=" ".join(title.split()),
+                issue=" ".join(issue.title.split()),
+                key=Live(run.key),
+                number=Live(run.key.task_id),
+                uuid=Live(run.uuid),
+            )
+        return signed_off(message, self.author) if wanted.sign_off else message

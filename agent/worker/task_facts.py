@@ -1,0 +1,75 @@
+"""Facts about a task that long-term memory needs after its end, as receipts in effects.jsonl.
+
+ORIGIN is written when the task is briefed: the actor of its memory, the path of the repository's mirror, and whether
+the author of the issue may ask for work.  DELIVERY is written when the work was delivered: commit, files, result of the
+check.  The work tree, the verdict and the text of the issue may be gone or changed when the task is taken into memory
+(`extraction/task_record.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.errors import MakimonoError
+from agent.forge.base import ForgeReports
+from agent.wiring.memory import actor_of_task
+
+if TYPE_CHECKING:
+    from agent.context import EffectStore
+    from agent.forge.base import IssueText
+    from agent.values import Json
+    from agent.work.workspace import Workspace
+    from agent.worker.delivery_report import Report
+    from agent.worker.session import TaskRun
+
+ORIGIN, DELIVERY = "origin", "delivery"
+
+MOST_FILES = 500
+
+
+def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
+    """Record where the task comes from, once.  If the forge cannot be asked, nobody is trusted."""
+    if run.effects.receipt(ORIGIN) is not None:
+        return
+    reports = ForgeReports(run.forge)
+    try:
+        may_ask = reports.author_may_ask(issue.key)
+    except MakimonoError:
+        may_ask = False
+    mirror = workspace.mirror
+    run.effects.done(
+        ORIGIN,
+        {
+            "actor": actor_of_task(run.settings, run.key, confidential=issue.confidential),
+            "author": issue.author,
+            "author_may_ask": may_ask,
+            "comments_may_ask": reports.commenters_may_ask(),
+            "confidential": issue.confidential,
+            "mirror": mirror.path.relative_to(mirror.base_dir).as_posix(),
+            "base": workspace.base,
+            "base_commit": workspace.base_commit,
+        },
+    )
+
+
+def record_delivery(effects: EffectStore, report: Report) -> None:
+    """Record what was delivered; a later delivery that differs is recorded again."""
+    verdict = report.verdict
+    check: Json | None = None
+    if verdict is not None:
+        check = {
+            "command": verdict.command,
+            "exit_code": verdict.exit_code,
+            "ok": verdict.ok,
+            "was_red": report.was_red,
+        }
+    found: Json = {
+        "branch": report.branch,
+        "commit": report.commit,
+        "files": list(report.paths[:MOST_FILES]),
+        "check": check,
+        "pull": {"id": report.pull.id, "url": report.pull.url} if report.pull is not None else None,
+        "problem": report.problem[1],
+    }
+    if effects.receipt(DELIVERY) != found:
+        effects.done(DELIVERY, found)

@@ -1,0 +1,133 @@
+"""The work of a task that is not published: the stored outcome, the host that has the work, and its place for a person.
+
+When the model has finished, or asks a question, and only publishing is left, the outcome is stored in `effects.jsonl`,
+and the row's `outcome` is `publishing`.  The next attempt uses the work tree and the receipts as they are, publishes
+the missing parts, and sends nothing to the model (docs/forges.md, "What users of such agents report", row 16).
+
+When hosts share a ledger, the host with the work tree takes the row and the others leave it.  After that host has been
+silent for PUBLISHING_HOURS, another host starts the work again, as for any lost folder.  The worker calls this module,
+and the daemon calls it for the tasks of workers that died.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from agent import clock, durable_files
+from agent.context import EffectStore, receipt_in
+from agent.context.task_row import TaskRow
+from agent.errors import DiskError, LedgerError, LockHeld
+from agent.taskqueue.row_holder import of_another_host
+from agent.values import Outcome
+from agent.work.gitdir import read_state
+from agent.worker.error_disposition import PUBLISHING_HOURS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.taskqueue import Row
+    from agent.wiring.wiring import Wiring
+
+MARK = "publishing"
+"""Name of the receipt, and value of the row's `outcome`, while publication is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPublication:
+    """The outcome of the model, and the time since which the publication is pending."""
+
+    outcome: Outcome
+    since: datetime
+
+
+def pending_publication(effects: EffectStore) -> PendingPublication | None:
+    """The unpublished outcome of an earlier attempt, None if the model still has work to do."""
+    kept = effects.receipt(MARK)
+    if not kept:
+        return None
+    return PendingPublication(Outcome.of(kept), clock.parse(kept["since"]))
+
+
+def mark_asked(effects: EffectStore) -> None:
+    """Mark a pending question as posted; after the answer the model continues."""
+    if pending_publication(effects) is not None:
+        effects.done(MARK, {})
+
+
+def save_outcome(effects: EffectStore, outcome: Outcome) -> None:
+    """Make the outcome durable, and record that only publishing is left."""
+    effects.done(MARK, {**outcome.to_dict(), "since": clock.stamp()})
+
+
+def lies_elsewhere(settings: Settings, row: Row, now: datetime) -> bool:
+    """Whether the unpublished work of a queued row is on another host, which may still publish it.
+
+    A folder here counts if it has the outcome, regardless of the host that wrote it, because hosts may share a
+    base_dir.  If the folder is missing on its own host, the work is lost.
+    """
+    if row.outcome != MARK or not of_another_host(row, settings) or row.heartbeat_at is None:
+        return False
+    if is_pending_in(settings.base_dir / "running" / row.uuid):
+        return False
+    return now - clock.parse(row.heartbeat_at) < timedelta(hours=PUBLISHING_HOURS)
+
+
+def is_pending_in(folder: Path) -> bool:
+    """Whether a task's folder, which is only read, has an outcome that waits to be published."""
+    return bool(receipt_in(folder, MARK))
+
+
+def leave_to_publish(wiring: Wiring, row: Row, outcome: Outcome) -> bool:
+    """Leave the work of a dead worker to one more attempt, which publishes it as `outcome` without a request to the
+    model.
+
+    Returns False if there is no work here, or if the dead worker was that attempt already.  The row's holder is dead;
+    the caller queues the row."""
+    folder = wiring.settings.base_dir / "running" / row.uuid
+    if not has_work(folder) or is_pending_in(folder):
+        return False
+    try:
+        lock = durable_files.lock(folder / "lock")
+    except (LockHeld, DiskError):
+        return False
+    effects = EffectStore(folder)
+    held = TaskRow(wiring.db, row.uuid)
+    held.attempt = row.attempt
+    try:
+        save_outcome(effects, outcome)
+        try:
+            held.set(outcome=MARK, error_code=outcome.code, error_message=outcome.summary)
+        except LedgerError:
+            effects.done(MARK, {})  # otherwise a second try would take this attempt for the one that died
+            raise
+    except DiskError:
+        return False
+    finally:
+        effects.file.close()
+        durable_files.unlock(lock)
+    return True
+
+
+def has_work(folder: Path) -> bool:
+    """Whether the model has done anything in a task's folder, which is only read."""
+    try:
+        tools = folder / "tools.jsonl"
+        return durable_files.is_real_dir(folder) and tools.is_file() and tools.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def describe_kept_work(folder: Path) -> str:
+    """A sentence with the place of the work in a task's folder, for the final comment; "" if there is no work."""
+    state = read_state(folder / "git")
+    if state is None:
+        return ""
+    there = f"completed/{folder.name}"
+    return (
+        f"What was done is kept: branch {state.branch} in {there}/git, and what was not committed in "
+        f"{there}/workspace. To see it, call `git --git-dir={there}/git log --patch {state.branch}` in the folder that "
+        f"context_storage.base_dir names."
+    )

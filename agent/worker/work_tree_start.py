@@ -1,0 +1,140 @@
+"""Opens the work tree of a task at the commit where the task starts, or as an earlier attempt left it.
+
+A task starts from the base branch, from an open pull request, from the branch or the unpublished commits of the task
+that it continues, or from a past point of another task (`fork_task.py`).  `branch_plan.py` chooses the branches.
+`preparation.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent.errors import GitError
+from agent.wiring import private_tracker
+from agent.work import rebase, work_tree_snapshot
+from agent.work.publish import is_own
+from agent.work.signing import Signing
+from agent.work.workspace import Workspace
+from agent.worker.branch_plan import plan_branch
+from agent.worker.fork_task import read_fork_point
+from agent.worker.issue_pictures import add_note
+
+if TYPE_CHECKING:
+    from agent.forge.base import IssueText, Repository
+    from agent.sandbox.base import Sandbox
+    from agent.work.mirror import Mirror
+    from agent.work.work_tree_snapshot import RestoredTree
+    from agent.worker.branch_plan import BranchPlan
+    from agent.worker.fork_task import ForkPoint
+    from agent.worker.parent_task import Parent, UnpublishedCommits
+    from agent.worker.session import TaskRun
+
+
+@dataclass(frozen=True, slots=True)
+class StartedTree:
+    """An open work tree and its origin.
+
+    `point`: the past point of another task at which the tree starts.  `restored`: the result of restoring the tree from
+    the replica of another host.  `takes_up`: the tree contains the unpublished commits of the earlier task.  An
+    attribute that does not apply is None or False."""
+
+    workspace: Workspace
+    plan: BranchPlan
+    point: ForkPoint | None
+    restored: RestoredTree | None
+    takes_up: bool
+
+
+def open_work_tree(
+    run: TaskRun, issue: IssueText, repository: Repository, parent: Parent | None, mirror: Mirror, sandbox: Sandbox
+) -> StartedTree:
+    """Fetch the mirror, choose branch and start commit, and open the tree at that commit.
+
+    An existing tree keeps its content.  Notices for people about the start become the first entries of
+    `run.reports`.
+    """
+    settings, folder = run.settings, run.context.context_dir
+    point = read_fork_point(folder)
+    earlier = parent.branch if parent and point is None else None
+    name = run.publish_filter.branch(private_tracker.branch_name(settings, run.key.instance))
+    prefix = settings.branch.prefix
+    # this is for a host without the files; with files, `Workspace` uses their branch
+    decided = run.context.column("branch")
+    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix)
+    mirror.fetch(plan.refs)
+    if earlier is not None and mirror.commit_of(earlier) is None:  # a person removed the branch
+        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix)
+    if point is not None:
+        plan = replace(plan, start_at=point.commit)
+    kept = None
+    if parent is not None and point is None and not run.is_briefed():
+        kept, plan = _unpublished(parent.kept, plan, mirror)
+    workspace = Workspace(
+        folder,
+        mirror,
+        branch=plan.branch,
+        start_at=plan.start_at,
+        base=plan.base,
+        owner_uid=sandbox.uid,
+        isolated=sandbox.kind != "none",
+        signing=Signing(settings.commit.signing_key),
+        pushes=plan.pushes,
+        lfs_limit=settings.workspace.lfs_limit or 0,
+    )
+    workspace.reports.extend([*issue.problems, *([plan.about] if plan.about else [])])
+    head = mirror.default_branch() if plan.base is None else None
+    if head is not None and is_own(head, prefix):
+        workspace.reports.append(
+            f"the repository's HEAD is {head}, a branch of this program, and the work began there: check another "
+            f"branch out in it, or name one as `base` in the issue"
+        )
+    run.reports = workspace.reports
+    restored = open_or_restore(run, workspace)
+    takes_up = kept is not None and restored is None and _take_up(workspace, kept)
+    return StartedTree(workspace, plan, point, restored, takes_up)
+
+
+def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:
+    """Open the work tree from this folder, or restore it from a replica of another host; returns the result of
+    restoring."""
+    folder = run.context.context_dir
+    if not work_tree_snapshot.is_waiting(folder):
+        workspace.open()
+        return None
+    made = work_tree_snapshot.restore(workspace, run.settings.commit.identity()[1])
+    run.events.emit("tree_revived", head=made.head, lacks=made.lacks)
+    if made.lacks:
+        add_note(folder, f"the task went on in a new folder from its replica, and {made.lacks}")
+    return made
+
+
+def _unpublished(
+    kept: UnpublishedCommits | None, plan: BranchPlan, mirror: Mirror
+) -> tuple[UnpublishedCommits | None, BranchPlan]:
+    """The unpublished commits of the earlier task if they still fit, and the plan that begins with them.
+
+    They fit if they are on top of the branch that this task continues, or on a commit of the same base."""
+    if kept is None or not plan.pushes:
+        return None, plan
+    if plan.start_at is not None:
+        tip = mirror.commit_of(plan.start_at)
+        fits = tip is not None and rebase.is_ancestor(kept.git_dir, tip, kept.commit)
+        return (kept if fits else None), plan
+    base = (plan.base or mirror.default_branch() or "").removeprefix("refs/heads/")
+    known = rebase.has_commit(mirror.path, kept.start)
+    if kept.pushed is not None or base != kept.base or not known:
+        return None, plan
+    return kept, replace(plan, start_at=kept.start)
+
+
+def _take_up(workspace: Workspace, kept: UnpublishedCommits) -> bool:
+    """Begin with the commits of the earlier task; returns whether they are in the work tree."""
+    if workspace.head() == kept.commit:
+        return True
+    try:
+        workspace.import_commits(kept.git_dir, kept.commit, refused=kept.refused)
+    except GitError as error:
+        workspace.reports.append(f"what the task before had not published could not be taken from its folder: {error}")
+        return False
+    return True

@@ -1,0 +1,50 @@
+"""The work tree for a compaction: its difference from the base, and the content of a file (`values.PresentWork`).
+
+git provides the difference, and the tools' own reader the content: the reader follows no symlink and masks declared
+secrets.  A file with a usual name for secrets, or with text that looks like a key, is not shown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent.security.secrets import scan
+from agent.work.untrusted_tree import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from agent.tools import Toolbox
+    from agent.values import FileChange
+
+LARGEST = 400_000
+"""The maximum bytes of a file that is read; a larger file is left out."""
+
+_SECRET = re.compile(
+    r"(?:^|/)(?:\.env(?:\..*)?|\.netrc|\.npmrc|\.pypirc|\.git-credentials|credentials(?:\.\w+)?|secrets?\.\w+|id_[a-z0-9]+"
+    r"|[^/]*\.(?:pem|key|p12|pfx|jks|keystore|kdbx))$",
+    re.IGNORECASE,
+)
+"""Names of files in which programs store credentials: ssh-keygen(1), netrc(5), gitcredentials(7), npmrc,
+openssl-pkcs12(1)."""
+
+
+class WorkTreeView:
+    """`changes` asks git; `tools` reads the files."""
+
+    def __init__(self, tools: Toolbox, changes: Callable[[], Iterable[FileChange]]) -> None:
+        self._tools = tools
+        self._changes = changes
+
+    def changes(self) -> Sequence[FileChange]:
+        """The result of `Workspace.changes_now`, with printable names."""
+        return [replace(one, path=shown(one.path), source=shown(one.source)) for one in self._changes()]
+
+    def text(self, path: str) -> str | None:
+        """The text of a file, None if it may not be shown."""
+        if _SECRET.search(path):
+            return None
+        text = self._tools.current_text(path, LARGEST)
+        return None if text is None or scan([text.encode("utf-8", "replace")]) else text

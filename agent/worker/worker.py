@@ -1,0 +1,92 @@
+"""The process of one task, forked by the supervisor, which reads the exit code.
+
+The process is forked from a server that has all modules preloaded (`daemon/preload.py`).  The process has a session of
+its own and the title `makimono: {uuid}`, and survives the end of the daemon.  `attempt.py` contains the work on the
+task.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING
+
+from agent import proc
+from agent.errors import ClaimLost, Fenced, HostError, LockHeld, MakimonoError
+from agent.observe import log
+from agent.observe.events import Events, to_log
+from agent.values import End, Status
+from agent.wiring.wiring import Wiring
+from agent.worker.attempt import Mode, attempt, hold, tell
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from agent.config import Settings
+
+EXIT_DRAINED = 75
+"""Exit code of a worker that released its row (sysexits: temporary failure, try again)."""
+EXIT_WAITS = HostError.exit_code
+"""Exit code of a worker that left its task in the queue because something outside was unreachable."""
+
+
+def process_task(settings: Settings, uuid: str, report: Connection | None = None, *, own: bool = False) -> int:
+    """Work on the task `uuid` until it ends; returns the exit code of the process.
+
+    `report` receives `attempt.CLAIMED` after the claim, or the reason why the claim failed.  `own`: the process has no
+    other purpose.
+    """
+    with closing(Wiring(settings, events=Events([to_log]))) as wiring, ExitStack() as held:
+        try:
+            held.enter_context(hold(settings, uuid))
+        except LockHeld as error:
+            tell(report, str(error))
+            return 0
+        try:
+            outcome, failed = attempt(wiring, uuid, Mode(named=own, grouped=own, drains=True, report=report))
+        except ClaimLost as error:
+            tell(report, str(error))
+            return 0
+        except Fenced:
+            raise
+        except Exception:
+            if is_queued(wiring, uuid):
+                return EXIT_WAITS
+            raise
+    if outcome.end is End.DRAINED:
+        return EXIT_DRAINED
+    return 1 if failed else 0
+
+
+def is_queued(wiring: Wiring, uuid: str) -> bool:
+    """Whether the task waits in the queue for its next try."""
+    with suppress(MakimonoError):
+        row = wiring.ledger.get(uuid)
+        return row is not None and row.status is Status.QUEUED
+    return False
+
+
+def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
+    """Entry point of the forked process, which gets a session of its own and a title with its task.
+
+    The log and the row have the end of the task; the exit code repeats it.  After a bug there is also a traceback on
+    stderr.
+    """
+    os.setsid()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_DRAINED))  # valid until the handler replaces it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    proc.title(f"makimono: {uuid}")  # the title is also shown while the process waits for its row
+    log.lose_what_stderr_refuses()
+    try:
+        code = process_task(settings, uuid, report, own=True)
+    except Fenced:
+        code = 0  # a newer attempt owns the task
+    except MakimonoError as error:
+        tell(report, str(error))
+        code = error.exit_code
+    except Exception as error:
+        tell(report, f"{type(error).__name__}: {error}")
+        raise
+    sys.exit(code)

@@ -1,0 +1,33 @@
+"""What tests/README.md and tests/fast.txt name is there, and what is there is named."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+README = (TESTS / "README.md").read_text(encoding="utf-8")
+PLAIN = {"conftest.py"}
+"""Known to everybody who knows pytest."""
+
+
+def first_cells(heading):
+    """The first cells of the table below a heading, without the markup."""
+    rows = README.split(f"\n## {heading}\n")[1].split("\n## ")[0].splitlines()
+    cells = [row.split("|")[1].strip() for row in rows if row.startswith("|")][2:]
+    return [re.sub(r"^\[(.*)\]\(.*\)$", r"\1", cell).strip("`") for cell in cells]
+
+
+def test_each_helper_module_is_named_once():
+    named = first_cells("Helper modules")
+    assert sorted(named) == sorted({path.name for path in TESTS.glob("*.py")} - PLAIN)
+
+
+def test_each_folder_is_named_once():
+    there = {f"{path.name}/" for path in TESTS.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))}
+    assert sorted(first_cells("Folders")) == sorted(there)
+
+
+def test_each_path_of_the_fast_run_is_there():
+    paths = [line.removeprefix("!") for line in (TESTS / "fast.txt").read_text().splitlines() if line[:1] != "#"]
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    assert len(paths) == len(set(paths)) > 40

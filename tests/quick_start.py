@@ -1,0 +1,268 @@
+"""Fast starts of `main.py`: a process that has imported everything forks one process for each run.
+
+Importing the program takes most of the processor time of a whole run: once in the daemon, and once more in the fork
+server of its workers.  `start` returns a run with the interface of `subprocess.Popen`, with its own arguments,
+environment, folder and signals; it calls `agent.cli.main`, as `main.py` does.  With MAKIMONO_LONG=1, `FlowHome` starts
+`main.py` itself.  The tests of the command line and of the demo, and those that kill hosts, always do that.
+
+As a program (`python quick_start.py FD`) it reads one order after the other from a socket.
+"""
+
+import atexit
+import io
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LONGEST = 1 << 16
+"""The most bytes of an order."""
+
+
+class Started:
+    """A run, with the part of `subprocess.Popen` that tests use.  Standard output and error are one pipe, read as
+    text."""
+
+    def __init__(self, args, stdout, status):
+        self.args = args
+        self.stdout = open(stdout, encoding="utf-8", errors="replace")  # noqa: SIM115 - the reader closes it
+        self.returncode = None
+        self._status = status
+        self._said = []
+        self.pid = self._number()
+
+    def poll(self):
+        if self.returncode is None and readable(self._status, 0):
+            self.returncode = self._number()
+            os.close(self._status)
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if self.returncode is None and not readable(self._status, timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return self.poll()
+
+    def communicate(self, timeout=None):
+        """(the output up to the end, None)."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while readable(self.stdout.fileno(), left(deadline)):
+            self._said.append(os.read(self.stdout.fileno(), LONGEST))
+            if not self._said[-1]:
+                break
+        else:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        self.wait(left(deadline))
+        self.stdout.close()
+        return b"".join(self._said).decode("utf-8", "replace"), None
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def _number(self):
+        """The next line from the keeper process: first the run's pid, later its exit code."""
+        found = b""
+        while not found.endswith(b"\n"):
+            more = os.read(self._status, 1)
+            assert more, "the process that starts runs has ended"
+            found += more
+        return int(found)
+
+
+def readable(descriptor, seconds):
+    """Whether the descriptor becomes readable within `seconds`; None waits without a limit."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else max(0, int(seconds * 1000))))
+
+
+def left(deadline):
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+class Starter:
+    """The process that forks.  The first use starts it; it ends with this process."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.socket = None
+        self.process = None
+
+    def start(self, args, *, cwd, env):
+        """Start `main.py *args`; returns a `Started`."""
+        stdout, its_stdout = os.pipe()
+        status, its_status = os.pipe()
+        order = json.dumps({"args": [*map(str, args)], "cwd": str(cwd), "env": env}).encode()
+        assert len(order) < LONGEST
+        with self.lock:
+            if self.socket is None:
+                self.begin()
+            socket.send_fds(self.socket, [order], [its_stdout, its_status])
+        os.close(its_stdout)
+        os.close(its_status)
+        return Started(["main.py", *args], stdout, status)
+
+    def begin(self):
+        self.socket, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        kept = ("PATH", "LANG", "TZ", "TMPDIR")
+        with its:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, str(its.fileno())],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**{k: v for k, v in os.environ.items() if k in kept}, "HOME": "/nonexistent"},
+            )
+        atexit.register(self.end)
+
+    def end(self):
+        self.socket.close()
+        self.process.wait()
+
+
+STARTER = Starter()
+start = STARTER.start
+
+
+# --- the process that forks --------------------------------------------------------------------------------------
+
+
+def serve(orders):
+    import setproctitle
+
+    import agent.cli.main
+    import agent.daemon.daemon
+    import agent.daemon.preload  # noqa: F401
+
+    setproctitle.getproctitle()  # locates the title in memory, beside the environment that a run replaces
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for a keeper
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 2)
+        if not data:
+            return
+        if not os.fork():
+            orders.close()
+            keep(json.loads(data), *descriptors)
+        for one in descriptors:
+            os.close(one)
+
+
+def keep(order, stdout, status):
+    """Start the run and report its pid, later its exit code, negative for a signal."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if not pid:
+        os.close(status)
+        become(order, stdout)
+    os.close(stdout)
+    os.write(status, b"%d\n" % pid)
+    with suppress(BrokenPipeError):
+        os.write(status, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os._exit(0)
+
+
+def become(order, stdout):
+    """Run the order in this process as a fresh Python process would."""
+    code = 70
+    try:
+        os.dup2(stdout, 1)
+        os.dup2(stdout, 2)
+        os.closerange(3, 1 << 16)
+        for number in (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.chdir(order["cwd"])
+        os.environ.clear()
+        os.environ.update(order["env"])
+        time.tzset()
+        sys.path[1:1] = filter(None, order["env"].get("PYTHONPATH", "").split(os.pathsep))
+        sys.argv = [str(ROOT / "main.py"), *order["args"]]
+        sys.stdout, sys.stderr = (
+            io.TextIOWrapper(
+                io.BufferedWriter(io.FileIO(n, "w", closefd=False)),
+                encoding="utf-8",
+                errors=errors,
+                line_buffering=n == 2,
+            )
+            for n, errors in ((1, "strict"), (2, "backslashreplace"))
+        )
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+        if order["args"][0] == "run":
+            hatch_later()
+        from agent.cli.main import main
+
+        code = main(order["args"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def hatch_later():
+    """Make the first fork server of this process a fork of its current, unused state: a child that waits until
+    `multiprocessing` starts a fork server.  Later fork servers start as usual."""
+    from multiprocessing import util
+
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if not pid:
+        ours.close()
+        be_fork_server(its)
+    its.close()
+    begin = util.spawnv_passfds
+    waits = [pid]
+
+    def spawn(path, args, descriptors):
+        if not waits or "multiprocessing.forkserver" not in str(args[-1]):
+            return begin(path, args, descriptors)
+        numbers = [int(one) for one in descriptors]
+        socket.send_fds(ours, [json.dumps({"code": args[-1], "numbers": numbers}).encode()], numbers)
+        ours.close()
+        return waits.pop()
+
+    util.spawnv_passfds = spawn
+
+
+def be_fork_server(orders):
+    data, descriptors, _, _ = socket.recv_fds(orders, LONGEST, 16)
+    if not data:
+        os._exit(0)  # no fork server was needed
+    orders.close()
+    order = json.loads(data)
+    away = [os.dup(one) for one in descriptors]  # new numbers, so that none collides with a daemon's descriptor
+    while set(away) & {*order["numbers"], *descriptors}:
+        away = [os.dup(one) for one in away]
+    for one, number in zip(away, order["numbers"], strict=True):
+        os.dup2(one, number)
+    for one in {*away, *descriptors} - {*order["numbers"]}:
+        os.close(one)
+    try:
+        exec(order["code"], {"__name__": "__main__"})
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT)
+    serve(socket.socket(fileno=int(sys.argv[1])))

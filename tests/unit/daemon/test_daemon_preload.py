@@ -1,0 +1,123 @@
+"""What the forkserver has, a worker need not load: a whole task imports, compiles and reads nothing after the preload."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from agent.llm.replay_server import ReplayServer
+
+ISSUE = "---\ntitle: Totals\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nRound at the café.\n"
+
+CHILD = """
+import json, os, sys, threading
+from pathlib import Path
+import agent.daemon.preload
+from agent.config import load
+from agent.observe.events import Events
+from agent.wiring.wiring import Wiring
+files, threads = os.listdir("/proc/self/fd"), threading.active_count()
+settings = load(Path("config.yaml"), environ={})  # the parent hands it down
+loaded = set(sys.modules)
+program = os.path.dirname(agent.__file__)
+made = []
+def note(event, arguments):
+    if event == "compile":
+        made.append(f"compile {arguments[1]}")
+    elif event == "open" and str(arguments[0]).startswith(program) and "/migrations/" not in arguments[0]:
+        made.append(os.path.relpath(arguments[0], program))
+wiring = Wiring(settings, events=Events([]))
+(uuid,) = agent.intake.poller.fetch_and_enqueue_tasks(settings, wiring.ledger, wiring.forges, wiring.events)
+wiring.close()
+sys.addaudithook(note)
+code = agent.worker.worker.process_task(settings, uuid)
+print(json.dumps([code, sorted(set(sys.modules) - loaded), sorted({"rich", "chardet", "charset_normalizer"} & loaded), len(files), threads, made]))
+"""
+
+
+def call(number, name, **arguments):
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    calls = [{"id": f"c{number}", "type": "function", "function": function}]
+    return {"seq": number, "role": "assistant", "content": "", "tool_calls": calls}
+
+
+def test_a_task_imports_compiles_and_reads_nothing_that_the_forkserver_does_not_have(tmp_path):
+    repo, tracker = tmp_path / "repo", tmp_path / "tracker"
+    (tracker / "issues").mkdir(parents=True)
+    (tracker / "issues" / "1.md").write_text(ISSUE)
+    repo.mkdir()
+    (repo / "calc.py").write_text("total = 1\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], [*who, "commit", "-q", "-m", "Start"]):
+        subprocess.run(["git", *command], cwd=repo, check=True, capture_output=True)
+    records = [
+        call(1, "list_files"),
+        call(2, "read_file", path="calc.py"),
+        call(3, "search_text", pattern="total"),
+        call(4, "edit_file", path="calc.py", old_text="1", new_text="2"),
+        call(5, "run_command", command="cat calc.py"),
+        call(6, "update_plan", items=[{"text": "fix", "status": "done"}]),
+        call(7, "finish", title="Two", summary="It is two now."),
+    ]
+    with ReplayServer(records) as server:
+        model = {"model": "m", "base_url": server.url, "context_length": 50_000, "api_key": "a-key-to-be-masked"}
+        config = {
+            "task_sources": ["local"],
+            "local": {"tracker": "tracker", "repos": {"default": "repo"}},
+            "llm": {"provider": "openai", "openai": model},
+            "sandbox": {"kind": "none"},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(config))
+        command = [sys.executable, "-c", CHILD]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    code, imported, unused, files, threads, made = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    assert imported == []
+    assert made == []  # templates, SQL, weights
+    assert not unused
+    assert threads == 1
+    assert files <= 4  # the standard ones, and the folder that is just being read
+
+
+MAIN = """
+import multiprocessing, os, sys
+with open("runs", "a") as file:
+    file.write(__name__ + " ")
+if __name__ == "__main__":
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["agent.daemon.preload"])
+    worker = context.Process(target=os.mkdir, args=("made",))
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+
+
+def test_a_worker_does_not_run_the_main_module_of_the_daemon_again(tmp_path):
+    (tmp_path / "main.py").write_text(MAIN)
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "main.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "made").is_dir()
+    assert (tmp_path / "runs").read_text() == "__main__ "
+
+
+CUT = """
+import multiprocessing.spawn, os, pickle, sys
+import agent.daemon.preload
+told = pickle.dumps({"name": "worker"})
+receive, send = os.pipe()
+os.write(send, told[: int(sys.argv[1])])
+os.close(send)
+sys.exit(multiprocessing.spawn._main(receive, os.dup(0)))
+"""
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_a_daemon_that_is_killed_before_its_worker_knows_what_to_do_leaves_no_trace_in_the_log(length):
+    done = subprocess.run([sys.executable, "-c", CUT, str(length)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

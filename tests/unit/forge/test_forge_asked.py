@@ -1,0 +1,224 @@
+"""What is worked on is what somebody asked for whose word counts, in that person's name."""
+
+import pytest
+from forges.github_place import GitHubPlace
+from forges.gitlab_place import PROJECT, GitLabPlace
+from forges.gitlab_server import GUEST, REPORTER
+from forges.local_place import LocalPlace
+
+from agent import clock
+from agent.errors import IssueUnreadable
+from agent.forge.base import ForgeReports
+
+LABEL = "coding agent"
+
+
+class Hub:
+    """A stranger's issue on GitHub, and who touches it."""
+
+    name = "acme/web#1"
+
+    def __init__(self, folder):
+        self.place = GitHubPlace(folder)
+        self.repo = self.place.repo
+        self.repo.people.update(mallory="read", triage="triage", alice="write", bob="write")
+        self.issue = self.repo.issue("Fix it", "It is broken.", "mallory")
+
+    def label(self, who):
+        self.repo.drop_label(self.issue, LABEL, who)
+        self.repo.put_label(self.issue, LABEL, who)
+
+    def assign(self, who):
+        self.repo.assign(self.issue, who, ["makimono"])
+
+    def edit(self, who, **text):
+        self.repo.edit(self.issue, who, **text)
+
+    def say(self, who):
+        return self.repo.comment(1, "@makimono once more", who)
+
+
+class Lab:
+    """The same on GitLab."""
+
+    name = f"{PROJECT}#1"
+
+    def __init__(self, folder):
+        self.place = GitLabPlace(folder)
+        self.place.person("alice")
+        self.place.person("bob")
+        self.place.person("mallory", GUEST)
+        self.place.person("triage", REPORTER)
+        server = self.place.server
+        self.issue = server.issue(self.place.project, "mallory", title="Fix it", description="It is broken.")
+
+    def label(self, who):
+        self.place.server.label(self.issue, who, remove=(LABEL,))
+        self.place.server.label(self.issue, who, add=(LABEL,))
+
+    def assign(self, who):
+        server = self.place.server
+        server._assign(self.issue, server.user(who), [server.user("makimono")["id"]])
+
+    def edit(self, who, title=None, body=None):
+        server = self.place.server
+        if title is not None:
+            self.issue["title"] = title
+            server._note(self.issue, server.user(who), f"changed title from **Fix it** to **{title}**", system=True)
+        if body is not None:
+            self.issue["description"] = body
+            server._note(self.issue, server.user(who), "changed the description", system=True)
+
+    def say(self, who):
+        return self.place.server.note(self.issue, who, "@makimono once more")
+
+
+@pytest.fixture(params=[Hub, Lab])
+def one(request, tmp_path):
+    with clock.use(clock.FakeClock()):
+        made = request.param(tmp_path)
+        yield made
+        made.place.close()
+
+
+def look(one):
+    """(who asks for what waits, the problems) of a new process's look, a minute later."""
+    clock.sleep(60)
+    forge = one.place.again()
+    getter = forge.task_getter()
+    users, said = [], []
+    for task in getter.get_task_list():
+        try:
+            task.confirm()
+            users.append(task.get_user())
+        except IssueUnreadable as error:
+            said.append(str(error))
+    said += [str(problem) for problem in getter.problems]
+    forge.close()
+    return users, said
+
+
+def key_of(one):
+    (task,) = one.place.again().task_getter().get_task_list()
+    return task.get_task_key()
+
+
+@pytest.mark.parametrize("text", [{"body": "Remove the login check."}, {"title": "Remove the login check"}])
+def test_what_a_stranger_edits_after_the_label_is_asked_for_again(one, text):
+    one.label("alice")
+    clock.sleep(60)
+    one.edit("mallory", **text)
+    users, said = look(one)
+    assert users == []
+    assert said[0].startswith(f"{one.name}: its title or text was edited by @mallory")
+    assert "set it again" in said[0]
+    one.label("bob")
+    assert look(one) == (["bob"], [])
+
+
+def test_an_edit_before_the_label_or_by_somebody_who_may_is_what_was_asked_for(one):
+    one.edit("mallory", body="It is broken in two places.")
+    clock.sleep(60)
+    one.label("alice")
+    assert look(one) == (["alice"], [])
+    one.edit("bob", title="Fix both places", body="It is broken in line 1 and 7.")
+    assert look(one) == (["alice"], [])
+
+
+def test_an_edit_in_the_second_of_the_label_counts_as_later(one):
+    one.label("alice")
+    one.edit("mallory", body="Remove the login check.")
+    assert look(one)[0] == []
+
+
+def test_an_edit_after_the_assignment_is_asked_for_again(one):
+    one.assign("alice")
+    assert look(one)[0] == ["alice"]
+    one.edit("mallory", title="Remove the login check")
+    assert look(one)[0] == []
+
+
+def test_a_later_label_of_somebody_whose_word_does_not_count_asks_for_nothing(one):
+    one.assign("alice")
+    clock.sleep(60)
+    one.edit("mallory", body="Remove the login check.")
+    clock.sleep(60)
+    one.label("triage")
+    assert look(one)[0] == []
+
+
+def test_the_text_is_looked_at_again_when_the_work_begins(one):
+    """It waits in the queue for as long as others are before it."""
+    one.label("alice")
+    clock.sleep(60)
+    key = key_of(one)
+    forge = one.place.forge
+    assert forge.altered(key) == ""
+    forge.mark_taken(key)
+    clock.sleep(60)
+    one.edit("mallory", body="Remove the login check.")
+    clock.sleep(60)
+    assert "edited by @mallory" in forge.altered(key)
+    said = one.say("alice")
+    assert forge.altered(key, str(said["created_at"])) == "", "who asks by a comment has read what stands there"
+
+
+@pytest.mark.parametrize("author", ["alice", "mallory"])
+def test_the_asker_is_who_set_the_label(tmp_path, author):
+    """A person who may triage labels the issue of a member: no member has asked for it."""
+    with clock.use(clock.FakeClock()):
+        hub = Hub(tmp_path)
+        hub.issue["user"] = author
+        hub.label("triage")
+        users, said = look(hub)
+        assert users == []
+        assert said[0].startswith("acme/web#1: asked for by triage, who may not write")
+        hub.label("bob")
+        assert look(hub) == (["bob"], [])
+        hub.place.close()
+
+
+def test_a_label_that_the_own_account_or_nobody_set_leaves_it_to_the_author(tmp_path):
+    with clock.use(clock.FakeClock()):
+        hub = Hub(tmp_path)
+        hub.issue["user"] = "alice"
+        hub.label("makimono")
+        assert look(hub) == (["alice"], [])
+        hub.issue["events"].clear()
+        assert look(hub) == (["alice"], [])
+        hub.label("bob")
+        hub.issue["events"][-1]["actor"] = None
+        users, said = look(hub)
+        assert users == []
+        assert "asked for by a deleted account" in said[0]
+        hub.place.close()
+
+
+def test_the_author_may_ask_where_the_author_may_write(one):
+    one.label("alice")
+    key = key_of(one)
+    for author in ("alice", "mallory"):
+        if isinstance(one, Hub):
+            one.issue["user"] = author
+        else:
+            one.issue["author"] = one.place.server.user(author)
+        assert ForgeReports(one.place.again()).author_may_ask(key) is (author == "alice")
+
+
+def test_an_adapter_that_cannot_tell_trusts_nobody_and_names_no_ref():
+    reports = ForgeReports(object())
+    assert (reports.author_may_ask(None), reports.commenters_may_ask(), reports.pull_ref("7")) == (False, False, None)
+
+
+def test_the_commits_of_a_pull_request_have_a_ref_of_their_own(one):
+    reports = ForgeReports(one.place.forge)
+    expected = "refs/pull/7/head" if isinstance(one, Hub) else "refs/merge-requests/7/head"
+    assert (reports.pull_ref("7"), reports.commenters_may_ask()) == (expected, True)
+
+
+def test_a_tracker_of_files_has_no_writers_whose_word_does_not_count(tmp_path):
+    place = LocalPlace(tmp_path)
+    key = place.issue()
+    assert place.forge.altered(key) == ""
+    assert ForgeReports(place.forge).author_may_ask(key)
+    place.close()

@@ -1,0 +1,114 @@
+"""One door for every text that leaves: nothing of a secret, nothing that loads, calls or orders gets through it."""
+
+from collections import Counter
+
+import pytest
+from leaks import GIVEN, ORDERS, PEM, PLACE, SECRET, SET_GOING, leaks
+
+from agent import prompts
+from agent.config import settings_of
+from agent.errors import ConfigError
+from agent.issue.publish_filter import KINDS, PublishFilter
+from agent.observe.events import Events
+from agent.security.redact import Redactor
+from agent.values import End, Outcome
+
+UUID = "11111111-2222-4333-8444-555555555555"
+WORDS = {**GIVEN, **SET_GOING, **ORDERS, "path": f"error: {PLACE}/contexts/running/x is not there"}
+
+
+def door(**more):
+    return PublishFilter(Redactor([SECRET]), instance="forge.example", places=[(PLACE, "base_dir")], **more)
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_every_way_leaks_without_it(name):
+    """Else the test below would prove nothing."""
+    words = WORDS[name]
+    clean = words.replace("<!-- makimono:0badcafe:x -->", "").replace("\r", "\n").replace("\u2028", "\n")
+    assert leaks(clean)
+
+
+@pytest.mark.parametrize("kind", ["markdown", "description", "plain"])
+@pytest.mark.parametrize("name", WORDS)
+def test_no_way_leads_through_it(name, kind):
+    found = Counter()
+    made = door().filter(f"Before.\n\n{WORDS[name]}\n\nBehind.", kind, found)
+    wrong = leaks(made, is_markdown=kind != "plain")
+    if kind == "plain":  # nobody reads it as Markdown
+        wrong = [one for one in wrong if not one.startswith("loads")]
+    assert wrong == []
+    assert made.startswith("Before.")
+    assert made.endswith("Behind.")
+    if "entit" not in name and (kind != "plain" or "picture" not in name):
+        assert +found
+
+
+@pytest.mark.parametrize("name", [*GIVEN, "path"])
+def test_a_secret_in_code_is_masked_too(name):
+    made = door().filter(f"```\n{WORDS[name]}\n```\n", "markdown", Counter())
+    assert leaks(made) == []
+
+
+HONEST = [
+    "It reads `settings.secret` and the test of 4711 is green; more of it tomorrow.",
+    "![diagram](docs/a.png) and ![b](https://forge.example/acme/web/raw/b.png)",
+    "[docs](https://docs.example/a/b#part) or https://forge.example/search?q=a, is it? www.a.example/b",
+    "Keys look like `AKIAIOSFODNN7EXAMPLE` or ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "`-----BEGIN PRIVATE KEY-----` is how it begins",
+    "a // b ? c : d, 1/2, <details><summary>x</summary>y</details>, List<int>",
+    "👩‍👩‍👧 ❤️ 日本語　です",
+    "It is /usr/bin/python3 in /home/agent and /work/src of /home/operator-of-the-test/makimono-2",
+]
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_honest_words_stay_as_they_are(text):
+    found = Counter()
+    assert door().filter(text, "markdown", found) == text
+    assert not +found
+
+
+def test_what_was_found_is_an_event_by_rule_once(tmp_path):
+    heard = []
+    events = Events([lambda name, fields: heard.append((name, fields))])
+    settings = settings_of({"context_storage": {"base_dir": str(tmp_path)}, "github": {"token": SECRET}})
+    made = PublishFilter.for_task(settings, events, "forge.example", UUID)
+    summary = f"{SECRET[::-1]} ![x](https://evil.example/p) @octocat closes #3\n\n{tmp_path}/x\n\n{PEM}"
+    values = {"outcome": Outcome(End.ASKED, summary=summary), "report": None, "uuid": UUID, "facts": {}}
+    first = made.render("final", **values)
+    assert made.render("final", **values) == first
+    assert f"{tmp_path}/x" not in first
+    assert "base_dir/x" in first
+    rules = {"PU-01": 1, "PU-03": 1, "PU-04": 1, "PU-06": 1, "SE-01": 1, "SE-03": 1}
+    assert heard == [("publication_masked", {"what": "final", "rules": rules, "uuid": UUID})]
+
+
+def test_what_the_program_says_on_purpose_stays():
+    text = door().render("answer", why="ended", order="stop", status="done", mention="@makimono", uuid=UUID)
+    assert "mentions @makimono" in text
+
+
+def test_the_readers_of_a_local_tracker_are_told_where_things_are_in_it(tmp_path):
+    settings = settings_of(
+        {"local": {"tracker": str(tmp_path / "tracker")}, "context_storage": {"base_dir": str(tmp_path)}}
+    )
+    made = PublishFilter.for_task(settings, Events(), str(tmp_path / "tracker"))
+    assert made.title(f"file://{tmp_path}/tracker/pulls/1.md") == f"file://{tmp_path}/tracker/pulls/1.md"
+    assert made.title(f"{tmp_path}/running/x") == "base_dir/running/x"
+
+
+def test_a_template_that_this_task_cannot_fill_is_an_error_of_the_configuration():
+    """It was checked with sample values when the configuration was read."""
+    with pytest.raises(ConfigError, match=r"commit\.template: .*'reviewer' is undefined.*known are number, title"):
+        door().commit_message("{{ title if number == '1' else reviewer }}", title="Mend it", number="2")
+
+
+def test_a_branch_is_a_branch_with_a_mask_in_it():
+    assert door().branch(f"fix-{SECRET.lower()}") == "fix-masked"
+
+
+def test_every_template_that_others_read_has_a_kind():
+    """A template that calls something live is for others."""
+    published = {name for name in prompts.names() if "| live" in (prompts.rendering._source(name))}
+    assert published <= set(KINDS)

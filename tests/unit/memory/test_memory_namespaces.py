@@ -1,0 +1,48 @@
+"""Namespaces, actors and templates."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import UsageError
+from agent.memory.namespaces import actor_of, check_name, expand, scope, session_of, span
+
+part = st.text("ab2-_.0/"[:7], min_size=1, max_size=3)
+namespaces = st.lists(part, max_size=3).map(lambda parts: f"/{''.join(f'{one}/' for one in parts)}")
+
+
+@given(namespaces, namespaces)
+def test_a_range_holds_just_what_begins_with_the_prefix(prefix, namespace):
+    first, end = span(prefix)
+    assert (first <= namespace < end) == namespace.startswith(prefix)
+
+
+def test_a_never_meets_a2(store):
+    first, end = span("/actors/a/")
+    assert not first <= "/actors/a2/" < end
+    assert not first <= "/actors/a2/s/" < end
+    assert first <= "/actors/a/s/" < end
+
+
+def test_the_default_actor_is_host_owner_and_repository():
+    template = "{instance}/{owner}/{repo}"
+    assert actor_of(template, instance="github.com", owner="Größe", repo="a b") == "github.com--Gr-e--a-b"
+    assert actor_of("tonari-owner", instance="github.com", owner="me", repo="x") == "tonari-owner"
+    assert check_name(actor_of(template, instance="", owner="", repo=""), "actor")
+
+
+def test_a_template_without_a_session_is_its_part_above():
+    assert expand("/episodes/{actorId}/{sessionId}/", "a") == "/episodes/a/"
+    assert expand("/episodes/{actorId}/{sessionId}/", "a", "s") == "/episodes/a/s/"
+    with pytest.raises(UsageError):
+        expand("/episodes/{actorId}/", "a/../b")
+
+
+def test_the_session_and_the_scope_of_a_namespace():
+    assert (session_of("/episodes/a/s/"), session_of("/facts/a/")) == ("s", "")
+    assert (scope("/episodes/a/s/"), scope("/facts/a/"), scope("/x/"), scope("/")) == (
+        "/episodes/a/",
+        "/facts/a/",
+        "/x/",
+        "/",
+    )

@@ -1,0 +1,109 @@
+"""The tables are made from the log: made again they are the same."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.config import Settings
+from agent.errors import MakimonoError, UsageError
+from agent.memory import MemoryStore, NewEvent, Selector
+
+ACTORS, SESSIONS = ("a", "a2", "b"), ("s1", "s2", "s-3")
+NAMESPACES = ("/facts/a/", "/facts/a2/", "/preferences/a/", "/episodes/a/s1/", "/episodes/a/s2/")
+WORDS = ("parser", "token", "getUserName", "テスト", "port 8080", "port 8443", "not", "slow", "the")
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+number = st.integers(0, 50)
+operations = st.one_of(
+    st.tuples(
+        st.just("events"), st.lists(st.tuples(st.sampled_from(ACTORS), st.sampled_from(SESSIONS), texts), max_size=5)
+    ),
+    st.tuples(st.just("record"), st.sampled_from(NAMESPACES), texts, number, number, st.booleans()),
+    st.tuples(st.just("change"), st.sampled_from(("promote", "pin", "invalidate", "used", "judged")), number),
+    st.tuples(st.just("forget"), st.sampled_from(("match", "session", "id")), number),
+)
+TABLES = ("events", "records", "sources", "record_files", "tombstones", "state")
+INDEXES = tuple(f"{kind}_{part}s" for kind in ("event", "record") for part in ("turn", "window", "session"))
+
+
+def contents(store):
+    """Every row of every table that is made from the log, and every term of every index with its place."""
+    db = store._open.database
+    found = {name: db.execute(f"SELECT * FROM memory_{name} ORDER BY 1, 2") for name in TABLES}
+    for name in INDEXES:
+        db.execute(f"CREATE VIRTUAL TABLE temp.seen USING fts5vocab(main, memory_{name}, 'instance')")
+        found[name] = db.execute('SELECT doc, "offset", term FROM temp.seen ORDER BY doc, "offset"')
+        db.execute("DROP TABLE temp.seen")
+    return found
+
+
+def one_of(store, at):
+    records = store.list_memory_records("/", status=None)
+    return records[at % len(records)].id if records else "mem-none"
+
+
+def do(store, operation):
+    kind, *rest = operation
+    if kind == "events":
+        store.create_events([NewEvent(actor, session, text) for actor, session, text in rest[0]])
+    elif kind == "record":
+        namespace, text, event, other, quarantined = rest
+        events = [hit.event_id for hit in store.search_events(text, "a")][: event % 3]
+        store.create_memory_record(
+            namespace,
+            text,
+            strategy=namespace.split("/")[1],
+            event_ids=events,
+            record_ids=[one_of(store, other)] if other % 4 == 0 else [],
+            files=[f"src/{text.split()[0]}.py"],
+            quarantine="looks like a command" if quarantined and other % 3 == 0 else "",
+        )
+    elif kind == "change":
+        record = one_of(store, rest[1])
+        {
+            "promote": lambda: store.promote(record, trust=2),
+            "pin": lambda: store.pin(record, pinned=rest[1] % 2 == 0),
+            "invalidate": lambda: store.invalidate(record, "no longer"),
+            "used": lambda: store.mark_used([record]),
+            "judged": lambda: store.mark_outcome([record], helped=rest[1] % 2 == 0),
+        }[rest[0]]()
+    else:
+        word, session = WORDS[rest[1] % len(WORDS)], SESSIONS[rest[1] % len(SESSIONS)]
+        chosen = {
+            "match": Selector(match=word),
+            "session": Selector(session=session),
+            "id": Selector(ids=(one_of(store, rest[1]),)),
+        }
+        store.forget(chosen[rest[0]], dry_run=False)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(operations, min_size=1, max_size=14))
+def test_tables_that_are_made_again_are_equal(done):
+    with tempfile.TemporaryDirectory() as folder:
+        store = MemoryStore(Path(folder), Settings().memory)
+        for operation in done:
+            try:
+                do(store, operation)
+            except UsageError:
+                pass  # the record is not there: nothing changed
+        live = contents(store)
+        store.rebuild()
+        assert contents(store) == live
+        store.close()
+
+
+def test_a_write_that_fails_changes_neither_log_nor_tables(store):
+    store.create_events([NewEvent("a", "s", "one"), NewEvent("a", "s", "two")])
+    before = contents(store), store._open.log.entries()
+    for bad in (NewEvent("a", "s", "three", trust=9), NewEvent("a", "s", "three", timestamp="yesterday")):
+        try:
+            store.create_events([NewEvent("a", "s", "good"), bad])
+        except MakimonoError:
+            pass
+        assert (contents(store), store._open.log.entries()) == before
+    store.create_event("a", "s", "four")
+    live = contents(store)
+    store.rebuild()
+    assert contents(store) == live

@@ -1,0 +1,89 @@
+"""A `git update-ref` that is killed, before it moved the ref and after: the ref is where it should be, no lock stays."""
+
+import pytest
+
+from agent import gitcmd
+from agent.errors import GitError
+from agent.work import refs
+
+REF = "refs/heads/x"
+# Killed at the first `update-ref`: before git's own work (with the locks that git has by then), or behind it.
+KILLED = """#!/bin/sh
+case " $* " in
+  *" update-ref "*)
+    if [ ! -e DONE ]; then
+      touch DONE
+      [ WHEN = before ] && touch DIR/REF.lock DIR/HEAD.lock || REAL "$@" || exit
+      kill -9 $$
+    fi ;;
+esac
+exec REAL "$@"
+"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """(bare repository whose HEAD is REF, three commits in it that follow each other)."""
+    folder = tmp_path / "repository"
+    gitcmd.git("init", "-q", "--bare", str(folder))
+    gitcmd.git("symbolic-ref", "HEAD", REF, git_dir=folder)
+    top = gitcmd.git("hash-object", "-w", "-t", "tree", "--stdin", git_dir=folder, stdin=b"").output.decode().strip()
+    env = gitcmd.Identity("a", "a@b").environment(1)
+    made = []
+    for number in range(3):
+        parent = ("-p", made[-1]) if made else ()
+        done = gitcmd.git("commit-tree", *parent, top, "-m", str(number), git_dir=folder, env=env)
+        made.append(done.output.decode().strip())
+    return folder, made
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch, repository):
+    """`killed(when)`: the next update-ref is; the file that says that it was."""
+
+    def prepare(when):
+        done, script = tmp_path / "killed", tmp_path / "git"
+        text = KILLED.replace("DONE", str(done)).replace("DIR", str(repository[0])).replace("REF", REF)
+        script.write_text(text.replace("WHEN", when).replace("REAL", gitcmd.program()))
+        script.chmod(0o755)
+        monkeypatch.setattr(gitcmd, "program", lambda: str(script))
+        return done
+
+    return prepare
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("change", ["born", "moved", "moved from where it must be", "removed"])
+def test_a_killed_update_ref_is_done_once(repository, killed, when, change):
+    folder, (first, second, _) = repository
+    to, expected = {
+        "born": (first, "0" * 40),
+        "moved": (second, None),
+        "moved from where it must be": (second, first),
+        "removed": (None, None),
+    }[change]
+    if change != "born":
+        refs.move(folder, REF, first)
+    done = killed(when)
+    refs.move(folder, REF, to, why="commit", expected=expected)
+    assert done.exists()
+    assert refs.at(folder, REF) == to
+    assert not list(folder.rglob("*.lock"))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_ref_that_is_not_where_it_must_be_stays(repository, killed, when):
+    """What somebody else has moved is not taken for our own change that had happened."""
+    folder, (first, second, third) = repository
+    refs.move(folder, REF, third)
+    killed(when)
+    with pytest.raises(GitError, match="update-ref"):
+        refs.move(folder, REF, second, expected=first)
+    assert refs.at(folder, REF) == third
+
+
+def test_a_ref_that_is_not_there(repository):
+    folder, _ = repository
+    assert refs.at(folder, REF) is None
+    refs.move(folder, REF, None)
+    assert refs.at(folder, REF) is None

@@ -1,0 +1,112 @@
+"""A checkpoint publishes as a step of the loop, and nothing at all once another attempt owns the task."""
+
+import json
+import threading
+import time
+
+import pytest
+from llm_servers import call, says
+from run_home import UUID
+
+from agent.errors import Fenced
+from agent.values import End, Status
+from agent.wiring.wiring import Wiring
+
+PLAN = {"items": [{"text": "Write a", "status": "done"}, {"text": "Write b", "status": "pending"}]}
+LATER = says("openai", "", [call("write_file", {"path": "late.txt", "content": "late\n"}, "call_9")])
+FINISH = says("openai", "", [call("finish", {"title": "Done", "summary": "It is done."}, "call_10")])
+
+
+def step(*more):
+    """An answer that writes a file and says that a step of the plan is done."""
+    calls = [call("write_file", {"path": "a.txt", "content": "a\n"}, "call_1"), call("update_plan", PLAN, "call_2")]
+    return says("openai", "", [*calls, *more])
+
+
+def outside(here):
+    """Everything that people can see."""
+    tracker = here.folder / "tracker"
+    files = {str(one.relative_to(tracker)): one.read_text() for one in sorted(tracker.rglob("*")) if one.is_file()}
+    refs = sorted(str(one.name) for one in (here.folder / "repo.git" / "refs" / "heads").rglob("*") if one.is_file())
+    return files, refs
+
+
+def take_over(here):
+    """What another host does with a lease that is over."""
+    assert here.ledger.requeue_dead(lambda _row: False) == [UUID % 1]
+    here.ledger.claim(UUID % 1, "another-host:1:1:0:/elsewhere", 60)
+
+
+def tools_of(here):
+    path = here.settings.base_dir / "running" / (UUID % 1) / "tools.jsonl"
+    return [json.loads(line)["tool"] for line in path.read_text().splitlines()]
+
+
+def test_a_step_of_the_plan_is_a_draft_before_the_next_answer(work):
+    place = {}
+
+    def later(_):
+        place["seen"] = outside(place["here"])
+        return FINISH
+
+    here, handler, task = work(step(), later)
+    place["here"] = here
+    assert handler.handle(task).end is End.FINISHED
+    files, refs = place["seen"]
+    (pull,) = [text for name, text in files.items() if name.startswith("pulls/") and name.endswith(".md")]
+    assert "draft: true" in pull
+    assert len(refs) == 2
+    assert here.ledger.get(UUID % 1).branch in {f"makimono/{name}" for name in refs}
+
+
+def test_an_attempt_that_lost_its_row_before_the_checkpoint_does_nothing_more_outside(work):
+    place = {}
+
+    def lost(_):
+        take_over(place["here"])
+        place["seen"] = outside(place["here"])
+        return step()
+
+    here, handler, task = work(lost, LATER, FINISH)
+    place["here"] = here
+    with pytest.raises(Fenced):
+        handler.handle(task)
+    assert outside(here) == place["seen"]
+    assert len(here.script.asked) == 1
+    assert tools_of(here) == ["write_file", "update_plan"]
+    assert here.ledger.get(UUID % 1).status is Status.RUNNING
+    assert here.named("listener_failed") == here.named("task_ended") == here.named("effect_failed") == []
+
+
+def test_an_attempt_that_loses_its_row_while_it_pushes_opens_no_pull_request(work):
+    here, handler, task = work(step(), LATER, FINISH)
+    pushed, go = here.folder / "pushed", here.folder / "go"
+    hook = here.folder / "repo.git" / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {pushed}\nwhile [ ! -e {go} ]; do sleep 0.02; done\n")
+    hook.chmod(0o755)
+    seen = []
+
+    def elsewhere():
+        until = time.monotonic() + 60
+        while not pushed.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        other = Wiring(here.settings, events=here.events)
+        try:
+            assert other.ledger.requeue_dead(lambda _row: False) == [UUID % 1]
+            other.ledger.claim(UUID % 1, "another-host:1:1:0:/elsewhere", 60)
+        finally:
+            other.close()
+        seen.append(outside(here))
+        go.touch()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    with pytest.raises(Fenced):
+        handler.handle(task)
+    thread.join()
+    assert outside(here) == seen[0]
+    assert len(here.script.asked) == 1
+    assert tools_of(here) == ["write_file", "update_plan"]
+    assert "pulls" not in {name.split("/")[0] for name in seen[0][0]}
+    assert here.named("task_ended") == here.named("effect_failed") == []
