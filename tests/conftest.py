@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from length import one_forge
 
-from agent import cgroups, filetree
+from agent import cgroups, filetree, proc
 
 # A shell starts background processes with these signals ignored, and their children inherit that.  A signal that has a
 # handler here has the default action in a child.
@@ -34,6 +34,16 @@ def deep_trees_are_removed(request):
     yield
     if place is not None and place.exists():
         filetree.remove(place)
+
+
+@pytest.fixture(autouse=True)
+def orphans_go_to_init():
+    """Make this process an ordinary parent again.  A sandbox that a test uses in this process makes it a subreaper, and
+    a supervisor of a later test would then reap processes that this test started and waits for."""
+    yield
+    if proc.reaps():
+        pr_set_child_subreaper = 36
+        proc.libc().prctl(pr_set_child_subreaper, 0, 0, 0, 0)
 
 
 @pytest.fixture(scope="session", autouse=True)
