@@ -49,18 +49,20 @@ def serve(client: socket.socket, dialer: Dialer, traffic: Traffic, keep: Callabl
         traffic.count(host, port)
         answer(client, 502, str(error))
         return
-    with server:
+    with server, traffic.connected():
         if not keep(server):
             return
         traffic.count(host, port)
         if wanted.scheme == "https":
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
-        def count(sent: int, received: int) -> None:
-            if sent or received:
-                traffic.count(host, port, sent=sent, received=received, new=False)
+        def sent(size: int) -> None:
+            traffic.count(host, port, sent=size, new=False)
 
-        relay(client, server, first=wanted.first, body=wanted.body, idle=IDLE_SECONDS, count=count)
+        def received(size: int) -> None:
+            traffic.count(host, port, received=size, new=False)
+
+        relay(client, server, first=wanted.first, body=wanted.body, idle=IDLE_SECONDS, sent=sent, received=received)
 
 
 def answer(client: socket.socket, status: int, why: str) -> None:

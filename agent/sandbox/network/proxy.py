@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 MOST = 64
 """The maximum number of simultaneous connections; further ones wait."""
 
+LAST_SECONDS = 5.0
+"""Maximum seconds until the closed connections have counted their last bytes.  Their sockets are shut down, so a wait
+is short."""
+
 
 class SandboxProxy:
     """A context manager around the command.
@@ -71,9 +75,10 @@ class SandboxProxy:
                     one.shutdown(socket.SHUT_RDWR)
         self._inside.close()
         self._thread.join()
+        self.traffic.wait(LAST_SECONDS)
 
     def contacts(self) -> tuple[Contact, ...]:
-        """The hosts that were reached or refused so far."""
+        """The hosts that were reached or refused so far; after the context, with all bytes that were passed on."""
         return self.traffic.contacts()
 
     def _keep(self, one: socket.socket) -> bool:

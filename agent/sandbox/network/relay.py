@@ -25,6 +25,7 @@ class _Way:
 
     source: socket.socket
     target: socket.socket
+    count: Callable[[int], None]
     left: int | None = None
     buffer: bytearray = field(default_factory=bytearray)
     ended: bool = False
@@ -46,7 +47,7 @@ class _Way:
         return len(chunk)
 
     def give(self) -> int:
-        """Send buffered bytes; returns the number of bytes that were sent.
+        """Send buffered bytes and count them at once; returns their number.
 
         After the last byte the end of the stream is passed on.
         """
@@ -56,6 +57,7 @@ class _Way:
                 sent = self.target.send(self.buffer)
             except WAITS:
                 return 0
+            self.count(sent)
             del self.buffer[:sent]
         if self.ended and not self.buffer and not self.closed:
             self.closed = True
@@ -71,15 +73,16 @@ def relay(
     first: bytes,
     body: int | None,
     idle: float,
-    count: Callable[[int, int], None],
+    sent: Callable[[int], None],
+    received: Callable[[int], None],
 ) -> None:
     """Copy bytes until both directions have ended, one connection fails, or no byte moves for `idle` seconds.
 
     `first` is sent to the server before anything else.  `body` is the number of further bytes copied from the client;
-    the connection then ends after the server's answer.  `count(sent, received)` is called at each step with numbers of
-    bytes.
+    the connection then ends after the server's answer.  `sent(bytes)` is called after each send to the server, and
+    `received(bytes)` after each send to the client, before anything else can fail.
     """
-    out, back = _Way(client, server, body, bytearray(first)), _Way(server, client)
+    out, back = _Way(client, server, sent, body, bytearray(first)), _Way(server, client, received)
     client.setblocking(False)
     server.setblocking(False)
     last = time.monotonic()
@@ -102,9 +105,9 @@ def relay(
                 return
             if way.wants() and (event or held):
                 moved += way.take()
-        sent, received = out.give(), back.give()
-        count(sent, received)
-        if moved or sent or received:
+        moved += out.give()
+        moved += back.give()
+        if moved:
             last = time.monotonic()
 
 

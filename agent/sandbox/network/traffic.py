@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from agent.values import Contact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MOST = 200
 """The maximum number of distinct hosts; a command may try any number of names."""
@@ -17,7 +22,8 @@ class Traffic:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int, str], list[int]] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
+        self._connected = 0
 
     def count(
         self, host: str, port: int, *, sent: int = 0, received: int = 0, refused: str = "", new: bool = True
@@ -31,6 +37,23 @@ class Traffic:
             row[0] += new
             row[1] += sent
             row[2] += received
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """The time of one connection to a server, in which its bytes are counted."""
+        with self._lock:
+            self._connected += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connected -= 1
+                self._lock.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no server is connected, after which all bytes are counted; False if that takes longer."""
+        with self._lock:
+            return self._lock.wait_for(lambda: not self._connected, seconds)
 
     def contacts(self) -> tuple[Contact, ...]:
         """The contacts in the order of the first connection to each host."""

@@ -1,10 +1,18 @@
 """Bytes go both ways, whole, in bounded memory, to the end of both sides and no longer."""
 
+import shutil
 import socket
 import threading
+import time
 from contextlib import suppress
 
+import pytest
+from outside import Files, Serving, World
+
+from agent.config.host_allowlist import parse_all
+from agent.sandbox.network.proxy import SandboxProxy
 from agent.sandbox.network.relay import CHUNK, relay
+from agent.sandbox.network.traffic import Traffic
 
 LARGE = bytes(range(256)) * 16_384
 
@@ -25,13 +33,15 @@ class Between:
         self.server, outer = tcp()
         self.sent = self.received = 0
 
-        def count(sent, received):
-            self.sent += sent
-            self.received += received
+        def sent(size):
+            self.sent += size
+
+        def received(size):
+            self.received += size
 
         def run():
-            with inner, outer:
-                relay(inner, outer, first=first, body=body, idle=idle, count=count)
+            with inner, outer, suppress(OSError):
+                relay(inner, outer, first=first, body=body, idle=idle, sent=sent, received=received)
 
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
@@ -123,3 +133,49 @@ def test_what_is_held_is_bounded():
             while put < 64 << 20:
                 put += between.client.send(b"x" * CHUNK)
         assert put < 64 << 20, "the sender waits; what it could put is in the kernel's buffers"
+
+
+def test_what_was_sent_one_way_is_counted_where_the_other_way_then_fails():
+    client, inner = tcp()
+    server, outer = tcp()
+    counted = []
+    with client, inner, server, outer:
+        client.sendall(b"the last bytes")
+        server.sendall(b"an answer")
+        inner.shutdown(socket.SHUT_WR)
+        with pytest.raises(BrokenPipeError):
+            relay(inner, outer, first=b"", body=None, idle=20, sent=counted.append, received=counted.append)
+        assert server.recv(100) == b"the last bytes"
+    assert counted == [14]
+
+
+class LateTraffic(Traffic):
+    """Counts as late as a thread that waits for a processor."""
+
+    def count(self, *args, **named):
+        time.sleep(0.05)
+        super().count(*args, **named)
+
+
+def test_a_command_that_ends_with_the_last_byte_has_all_bytes_counted(tmp_path):
+    """The command ends as soon as it has the answer, before the proxy's thread has counted it."""
+    (tmp_path / "f").write_bytes(LARGE[:100_000])
+    world = World()
+    with Serving(Files, tmp_path) as server:
+        world.put("www.example.org", 80, server.port)
+        with (
+            SandboxProxy(world.dialer(parse_all(["www.example.org"])), shutil.which("python3")) as proxy,
+            socket.create_server(("127.0.0.1", 0)) as listener,
+        ):
+            proxy.traffic = LateTraffic()
+            with socket.socket(fileno=socket.dup(proxy.descriptor)) as opener:
+                socket.send_fds(opener, [b"x"], [listener.fileno()])
+            with socket.create_connection(listener.getsockname()) as command:
+                command.settimeout(20)
+                command.sendall(b"GET http://www.example.org/f HTTP/1.1\r\nHost: www.example.org\r\n\r\n")
+                got = b""
+                while len(got.partition(b"\r\n\r\n")[2]) < 100_000:
+                    got += command.recv(1 << 20)
+    (contact,) = proxy.contacts()
+    assert contact.received == len(got)
+    assert contact.sent > 0
