@@ -1,0 +1,122 @@
+"""Makes one decision of the votes.  Pure; the table of all votes is in `tests/unit/consensus/`.
+
+In this order:
+
+1. Fewer voters than the quorum: FAILED_SAFE.
+2. DENY of a persona with a veto, and a finding whose place exists: DENIED, whatever the others say.
+3. As many DENY as the quorum: DENIED.
+4. As many APPROVE and CONDITIONAL together as the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
+5. Neither: FAILED_SAFE.
+
+FAILED_SAFE is no vote: it counts for no side, and the partial votes are in the log alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from agent.consensus.votes import Vote
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from agent.consensus.citations import CheckedVote
+    from agent.consensus.votes import VotePayload
+    from agent.values import Json
+
+
+class Decision(StrEnum):
+    """The result of a deliberation."""
+
+    APPROVED = "APPROVED"
+    DENIED = "DENIED"
+    CONDITIONAL = "CONDITIONAL"
+    FAILED_SAFE = "FAILED_SAFE"
+
+
+EXIT_CODES = {Decision.APPROVED: 0, Decision.DENIED: 10, Decision.CONDITIONAL: 11, Decision.FAILED_SAFE: 12}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsensusDecision:
+    """The decision with the votes that it is made of, by persona; none for FAILED_SAFE.
+
+    `reason` is a sentence for a person: why it failed, or which rule decided.  `excluded`: personas that failed, with
+    the code of the failure.  `struck`: findings whose place does not exist, by persona.  `kept_denials`: personas whose
+    APPROVE counts as their earlier DENY.  `models`: `provider/model` by persona.
+    """
+
+    decision: Decision
+    voting_results: Mapping[str, VotePayload] = field(default_factory=dict)
+    exit_code: int = 12
+    all_conditions: tuple[str, ...] = ()
+    reason: str = ""
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    struck: Mapping[str, int] = field(default_factory=dict)
+    kept_denials: tuple[str, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
+    reductions: tuple[Json, ...] = ()
+    rules_hit: Mapping[str, int] = field(default_factory=dict)
+    templates: Mapping[str, str] = field(default_factory=dict)
+    permutations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def distinct_models(self) -> int:
+        """The number of different models that voted."""
+        return len(set(self.models.values()))
+
+    def to_dict(self) -> Json:
+        """The decision as JSON; votes only if they were counted."""
+        return {
+            "decision": self.decision.value,
+            "exit_code": self.exit_code,
+            "reason": self.reason,
+            "votes": {name: vote.to_dict() for name, vote in self.voting_results.items()},
+            "conditions": list(self.all_conditions),
+            "excluded": dict(self.excluded),
+            "struck": dict(self.struck),
+            "kept_denials": list(self.kept_denials),
+            "models": dict(self.models),
+            "distinct_models": self.distinct_models,
+            "reductions": list(self.reductions),
+            "rules_hit": dict(self.rules_hit),
+            "templates": dict(self.templates),
+            "permutations": {name: list(order) for name, order in self.permutations.items()},
+        }
+
+
+def decide(
+    votes: Mapping[str, CheckedVote], *, quorum: int, veto: Collection[str] = ()
+) -> tuple[Decision, str, tuple[str, ...]]:
+    """(decision, reason, conditions) of the votes by persona; a persona that abstained is missing."""
+    cast = [one.vote.vote for one in votes.values()]
+    if len(votes) < quorum:
+        return Decision.FAILED_SAFE, f"{len(votes)} of the {quorum} votes that are needed", ()
+    for name in sorted(set(veto) & votes.keys()):
+        if votes[name].vote.vote is Vote.DENY and votes[name].vote.findings:
+            return Decision.DENIED, f"{name} denies it with a finding in the change, which is a veto", ()
+    denied = cast.count(Vote.DENY)
+    if denied >= quorum:
+        return Decision.DENIED, f"{denied} of {len(cast)} deny it", ()
+    favour = len(cast) - denied
+    if favour < quorum:
+        return Decision.FAILED_SAFE, f"no side has the {quorum} votes that are needed", ()
+    conditions = tuple(dict.fromkeys(text for one in votes.values() for text in one.vote.conditions))
+    if conditions:
+        return Decision.CONDITIONAL, f"{favour} of {len(cast)} are for it, under conditions", conditions
+    return Decision.APPROVED, f"{favour} of {len(cast)} approve it", ()
+
+
+def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
+    """(the vote that counts, whether an earlier DENY was kept).
+
+    APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite: a
+    reviewer that just joins the others keeps its DENY.
+    """
+    if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
+        return final, False
+    if final.cited - provisional.cited:
+        return final, False
+    return provisional, True

@@ -1,0 +1,43 @@
+"""The errors of this room, in one tree.
+
+MakimonoError
+└── ConsensusError
+    ├── IllegalTransition    a phase that cannot follow the present one
+    ├── NoVote               an answer has no vote that can be counted; carries `errors`
+    └── BudgetExceeded       what a reviewer must see is longer than `consensus.token_budget`
+"""
+
+from __future__ import annotations
+
+from agent.errors import MakimonoError
+
+
+class ConsensusError(MakimonoError):
+    """A deliberation cannot go on."""
+
+    code = "consensus"
+
+
+class IllegalTransition(ConsensusError):
+    """A phase cannot follow the present one."""
+
+    code = "consensus_transition"
+
+
+class NoVote(ConsensusError):
+    """An answer has no vote that can be counted.
+
+    `errors` are texts of the form `path: keyword`, without any part of the answer.
+    """
+
+    code = "consensus_no_vote"
+
+    def __init__(self, errors: tuple[str, ...]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors
+
+
+class BudgetExceeded(ConsensusError):
+    """What a reviewer must see is longer than `consensus.token_budget`."""
+
+    code = "consensus_budget"

@@ -1,0 +1,40 @@
+"""The phases of a deliberation, as one table.
+
+A deliberation only moves forward: THINKING (blind, with a provisional vote), DEBATE (critique, as often as
+`consensus.rounds` says), VOTING, and one of the two ends.  FAILED_SAFE can be reached from each phase that is not an
+end.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from agent.consensus.errors import IllegalTransition
+
+
+class Phase(StrEnum):
+    """A phase; `COMPLETED` and `FAILED_SAFE` are ends."""
+
+    THINKING = "thinking"
+    DEBATE = "debate"
+    VOTING = "voting"
+    COMPLETED = "completed"
+    FAILED_SAFE = "failed_safe"
+
+
+TRANSITIONS: dict[Phase, tuple[Phase, ...]] = {
+    Phase.THINKING: (Phase.DEBATE, Phase.VOTING, Phase.FAILED_SAFE),
+    Phase.DEBATE: (Phase.DEBATE, Phase.VOTING, Phase.FAILED_SAFE),
+    Phase.VOTING: (Phase.COMPLETED, Phase.FAILED_SAFE),
+    Phase.COMPLETED: (),
+    Phase.FAILED_SAFE: (),
+}
+"""Phase → the phases that may follow.  DEBATE follows itself once for each further round."""
+
+
+def advance(current: Phase, following: Phase) -> Phase:
+    """`following`, if it may follow `current`.  Raises IllegalTransition."""
+    if following not in TRANSITIONS[current]:
+        allowed = ", ".join(TRANSITIONS[current]) or "nothing, since it is an end"
+        raise IllegalTransition(f"phase {following} cannot follow {current}; allowed is {allowed}")
+    return following

@@ -1,0 +1,83 @@
+"""Counts the reviewers that can still vote in a phase; judged at each failure.
+
+Below the quorum a deliberation cannot be saved by those that are left: the engine cancels them and ends FAILED_SAFE.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumState:
+    """`alive` reviewers can still vote, `quorum` must; `partial_results`: some have answered in this phase and some
+    have failed; `retries_left`: requests for another answer that are left, over all reviewers."""
+
+    alive: int
+    quorum: int
+    partial_results: bool
+    retries_left: int
+
+
+class QuorumManager:
+    """The reviewers of one deliberation.  Thread-safe."""
+
+    def __init__(self, retries: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._total = 0
+        self._quorum = 0
+        self._retries = retries
+        self._failed: list[str] = []
+        self._answered: set[str] = set()
+
+    def register_agents(self, total: int, quorum: int) -> None:
+        """Begin with `total` reviewers, of which `quorum` must vote.  Raises ValueError unless 1 ≤ quorum ≤ total."""
+        if not 1 <= quorum <= total:
+            raise ValueError(f"quorum is {quorum}; allowed are 1 to {total}, the number of reviewers")
+        with self._lock:
+            self._total, self._quorum = total, quorum
+            self._failed.clear()
+            self._answered.clear()
+
+    def begin_phase(self) -> None:
+        """Begin a phase, in which each reviewer that has not failed answers again."""
+        with self._lock:
+            self._answered.clear()
+
+    def note_success(self, persona: str) -> None:
+        """A reviewer has answered in this phase; a reviewer that has failed stays excluded."""
+        with self._lock:
+            if persona not in self._failed:
+                self._answered.add(persona)
+
+    def note_failure(self, persona: str) -> None:
+        """A reviewer is excluded from the deliberation; further calls for it change nothing."""
+        with self._lock:
+            if persona not in self._failed:
+                self._failed.append(persona)
+                self._answered.discard(persona)
+
+    def note_retry(self) -> bool:
+        """Take one of the retries; False if none is left."""
+        with self._lock:
+            if self._retries <= 0:
+                return False
+            self._retries -= 1
+            return True
+
+    def can_continue(self) -> bool:
+        """Whether enough reviewers are left for the quorum."""
+        with self._lock:
+            return self._total - len(self._failed) >= self._quorum
+
+    def excluded(self) -> tuple[str, ...]:
+        """The reviewers that failed, in the order of their failures."""
+        with self._lock:
+            return tuple(self._failed)
+
+    def current_state(self) -> QuorumState:
+        """The present numbers."""
+        with self._lock:
+            partial = bool(self._failed and self._answered)
+            return QuorumState(self._total - len(self._failed), self._quorum, partial, self._retries)

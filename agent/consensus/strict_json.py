@@ -1,0 +1,79 @@
+"""Reads one whole JSON object from a text, and repairs nothing.
+
+A text that a repair library would accept is refused: two objects, prose or a block of thoughts around an object,
+duplicate keys, NaN, a torn end.  The text of a change may contain an object that looks like a vote, so a tolerant
+reader would let the change vote on itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from agent.consensus.errors import NoVote
+
+if TYPE_CHECKING:
+    from agent.values import Json
+
+LONGEST = 32 * 1024
+"""The maximum size of an object in bytes of UTF-8."""
+DEEPEST = 8
+"""The maximum number of objects and lists inside each other."""
+
+_FENCED = re.compile(r"\A```(?:json)?[ \t]*\n(?P<body>.*)\n```\Z", re.DOTALL)
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+
+def read_object(text: str) -> Json:
+    """The JSON object that is the whole text, white space and one code fence around it aside.
+
+    Raises NoVote with one error of the form `$: keyword`.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > LONGEST:
+        raise NoVote((f"$: maxBytes {LONGEST}",))
+    body = text.strip()
+    if (fenced := _FENCED.match(body)) is not None:
+        body = fenced["body"].strip()
+    if not body:
+        raise NoVote(("$: empty",))
+    if _depth(body) > DEEPEST:
+        raise NoVote((f"$: maxDepth {DEEPEST}",))
+    try:
+        found = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except _DuplicateKey:
+        raise NoVote(("$: duplicateKey",)) from None
+    except (ValueError, RecursionError):
+        raise NoVote(("$: json",)) from None
+    if not isinstance(found, dict):
+        raise NoVote(("$: type",))
+    return found
+
+
+class _DuplicateKey(Exception):
+    """An object has a key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _DuplicateKey
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _depth(text: str) -> int:
+    """The number of brackets that are open at the same time, at most; brackets in strings do not count."""
+    depth = deepest = 0
+    for found in _STRUCTURE.finditer(text):
+        sign = found[0]
+        if sign in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif sign in "]}":
+            depth -= 1
+    return deepest

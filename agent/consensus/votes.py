@@ -1,0 +1,195 @@
+"""The vote of a reviewer: its schema, its check, and the value that is made of it.
+
+The schema is flat, since servers and small models fail on deep ones, and `reason` precedes `vote`, so that a model
+argues before it commits.  The rule between `vote` and `conditions` is checked here, since the strict subset of OpenAI's
+schemas has no `if`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from agent.consensus.errors import NoVote
+from agent.consensus.strict_json import read_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jsonschema import Draft202012Validator
+
+    from agent.values import Json
+
+TOOL = "cast_vote"
+FINDINGS = 5
+"""The maximum number of findings in a vote."""
+CONDITIONS = 5
+"""The maximum number of conditions in a vote."""
+_ERRORS = 10
+
+
+class Vote(StrEnum):
+    """The three possible votes."""
+
+    APPROVE = "APPROVE"
+    DENY = "DENY"
+    CONDITIONAL = "CONDITIONAL"
+
+
+_FINDING: Json = {
+    "type": "object",
+    "properties": {
+        "file": {"type": "string", "minLength": 1, "maxLength": 400},
+        "line": {"type": "integer", "minimum": 0},
+        "problem": {"type": "string", "minLength": 1, "maxLength": 500},
+    },
+    "required": ["file", "line", "problem"],
+    "additionalProperties": False,
+}
+VOTE_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string", "minLength": 1, "maxLength": 2000},
+        "findings": {"type": "array", "items": _FINDING, "maxItems": FINDINGS},
+        "conditions": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": 400},
+            "maxItems": CONDITIONS,
+        },
+        "vote": {"type": "string", "enum": [vote.value for vote in Vote]},
+    },
+    "required": ["reason", "findings", "conditions", "vote"],
+    "additionalProperties": False,
+}
+VOTE_TOOL: Json = {
+    "type": "function",
+    "function": {
+        "name": TOOL,
+        "description": "Cast your vote. `conditions` has entries if, and only if, the vote is CONDITIONAL.",
+        "parameters": VOTE_SCHEMA,
+    },
+}
+TEMPLATE_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "version": {"type": "string", "minLength": 1},
+        "schema_ref": {"type": "string"},
+        "template": {"type": "string", "minLength": 1, "maxLength": 65536},
+    },
+    "required": ["name", "version", "schema_ref", "template"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem at a line of the changed file, or at a test (`file` is then the test's id, `line` 0)."""
+
+    file: str
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.problem}" if self.line else f"{self.file}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class VotePayload:
+    """A vote as a reviewer cast it: `conditions` has entries only for CONDITIONAL."""
+
+    vote: Vote
+    reason: str
+    conditions: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def to_dict(self) -> Json:
+        """The form in which votes are recorded and sent; `of` reads it."""
+        findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
+        return {
+            "reason": self.reason,
+            "findings": findings,
+            "conditions": list(self.conditions),
+            "vote": self.vote.value,
+        }
+
+    @classmethod
+    def of(cls, payload: Mapping[str, Any]) -> VotePayload:
+        """Make a vote of an object that fits the schema."""
+        findings = tuple(Finding(one["file"], one["line"], one["problem"]) for one in payload["findings"])
+        return cls(Vote(payload["vote"]), payload["reason"], tuple(payload["conditions"]), findings)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResult:
+    """`errors` are texts of the form `path: keyword`; they contain no part of what was checked."""
+
+    ok: bool
+    errors: tuple[str, ...] = ()
+
+
+class SchemaValidator:
+    """Checks votes and the descriptions of templates.  Nothing is fetched for a schema."""
+
+    @cached_property
+    def _votes(self) -> Draft202012Validator:
+        return _validator(VOTE_SCHEMA)
+
+    @cached_property
+    def _templates(self) -> Draft202012Validator:
+        return _validator(TEMPLATE_SCHEMA)
+
+    def validate_vote(self, payload: Any) -> ValidationResult:
+        """Check an object against the schema, then the rule between its fields."""
+        errors = _errors(self._votes, payload)
+        if not errors:
+            errors = tuple(_field_errors(payload))
+        return ValidationResult(not errors, errors)
+
+    def validate_template(self, meta: Any) -> ValidationResult:
+        """Check the description of a template: name, version, schema_ref, template."""
+        errors = _errors(self._templates, meta)
+        return ValidationResult(not errors, errors)
+
+    def read_vote(self, text: str) -> VotePayload:
+        """The vote that is the whole text.  Raises NoVote; nothing is repaired."""
+        payload = read_object(text)
+        result = self.validate_vote(payload)
+        if not result.ok:
+            raise NoVote(result.errors)
+        return VotePayload.of(payload)
+
+
+def _validator(schema: Json) -> Draft202012Validator:
+    """A validator that loads no remote schema."""
+    from jsonschema import Draft202012Validator
+    from referencing import Registry
+
+    return Draft202012Validator(schema, registry=Registry())
+
+
+def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
+    """`path: keyword` of the first errors.  A key that the schema does not know is not named, since it is foreign
+    text."""
+    found = []
+    for error in validator.iter_errors(payload):
+        path = ".".join(str(part) for part in error.absolute_path) or "$"
+        found.append(f"{path}: {error.validator}")
+        if len(found) == _ERRORS:
+            break
+    return tuple(dict.fromkeys(found))
+
+
+def _field_errors(payload: Mapping[str, Any]) -> list[str]:
+    """Errors of the rules between fields, and of texts that are only white space."""
+    found = []
+    conditions = payload["conditions"]
+    if payload["vote"] == Vote.CONDITIONAL and not conditions:
+        found.append("conditions: minItems 1 for CONDITIONAL")
+    if payload["vote"] != Vote.CONDITIONAL and conditions:
+        found.append("conditions: maxItems 0 for APPROVE and DENY")
+    if not payload["reason"].strip():
+        found.append("reason: minLength")
+    found += [f"conditions.{number}: minLength" for number, one in enumerate(conditions) if not one.strip()]
+    return found
