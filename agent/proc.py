@@ -123,6 +123,7 @@ def run(
     groups: Sequence[int] = (),
     memory: int | None = None,
     foreign: bool = False,
+    streams: tuple[int, int] | None = None,
 ) -> Finished:
     """Run `argv` to its end with exactly the environment `env`.
 
@@ -131,12 +132,13 @@ def run(
     may change a work tree (`commands`).
 
     The result has the head and tail of the output, together `cap` bytes.  The output is stdout and stderr together;
-    with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  If the output is
-    longer (`dropped`), the file `spool` has it, complete up to `spool_cap`.  The function returns when the direct child
-    has ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns True, the
-    whole group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group is killed
-    too, and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the
-    program cannot be started, DiskError if `spool` cannot be written (the command is then killed).
+    with `merge=False` stderr is dropped, or written to the descriptor `errors` if one is given.  With `streams` the
+    command has these descriptors as stdin and stdout, and the output is stderr alone.  If the output is longer
+    (`dropped`), the file `spool` has it, complete up to `spool_cap`.  The function returns when the direct child has
+    ended, even if a grandchild still holds the pipe open.  At the time-out, or when `stop()` returns True, the whole
+    group is killed and `timed_out` is set.  If the step is interrupted (`agent/deadline.py`), the group is killed too,
+    and the error is raised.  `returncode` is negative if a signal ended the command.  Raises OSError if the program
+    cannot be started, DiskError if `spool` cannot be written (the command is then killed).
 
     `memory` is the value of RLIMIT_DATA in bytes for the process and its children; it must be more than this process
     uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
@@ -149,9 +151,7 @@ def run(
         list(argv),
         env=dict(env),
         cwd=cwd,
-        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL,
+        **_ends(stdin is not None, errors, merge=merge, streams=streams),
         start_new_session=True,
         pass_fds=tuple(pass_fds),
         user=user,
@@ -175,12 +175,24 @@ def run(
             child.wait()
             _WAITED.discard(child.pid)
             reap_group(child.pid)
-            for pipe in (child.stdout, child.stdin):
+            for pipe in (child.stdout, child.stdin, child.stderr):
                 if pipe is not None:
                     with suppress(OSError):
                         pipe.close()
     output, dropped = kept.bytes()
     return Finished(child.returncode, output, time.monotonic() - started, timed_out, dropped, spool)
+
+
+def _ends(fed: bool, errors: int | None, *, merge: bool, streams: tuple[int, int] | None) -> dict[str, int]:
+    """The standard streams of a command, as arguments of Popen."""
+    if streams is not None:
+        return {"stdin": streams[0], "stdout": streams[1], "stderr": subprocess.PIPE}
+    stderr = errors if errors is not None else subprocess.STDOUT if merge else subprocess.DEVNULL
+    return {
+        "stdin": subprocess.PIPE if fed else subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": stderr,
+    }
 
 
 def _limit_cpu(pid: int, seconds: float) -> None:
@@ -249,12 +261,13 @@ def _pump(
     stop: Callable[[], bool] | None,
 ) -> bool:
     """Move bytes until the child has ended and its pipe is quiet; returns True if the child was killed."""
-    assert child.stdout is not None
+    pipe = child.stdout or child.stderr
+    assert pipe is not None
     pending = memoryview(stdin or b"")
     ended_at: float | None = None
     look_at = time.monotonic() + TICK
     pipes = select.poll()  # poll needs no descriptor of its own, unlike epoll
-    pipes.register(output := child.stdout.fileno(), select.POLLIN)
+    pipes.register(output := pipe.fileno(), select.POLLIN)
     if child.stdin is not None:
         os.set_blocking(child.stdin.fileno(), False)
         pipes.register(child.stdin.fileno(), select.POLLOUT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import SandboxUnavailable
-from agent.sandbox.base import SANDBOXES, Mounts, Refused, Sandbox
+from agent.sandbox.base import SANDBOXES, Mounts, Refused, Sandbox, Streams
 from agent.sandbox.probe import Verdict, probe
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from agent.sandbox.base import Settings
 
-__all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Verdict", "make_sandbox", "probe"]
+__all__ = ["SANDBOXES", "Mounts", "Refused", "Sandbox", "Streams", "Verdict", "make_sandbox", "probe"]
 
 
 def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:

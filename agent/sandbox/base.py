@@ -9,7 +9,10 @@ Every entry of `SANDBOXES` guarantees the following (tests/contract/test_contrac
 - The command is a shell command line, run in the work tree.  Its environment is built from scratch: `MAKIMONO_UUID`,
   the variables of `environment.inside`, and the caller's `env`; it inherits nothing from this process.
 - stdin is empty.  stdout and stderr are one stream.  The result contains the head and tail of that stream, `cap` bytes
-  in all; if the stream is longer, `spool` receives all of it.
+  in all; if the stream is longer, `spool` receives all of it.  With `streams` the command has these descriptors as
+  stdin and stdout, and the result contains stderr.
+- `timeout` may be infinite; the command then ends by itself or by `stop`.
+- No process of another user sees the values of `env` (they are in no argument list).
 - `run` returns when the direct child has ended, even if a process that it started still holds the pipe; no process of
   the command is alive afterwards.  At the time-out, or when `stop()` returns True, all processes of the command are
   killed at once; the result contains the output so far, and `timed_out` is set.
@@ -77,6 +80,14 @@ class Mounts:
     read_only: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes them."""
+
+    stdin: int
+    stdout: int
+
+
 class Limits(Protocol):
     """The section `sandbox.limits` of the configuration: numbers of bytes, and a number of processes; None or 0 means
     no limit.  `memory` may be a share of the machine's memory (`50%`), which the caller that runs the command monitors;
@@ -142,6 +153,7 @@ class Sandbox(Protocol):
         cap: int = CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
+        streams: Streams | None = None,
     ) -> Finished:
         """Run `command` to its end, as the module's docstring specifies."""
         ...
@@ -168,6 +180,7 @@ class Refused:
         cap: int = CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
+        streams: Streams | None = None,
     ) -> Finished:
-        del command, mounts, timeout, network, env, cap, spool, stop
+        del command, mounts, timeout, network, env, cap, spool, stop, streams
         raise SandboxUnavailable(f"{self.reason}\n{self.advice}".strip())

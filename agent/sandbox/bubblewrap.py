@@ -74,6 +74,7 @@ class Bubblewrap:
         cap: int = base.CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
+        streams: base.Streams | None = None,
     ) -> Finished:
         processes = self.uid not in (None, sandbox_user.NOBODY) or counts_in_namespace()
         argv = environment.limited(command, self.limits, timeout, processes=processes, shell_path=self.shell)
@@ -88,7 +89,17 @@ class Bubblewrap:
         )
         proxy = self.proxy(self.dialer(network)) if network else None
         wanted = Command(argv, inside, mounts, self.limits, self.read_only, proxy, self.seccomp)
-        return launch(self.tool, wanted, uid=self.uid, uuid=self.uuid, timeout=timeout, cap=cap, spool=spool, stop=stop)
+        return launch(
+            self.tool,
+            wanted,
+            uid=self.uid,
+            uuid=self.uuid,
+            timeout=timeout,
+            cap=cap,
+            spool=spool,
+            stop=stop,
+            streams=streams,
+        )
 
     def dialer(self, network: Sequence[AllowedHost]) -> Dialer:
         """The dialer that reaches the hosts of `network`, and no other host."""

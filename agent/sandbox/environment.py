@@ -145,7 +145,9 @@ def limited(command: str, limits: Limits, timeout: float, *, processes: bool, sh
         )
     if "\0" in command:
         raise ToolError("the command line holds a NUL byte; take it out")
-    wanted = {"-c": 0, "-t": math.ceil(timeout) * CORES + 1}
+    wanted = {"-c": 0}
+    if math.isfinite(timeout):
+        wanted["-t"] = math.ceil(timeout) * CORES + 1
     if isinstance(limits.memory, int) and limits.memory:
         wanted["-d"] = max(1, limits.memory // 1024)
     if limits.file_size:

@@ -72,6 +72,7 @@ def launch(
     spool: Path | None = None,
     stop: Callable[[], bool] | None = None,
     staged: bool | None = None,
+    streams: base.Streams | None = None,
 ) -> Finished:
     """Run the command to its end; raises SandboxUnavailable with bubblewrap's message if the command was not
     started."""
@@ -88,6 +89,8 @@ def launch(
         contents = profile.files(command.mounts, proxy.file if proxy is not None else None)
         contents |= environment.accounts(*user, base.HOME, shell_path)
         data = {place: stack.enter_context(_held(content)) for place, content in contents.items()}
+        # other users can read the argument list of a process, and a variable may be a secret
+        variables = stack.enter_context(_held(profile.variables(command.env)))
         seccomp = None if command.seccomp is None else stack.enter_context(_held(command.seccomp))
         reader, writer = stack.enter_context(_pipe())
         outer_reader, outer_writer = stack.enter_context(_pipe())
@@ -99,13 +102,13 @@ def launch(
             read_only=command.read_only,
             sources=sources,
             data=data,
-            env=command.env,
+            variables=variables,
             network=proxy is not None,
             status=writer,
             seccomp=seccomp,
         )
         # Only descriptors that bubblewrap itself closes may be passed on, since the command would inherit any other.
-        as_user, handed = uid, [writer, *data.values(), *([] if seccomp is None else [seccomp])]
+        as_user, handed = uid, [writer, variables, *data.values(), *([] if seccomp is None else [seccomp])]
         # the opener closes this descriptor before the command runs
         handed += [] if proxy is None else [proxy.descriptor]
         if staged:
@@ -128,6 +131,7 @@ def launch(
                 user=as_user,
                 groups=groups,
                 foreign=True,
+                streams=None if streams is None else (streams.stdin, streams.stdout),
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error

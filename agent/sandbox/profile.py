@@ -156,6 +156,12 @@ def files(mounts: Mounts, opening: bytes | None = None) -> dict[str, bytes]:
     return found
 
 
+def variables(env: Mapping[str, str]) -> bytes:
+    """The options that set the whole environment, in the form that bubblewrap reads from a descriptor (`--args`)."""
+    words = [word for name, value in env.items() for word in ("--setenv", name, value)]
+    return "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape")
+
+
 def arguments(
     bwrap: str,
     argv: Sequence[str],
@@ -165,7 +171,7 @@ def arguments(
     read_only: Sequence[Path],
     sources: Sources,
     data: Mapping[str, int],
-    env: Mapping[str, str],
+    variables: int,
     network: bool,
     status: int,
     seccomp: int | None = None,
@@ -173,7 +179,8 @@ def arguments(
     """The argument list of the whole inner command.
 
     `data` maps the paths of `files` to descriptors with their content.  bubblewrap writes its report to `status`, and
-    reads the system call filter from `seccomp`.  With `network` the certificates are mounted.
+    reads the system call filter from `seccomp`, and the options of `variables(env)` from `variables`.  With `network`
+    the certificates are mounted.
     """
     filtered = [] if seccomp is None else ["--seccomp", str(seccomp)]
     made: list[str] = []
@@ -189,7 +196,6 @@ def arguments(
     bound: list[str] = []
     for path in dict.fromkeys((*read_only, *mounts.read_only)):
         bound += ["--ro-bind", sources.of(path), os.fspath(path)]
-    variables = [word for name, value in env.items() for word in ("--setenv", name, value)]
     return [
         *(bwrap, *ISOLATION, *filtered, "--json-status-fd", str(status)),
         *system(network),
@@ -198,6 +204,6 @@ def arguments(
         *bound,
         *repository(mounts, sources, data),
         *("--chdir", base.WORK, "--remount-ro", "/dev", "--remount-ro", "/", "--clearenv"),
-        *variables,
+        *("--args", str(variables)),
         *("--", *argv),
     ]

@@ -95,6 +95,7 @@ class Unconfined:
         cap: int = base.CAP,
         spool: Path | None = None,
         stop: Callable[[], bool] | None = None,
+        streams: base.Streams | None = None,
     ) -> Finished:
         del network  # without isolation every host is reachable
         own = self.uid not in (None, sandbox_user.NOBODY)
@@ -115,6 +116,7 @@ class Unconfined:
                     stop=stop,
                     user=self.uid,
                     foreign=True,
+                    streams=None if streams is None else (streams.stdin, streams.stdout),
                 )
             except OSError as error:
                 raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error

@@ -20,7 +20,7 @@ import pytest
 from agent import proc
 from agent.config.host_allowlist import parse_all
 from agent.errors import DiskError, ToolError
-from agent.sandbox import SANDBOXES, Mounts, make_sandbox, probe
+from agent.sandbox import SANDBOXES, Mounts, Streams, make_sandbox, probe
 
 UUID = str(uuid4())
 NAP = str(100_000 + os.getpid())  # seconds of a sleep that nobody else on this machine sleeps
@@ -289,3 +289,56 @@ def test_hosts_that_may_be_reached_are_given_and_the_command_runs_as_without_the
     asked = "import socket; socket.create_connection(('127.0.0.1', 31280), 5).close()"
     reached = room.run(f'python3 -c "{asked}"', network=parse_all(["a.example"])).returncode == 0
     assert reached == (room.sandbox.kind == "bubblewrap"), "where nothing is isolated there is no proxy either"
+
+
+def test_streams_of_the_caller_are_stdin_and_stdout_and_the_result_has_stderr(room):
+    (inside, feed), (answers, outside) = os.pipe(), os.pipe()
+    ended = threading.Event()
+    found = []
+
+    def serve():
+        with os.fdopen(inside, "rb"), os.fdopen(outside, "wb"):
+            streams = Streams(inside, outside)
+            line = "echo ready >&2; while read line; do echo got $line; done; echo over >&2"
+            found.append(room.run(line, timeout=float("inf"), streams=streams, stop=ended.is_set))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with os.fdopen(answers, "rb", buffering=0) as reader, os.fdopen(feed, "wb", buffering=0) as writer:
+            for word in (b"one", b"two"):
+                writer.write(word + b"\n")
+                assert reader.read(100) == b"got " + word + b"\n"
+            writer.close()  # the command sees the end of its stdin
+            assert reader.read(100) == b""
+    finally:
+        thread.join(20)
+        ended.set()
+    assert (found[0].returncode, found[0].output, found[0].timed_out) == (0, b"ready\nover\n", False)
+
+
+def test_a_command_without_a_time_limit_ends_by_stop(room):
+    began = time.monotonic()
+    done = room.run(f"sleep {NAP}", timeout=float("inf"), stop=lambda: time.monotonic() - began > 0.5)
+    assert done.timed_out
+    assert not alive(NAP)
+
+
+def test_the_values_of_variables_are_in_no_argument_list(room):
+    secret = uuid4().hex
+    found = []
+
+    def look():
+        found.extend(pid for pid in os.listdir("/proc") if pid.isdigit() and secret in command_line(pid))
+        return len(found) > 0
+
+    done = room.run('sleep 0.6; echo "$TOKEN"', env={"TOKEN": secret}, stop=look)
+    assert done.output.decode().strip() == secret
+    assert found == []
+
+
+def command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
