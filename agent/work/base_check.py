@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from agent.work.workspace import Workspace
 
 FOLDER = "checks"
-VERSION = 1
+VERSION = 2
 """Must be increased when the meaning of a cached verdict's content changes."""
 
 LOOK_SECONDS = 0.5

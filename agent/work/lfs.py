@@ -150,7 +150,7 @@ class LfsTree:
         texts = durable_files.make_dir(self.git_dir / "lfs" / "pointers")
         for pointer in made.values():
             durable_files.write_file(texts / pointer.oid, bytes(pointer), sync=False)
-        attributes = gitdir.ATTRIBUTES + b"".join(_pattern(path) + b" filter=lfs\n" for path in made)
+        attributes = gitdir.ATTRIBUTES + b"".join(pattern(path) + b" filter=lfs\n" for path in made)
         clean = f"cat {shlex.quote(str(texts))}/$(sha256sum | cut -c1-64)".replace("%", "%%")
         places = {
             "GIT_INDEX_FILE": self.env.get("GIT_INDEX_FILE", str(self.git_dir / "index")),
@@ -242,7 +242,7 @@ def as_added(content: Path, path: str) -> Iterator[bytes]:
     yield b"\n"
 
 
-def _pattern(path: str) -> bytes:
+def pattern(path: str) -> bytes:
     """A pattern for gitattributes(5) that matches only this path."""
     escaped = re.sub(rb"([\\*?\[])", rb"\\\1", os.fsencode(path))
     quoted = re.sub(rb"[\x00-\x1f\x7f\"\\]", lambda sign: b"\\%03o" % ord(sign[0]), escaped)

@@ -104,7 +104,7 @@ class CommandRunner:
                 self.settings, self.workspace, self._run_setup, place, commit, relocatable=self.sandbox.kind != "none"
             )
             home = place.home if self.settings.workspace.setup is not None else None
-            mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree})
+            mounts = Mounts(**{**self.workspace.mounts(home), "work": place.tree, "git": place.git_dir})
             done = self._run(command, mounts, timeout=timeout, network=self._network)
         return self._unless_stopped(done)
 
