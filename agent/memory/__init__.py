@@ -1,4 +1,4 @@
-"""Long-term memory across tasks: what was said and what was learnt, by namespace, in one file (docs/memory.md).
+"""Long-term memory across tasks: events of earlier tasks and records made from them, in one file (docs/memory.md).
 
 `MemoryStore` is the entry point.
 """

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
 TRUST = {0: "outside text", 1: "inference of a model", 2: "verified result", 3: "operator"}
-"""Classes of trust.  The trust of a record is the least of its sources."""
+"""Classes of trust.  The trust of a record is the lowest trust among its sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalConfig:
-    """How the records of one namespace are retrieved: at most `top_k`, of a relevance of at least `relevance_score`
-    (0: every hit, 1: only full matches), with a trust of at least `min_trust`."""
+    """The limits of a retrieval from one namespace: at most `top_k` records, with a relevance of at least
+    `relevance_score` (0: every hit, 1: only full matches) and a trust of at least `min_trust`."""
 
     top_k: int = 10
     relevance_score: float = 0.2
@@ -32,7 +32,7 @@ class RetrievalConfig:
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to be stored; the fields are those of `MemoryStore.create_event`."""
+    """An event to store; the fields are the arguments of `MemoryStore.create_event`."""
 
     actor_id: str
     session_id: str
@@ -49,9 +49,10 @@ class NewEvent:
 class MemoryRecord:
     """One memory record.
 
-    `id` is `mem-…`.  `status` is one of STATUSES; a record with the status `forgotten` is not stored: its text was
-    forgotten before, and does not come back.  `timestamp` is the time of the source, `created_at` that of storing.
-    `event_ids` and `record_ids` are its sources.  `helped` and `hurt` count the outcomes of tasks that it was given to.
+    `id` is `mem-…`.  `status` is one of STATUSES; `forgotten` means that the record was not stored, because the same
+    text was forgotten before (`memory forget`).  `timestamp` is the time of the source, `created_at` the time when it
+    was stored.  `event_ids` and `record_ids` are its sources.  `helped` and `hurt` count the good and bad outcomes of
+    the tasks that got the record.
     """
 
     id: str
@@ -103,8 +104,8 @@ class EventHit:
 
 @dataclass(frozen=True, slots=True)
 class FileHit:
-    """A file that changes like the query have touched.  `score` is 0 to 1, `commits` are the hashes of the most similar
-    ones that touched it."""
+    """A file that changes similar to the query have touched.  `score` is 0 to 1.  `commits` are the hashes of the most
+    similar commits that touched the file."""
 
     path: str
     score: float
@@ -113,10 +114,10 @@ class FileHit:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What to forget: everything that fits one of the fields that are given.
+    """Selects events and records to forget: those that match at least one of the given fields.
 
-    `ids` are ids of records, or numbers of events as text.  `session`, `actor` and `match` (a text that occurs in it,
-    upper and lower case being equal) select events and records, `namespace` (a prefix that ends in `/`) records.
+    `ids` are ids of records, or numbers of events as text.  `session`, `actor` and `match` select events and records;
+    `match` is a part of the text, regardless of case.  `namespace`, a prefix that ends in `/`, selects records only.
     """
 
     ids: tuple[str, ...] = ()
@@ -128,10 +129,10 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What was forgotten, or would be with `dry_run`.
+    """The result of `MemoryStore.forget`: events and records that were forgotten, or would be (`dry_run`).
 
-    `remains` names files of this memory in which text was still found afterwards, each with a reason; empty is what
-    is wanted.  `elsewhere` names places that memory does not reach.
+    `remains` names the files of this memory that still contain a forgotten text, each with a reason; normally it is
+    empty.  `elsewhere` names places outside of this memory that may contain the texts too.
     """
 
     events: tuple[int, ...] = ()
@@ -143,7 +144,7 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log.  `payload` is None when its text was forgotten."""
+    """One line of the log.  `payload` is None once `forget` has removed it."""
 
     number: int
     at: str
@@ -155,10 +156,11 @@ class Entry:
 
 
 class Log(Protocol):
-    """The append-only log.  Numbers grow; an event's number is its id."""
+    """The append-only log.  Every entry has a higher number than the ones before; the number of an event's entry is the
+    id of the event."""
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Writers run one after the other; rolled back when the block raises."""
+        """A transaction of one writer at a time.  It is rolled back when the block raises."""
         ...
 
     def append(self, operation: str, subject: str, payload: Mapping[str, Any], *, who: str, reason: str = "") -> Entry:
@@ -170,5 +172,5 @@ class Log(Protocol):
         ...
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the payload of entries, inside a transaction."""
+        """Set the payload of these entries to None, inside a transaction."""
         ...

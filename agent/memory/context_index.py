@@ -1,8 +1,9 @@
-"""The index of texts with their context: each text by itself, with its neighbours, and with its whole session.
+"""Full-text index of events or records with their context: each text alone, with its neighbours, with its session.
 
-One text is found by the words of the question before it and of the reply after it, which it does not repeat; that
-was worth 10 to 13 points of recall at 10 on dialogues (docs/memory.md, "Ranking").  Texts are handed in as terms.
-Events and records have one index each, told apart by their names.  A text that is alone in its session has no context.
+A reply often does not repeat the terms of the question before it.  With the neighbours in the index, a query with those
+terms finds the reply too, which improved recall at 10 on dialogues by 10 to 13 percentage points (docs/memory.md,
+"Ranking").  The caller passes each text as its terms.  Events have one such index and records another.  A text that is
+the only one of its session has no context.
 """
 
 from __future__ import annotations
@@ -23,21 +24,22 @@ Kind = Literal["event", "record"]
 Group = tuple[str, str]
 """(actor, session) of an event, (namespace, session) of a record."""
 BEFORE, AFTER = 2, 1
-"""Neighbours in a window: the two texts before and the one after, in the same session."""
+"""Neighbours of a text in its window: two texts before it and one after it, in the same session."""
 BLOCK = 64
-"""Texts of one session that are one document; a longer session is several, so that adding stays cheap."""
+"""Most texts of a session in one document.  A longer session has several documents, since each added text rewrites the
+document that it is in."""
 NEIGHBOUR = 300
-"""Terms of a neighbour that count, so that a long output does not drown the text beside it."""
+"""Terms of a neighbour that are indexed.  With more of them, a long output would outweigh the text beside it."""
 SESSION = 100
-"""Terms of each text that count in the document of its session."""
+"""Terms of each text that are indexed in the document of its session."""
 _NEAR = 1000
-"""Numbers of one session that are further apart than this are read in two queries."""
+"""Two changed texts of a session whose keys are further apart than this are read in separate queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """BM25 of one text: by itself, with its neighbours, of its session; 0 where it does not match, None for a text that
-    is alone."""
+    """The BM25 scores of one text: alone, with its neighbours, and of its session.  A score is 0 without a match;
+    `window` and `session` are None for the only text of a session."""
 
     turn: float = 0.0
     window: float | None = 0.0
@@ -45,11 +47,11 @@ class Scores:
 
 
 class ContextIndex:
-    """The three indexes of one kind.  `add` and `remove` note what is stale; `flush` writes it, inside the transaction
-    of the caller.
+    """The three FTS5 indexes (text, window, session) of events or of records.
 
-    The indexes are written together and at the end: FTS5 writes the terms that it has collected to the disk whenever
-    another statement begins that may fail after several changes.
+    `add` and `remove` only collect changes; `flush` writes them, inside the transaction of the caller.  One flush at
+    the end is cheaper: FTS5 writes its collected terms to disk whenever another statement begins that changes several
+    rows and may fail in between.
     """
 
     def __init__(self, database: MemoryDatabase, kind: Kind) -> None:
@@ -60,12 +62,12 @@ class ContextIndex:
         self._added: dict[int, str] = {}  # terms of texts that are not indexed yet
 
     def add(self, key: int, terms: str, block: int, group: Group) -> None:
-        """Index a text at the next `flush`; its row is there already."""
+        """Index a text at the next `flush`.  Its row must exist already."""
         self._added[key] = terms
         self._note(key, block, group)
 
     def remove(self, key: int, block: int, group: Group) -> None:
-        """Remove a text; its row is removed, or no longer active, before `flush`."""
+        """Remove a text from the index.  The caller deletes its row, or makes it inactive, before `flush`."""
         if self._added.pop(key, None) is None:
             self.database.run(f"{self.kind}_turn_remove", key=key)
             self.database.run(f"{self.kind}_window_remove", key=key)
@@ -77,7 +79,7 @@ class ContextIndex:
             self._blocks.add(block)
 
     def flush(self) -> None:
-        """Write the texts that are new, and the windows and sessions that are stale."""
+        """Write the added texts, and write the windows and sessions around every change again."""
         for key, terms in self._added.items():
             self.database.run(f"{self.kind}_turn_add", key=key, terms=terms)
         for group, keys in self._stale.items():
@@ -112,7 +114,7 @@ class ContextIndex:
                 self.database.run(f"{self.kind}_window_add", key=keys[at], terms=text)
 
     def forget_stale(self) -> None:
-        """Drop the notes, as after a transaction that was rolled back."""
+        """Drop the collected changes; needed after a transaction was rolled back."""
         self._stale.clear()
         self._blocks.clear()
         self._added.clear()
@@ -124,12 +126,12 @@ class ContextIndex:
             self.database.run(f"{self.kind}_{part}_clear")
 
     def optimize(self) -> None:
-        """Merge the indexes, which removes what was deleted from the file."""
+        """Merge the segments of the indexes, which removes deleted terms from the file."""
         for part in ("turn", "window", "session"):
             self.database.run(f"{self.kind}_{part}_optimize")
 
     def counts(self, terms: Sequence[str]) -> dict[str, int]:
-        """term → number of texts with it, for those that occur at all."""
+        """term → number of texts that contain it, for the terms that occur in at least one text."""
         rows = self.database.run(f"{self.kind}_counts", terms=orjson.dumps(list(terms)).decode())
         return {row["term"]: int(row["doc"]) for row in rows}
 
@@ -143,7 +145,7 @@ def _runs(keys: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
-    """Places in `keys` of the texts whose window has a changed one; the changed one may be gone."""
+    """Indices in `keys` of the texts with a changed text in their window.  A changed text may be missing in `keys`."""
     places: set[int] = set()
     for key in changed:
         at = bisect_left(keys, key)
@@ -157,5 +159,5 @@ def _first(terms: str, most: int) -> str:
 
 
 def match_of(terms: Sequence[str]) -> str:
-    """The expression of FTS5 for any of the terms."""
+    """The FTS5 expression that matches a text with at least one of the terms."""
     return " OR ".join('"' + term.replace('"', '""') + '"' for term in terms)

@@ -1,8 +1,8 @@
-"""The search over an index of texts with their context, in two steps.
+"""Search in a `ContextIndex`, in two steps: the rare terms of a query select candidates, then all terms score them.
 
-First the rare terms of the query give candidates: BM25 costs a microsecond for each text that matches, and a word that
-is in every tenth text says little.  Then all terms score the candidates, alone, with their neighbours and with their
-session.  When the rare terms give too few candidates, all terms give them.
+The first step leaves out common terms, because BM25 takes a microsecond for each matching text, and a term that every
+tenth text contains hardly separates texts.  If the rare terms select fewer candidates than wanted, all terms select
+them.  The second step scores each candidate alone, with its neighbours and with its session.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 POSTINGS = 2000
-"""Texts that the terms of the first step may match together."""
+"""Most texts that the terms of the first step may match together."""
 MOST = 150
-"""Candidates, and at least 5 times `top_k`."""
+"""Most candidates, unless 5 times `top_k` is more."""
 MOST_TERMS = 24
-"""Terms of a query that count; of a longer one, the rarest that occur."""
+"""Most terms of a query that are searched for: the rarest that occur."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query: all its `terms`, the `known` ones that occur, and for each of those the number of texts with it."""
+    """A query: all its `terms`, the `known` ones that occur in the index, and `counts`, the number of texts for each
+    known term."""
 
     terms: Sequence[str]
     counts: Mapping[str, int]
@@ -39,12 +40,12 @@ class Query:
 
     @property
     def match(self) -> str:
-        """The expression of FTS5."""
+        """The FTS5 expression for the known terms."""
         return match_of(self.known)
 
 
 class ContextSearch:
-    """The search over one kind of texts."""
+    """The search in one `ContextIndex`."""
 
     def __init__(self, database: MemoryDatabase, index: ContextIndex) -> None:
         self.database = database
@@ -52,18 +53,19 @@ class ContextSearch:
         self.kind: Kind = index.kind
 
     def query(self, terms: Sequence[str]) -> Query:
-        """What is known of the terms."""
+        """The query with the counts of its terms in the index."""
         counts = self.index.counts(terms)
         known = sorted((term for term in terms if term in counts), key=lambda term: (counts[term], term))[:MOST_TERMS]
         return Query(terms, counts, known)
 
     def coverage(self, query: Query) -> Coverage:
-        """The coverage of the query by a text."""
+        """The function that gives the share of the query that a text contains."""
         total = int(self.database.run(f"{self.kind}_total")[0]["texts"])
         return Coverage(weights(query.terms, query.counts, total), query.counts)
 
     def candidates(self, query: Query, top_k: int, **among: Any) -> list[int]:
-        """Keys of texts that match by themselves; `among` are the parameters of the named query that restrict them."""
+        """Keys of texts that match without their context, best first.  `among` are parameters of the named SQL query
+        that restrict the texts (actor, session, namespace)."""
         most = max(MOST, 5 * top_k)
         first = rare(query.known, query.counts)
         found = self._matching(first, most, among)
@@ -76,7 +78,8 @@ class ContextSearch:
         return [row["key"] for row in rows]
 
     def scores(self, query: Query, blocks: Mapping[int, int]) -> dict[int, Scores]:
-        """key → scores of texts that are given with the block of each; those that do not match have zeros."""
+        """key → scores of the text.  `blocks` maps the key of each text to the key of its session document.  Scores are
+        0 without a match."""
         keys = as_json(blocks)
         turns = self._scores("turn", query, keys)
         windows = self._scores("window", query, keys)
@@ -84,7 +87,7 @@ class ContextSearch:
         made = {}
         for key, block in blocks.items():
             turn, window = turns.get(key, 0.0), windows.get(key)
-            # A window has the words of its text, so that it matches where the text does, unless the text is alone.
+            # A window contains the terms of its text.  If the text matches and no window does, the text has no window.
             alone = turn > 0 and window is None
             made[key] = Scores(turn, None if alone else window or 0.0, None if alone else sessions.get(block, 0.0))
         return made
@@ -94,13 +97,13 @@ class ContextSearch:
         return {row["key"]: row["score"] for row in rows}
 
     def around(self, keys: Iterable[int], *, before: int = BEFORE, after: int = AFTER) -> list[tuple[int, int]]:
-        """(key, neighbour) for each neighbour in the same session."""
+        """A pair (key, key of a neighbour) for each neighbour in the same session."""
         rows = self.database.run(f"{self.kind}_around", keys=as_json(keys), before=before, after=after)
         return [(row["key"], row["neighbour"]) for row in rows]
 
 
 def rare(known: Sequence[str], counts: Mapping[str, int]) -> Sequence[str]:
-    """Of terms, the rarest first, those that match at most POSTINGS texts together; at least one."""
+    """The first terms of `known` (rarest first) that match at most POSTINGS texts together; at least one term."""
     texts = 0
     for at, term in enumerate(known):
         texts += counts[term]
@@ -110,5 +113,5 @@ def rare(known: Sequence[str], counts: Mapping[str, int]) -> Sequence[str]:
 
 
 def as_json(values: Iterable[int]) -> str:
-    """A list for `json_each`."""
+    """The values as a JSON list, for `json_each` in SQL."""
     return orjson.dumps(list(values)).decode()

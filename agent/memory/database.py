@@ -1,4 +1,4 @@
-"""memory.db: its connection, whose errors are all `MemoryUnavailable`."""
+"""The connection to memory.db.  It raises `MemoryUnavailable` for every error of the database."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 FILE = "memory.db"
 MIGRATIONS = "memory_log"
 BUSY_SECONDS = 5.0
-"""How long a writer waits for another one; readers do not wait."""
+"""Seconds that a writer waits for another writer.  Readers do not wait."""
 
 
 class MemoryDatabase(Database):
-    """The connection to memory.db with the newest schema; a missing file is created.
+    """Opens memory.db and migrates it to the newest schema; creates the file when it is missing.
 
-    Every error is MemoryUnavailable: callers go on without memory.
+    Every error is MemoryUnavailable, so that a caller needs one `except` to continue without memory.
     """
 
     queries_folder = "memory"

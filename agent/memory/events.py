@@ -1,4 +1,4 @@
-"""Events: what was said and done in a session, and the search over all of them."""
+"""Events of a session (comments, plans, failed commands, outcomes): storing them, and the search in them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ if TYPE_CHECKING:
 
 ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
 LONGEST = 32_000
-"""Characters of an event; a longer text keeps its two ends."""
+"""Most characters of an event.  Of a longer text, beginning and end are stored."""
 LONGEST_QUERY = 10_000
-"""Characters of a query that count."""
+"""Characters of a query that are read."""
 MOST_COVERED = 100
-"""Events whose coverage is computed, and at least `top_k`."""
+"""Most events whose coverage is computed, unless `top_k` is more."""
 _NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
 
 
 def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> int:
-    """Append an event; the number of the one that has the same `client_token`, or of the entry that forgot it."""
+    """Append an event and return its number.
+
+    An event with the same `client_token` is not stored again: the number is that of the first one.  If the event was
+    forgotten before, the number is that of the log entry that forgot it.
+    """
     check_name(event.actor_id, "actor")
     check_name(event.session_id, "session")
     if not 0 <= event.trust <= 3:
@@ -72,7 +76,7 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
 
 
 def _forgotten(write: Writing, event: NewEvent, text: str) -> int:
-    """The number of the entry that forgot this event, 0 for none."""
+    """The number of the log entry that forgot this event before, 0 for none."""
     hashes = [event_tombstone(event.actor_id, event.session_id, sha_of(text))]
     if event.client_token is not None:
         hashes.append(token_tombstone(event.client_token))
@@ -80,7 +84,8 @@ def _forgotten(write: Writing, event: NewEvent, text: str) -> int:
 
 
 def _newest_block(write: Writing, event: NewEvent) -> tuple[int, int]:
-    """The newest block of the session and the number of events in it; (0, 0) for none."""
+    """The key of the newest document of the session (`context_index.BLOCK`) and the number of events in it; (0, 0) for
+    none."""
     place = event.actor_id, event.session_id
     if place not in write.blocks:
         found = write.run("event_block", actor_id=event.actor_id, session_id=event.session_id)
@@ -89,7 +94,7 @@ def _newest_block(write: Writing, event: NewEvent) -> tuple[int, int]:
 
 
 def shortened(text: str) -> str:
-    """A text that can be stored: of a long one the two ends, no lone surrogates."""
+    """The text as it can be stored: without lone surrogates, and shortened to beginning and end above LONGEST."""
     if len(text) > LONGEST:
         half = LONGEST // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
@@ -97,7 +102,7 @@ def shortened(text: str) -> str:
 
 
 def masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """A JSON value whose texts are masked and fit into JSON."""
+    """A value made fit for JSON, with every text in it masked."""
     if isinstance(value, str):
         return replace_surrogates(mask(value))
     if isinstance(value, Mapping):
@@ -108,7 +113,7 @@ def masked(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def stamp_of(timestamp: Any) -> str:
-    """A time as `clock.stamp` writes it; None is now.  UsageError for what is no time."""
+    """A time in the format of `clock.stamp`; None is now.  UsageError if it is not a time."""
     if timestamp is None:
         return clock.stamp()
     try:
@@ -120,7 +125,8 @@ def stamp_of(timestamp: Any) -> str:
 
 
 def speaker_of(event: NewEvent) -> str:
-    """Who said it: `speaker` or `author` of the metadata, a role that is a name, or `Name:` at the beginning."""
+    """The name of the speaker: `speaker` or `author` of the metadata, else a role that is a name, else `Name:` at the
+    beginning of the text."""
     for name in ("speaker", "author"):
         if isinstance(found := event.metadata.get(name), str) and found:
             return found
@@ -131,7 +137,7 @@ def speaker_of(event: NewEvent) -> str:
 
 
 class EventSearch:
-    """The search over what was said."""
+    """The search in the events of an actor."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms, search: ContextSearch) -> None:
         self.database = database
@@ -147,7 +153,7 @@ class EventSearch:
             return []
         before = None if before is None else stamp_of(before)
         found = self.search.candidates(asked, top_k, actor_id=actor_id, session_id=session_id, before=before)
-        # Those whose window has a candidate: one text before it, and two after it.
+        # Events with a candidate in their window: the AFTER texts before it and the BEFORE texts after it.
         near = {one for _, one in self.search.around(found, before=AFTER, after=BEFORE)}
         places = self.database.run("event_places", ids=as_json({*found, *near}), before=before)
         scores = self.search.scores(asked, {row["id"]: row["block"] for row in places})
@@ -161,7 +167,7 @@ class EventSearch:
         return [hit_of(rows[key], ranked[key] * covered[key]) for key in best]
 
     def _coverage(self, asked: Query, keys: Sequence[int]) -> dict[int, float]:
-        """key → share of the query that the event and its neighbours contain."""
+        """key → share of the query that the event and its neighbours contain, 0 to 1."""
         around = self.search.around(keys)
         needed = {*keys, *(one for _, one in around)}
         terms = {row["id"]: row["terms"].split(" ") for row in self.database.run("event_terms", ids=as_json(needed))}
@@ -173,7 +179,7 @@ class EventSearch:
 
 
 def hit_of(row: Mapping[str, Any], score: float) -> EventHit:
-    """A row of an event with its relevance."""
+    """The hit for a row of an event and its relevance."""
     return EventHit(
         event_id=row["id"],
         text=row["text"],

@@ -1,7 +1,8 @@
-"""Forgetting: what a selector names and what was made of it alone, out of every table and out of the log.
+"""Forgets events and records: removes them from every table and from the log.
 
-What remains are hashes, which keep the same texts from coming back, and the number of each entry of the log.  After
-that `purge.py` removes the deleted bytes from the file, and looks for them.
+The selection is what the selector matches, and every record that was made from forgotten sources alone.  Two things
+remain: hashes, by which the same texts are refused later, and the numbers of the log entries.  Afterwards `purge.py`
+removes the deleted bytes from the file and checks that they are gone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ PAGE = 500
 
 @dataclass(slots=True)
 class Selection:
-    """What is to be forgotten: numbers of events, ids of records, and the texts of both, to look for afterwards."""
+    """Events and records to forget: the numbers of the events, the ids of the records, and the texts of both, which
+    `purge.py` looks for afterwards."""
 
     events: set[int] = field(default_factory=set)
     records: set[str] = field(default_factory=set)
@@ -34,7 +36,7 @@ class Selection:
 
 
 def select(database: MemoryDatabase, selector: Selector) -> Selection:
-    """What `selector` names, and the records that lose their last source with it."""
+    """The events and records that match `selector`, and every record that loses its last source with them."""
     if not (selector.ids or selector.session or selector.actor or selector.namespace or selector.match):
         raise UsageError("nothing to forget is named; name ids, a session, an actor, a namespace or a text")
     found = Selection()
@@ -97,7 +99,7 @@ def _contains(match: str | None, *texts: str) -> bool:
 
 
 def _close(database: MemoryDatabase, found: Selection) -> None:
-    """Add the records whose sources are all forgotten, and so on."""
+    """Add records whose sources are all in the selection, until no more are found."""
     sources: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in database.run("sources_all"):
         sources[row["record_id"]].append(row)

@@ -1,7 +1,7 @@
-"""The index of a repository's history: which commits there were, what they touched, and the files at the tip.
+"""The index of a repository's history: the commits of a branch, the files they touched, and the files at its tip.
 
-From the first task on it answers which files changes like this one have touched.  It is made from git and not from the
-log: a repository that is there can be indexed again.
+`likely_files.py` reads it to find files that similar changes have touched, which works from the first task on.  The
+index is made from git and not from the memory log, since a repository can be indexed again at any time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TOGETHER = 500
-"""Commits or files that are written in one transaction, so that other writers need not wait long."""
+"""Commits or files in one transaction.  More would make other writers wait for long."""
 MESSAGE = 4000
-"""Characters of a message that count."""
+"""Characters of a commit message that are indexed."""
 SUBJECT = 300
 MOST_TERMS = 4000
-"""Terms of a file that count."""
+"""Terms of a file that are indexed."""
 _PROSE = re.compile(r"\.(?:md|markdown|rst|adoc|txt|org|tex|po|svg|csv|tsv|ipynb)$", re.IGNORECASE)
-"""Files whose words do not count: a query in English is like prose wherever the code is."""
+"""Files whose content is not indexed.  A query is English prose, so prose files would match every query."""
 _TRAILER = re.compile(r"^[A-Z][A-Za-z-]+-(?:by|id|on|to): .*$|^\(cherry picked from .*\)$", re.MULTILINE)
 
 
 class History:
-    """The history of repositories."""
+    """The indexed history of all repositories of one memory.db."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms, mask: Callable[[str], str]) -> None:
         self.database = database
@@ -47,9 +47,9 @@ class History:
         self.mask = mask
 
     def index(self, repository: Path, actor_id: str, branch: str, limit: int) -> int:
-        """Index what is new: at most `limit` commits of the branch, and the files that changed; the number of commits.
+        """Index at most `limit` new commits of the branch and the changed files; return the number of commits.
 
-        What an interrupted call has written is kept, and the next one goes on.
+        If a call is interrupted, the next one continues after the last written transaction.
         """
         check_name(actor_id, "actor")
         reader = HistoryReader(repository)
@@ -115,7 +115,8 @@ class History:
             self.database.run("tree_file_delete", key=key)
 
     def forget(self, selector: Selector) -> None:
-        """Forget the history of an actor, and commits with a text in their subject, inside a transaction."""
+        """Forget all history of `selector.actor`, and commits with `selector.match` in their subject, inside a
+        transaction."""
         after = 0
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]
@@ -129,7 +130,7 @@ class History:
             self.database.run("history_delete", actor_id=selector.actor)
 
     def optimize(self) -> None:
-        """Merge the indexes, which removes what was deleted from the file."""
+        """Merge the segments of the indexes, which removes deleted terms from the file."""
         self.database.run("commit_terms_optimize")
         self.database.run("file_terms_optimize")
 

@@ -1,4 +1,4 @@
-"""Reads commits and files of a repository with git, in bounded portions (`agent/gitcmd.py`)."""
+"""Reads commits and files of a repository with git, a bounded number of bytes at a time (`agent/gitcmd.py`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGE = 1000
-"""Commits that are read together."""
+"""Commits that one call of git reads."""
 MOST_FILES = 200
-"""A commit that touches more files (a reformatting, an import) says nothing about any of them."""
+"""Most files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not show which
+files belong to a change."""
 LARGEST = 200 << 10
-"""Bytes of a file whose content is read."""
+"""Largest file whose content is read, in bytes."""
 CONTENT = 16 << 20
-"""Bytes of content that are read at a time."""
+"""Most bytes of content that one call of git reads."""
 TOTAL = 32 << 20
-"""Bytes of content of one tree that are read at most."""
+"""Most bytes of content that are read of one tree."""
 _BINARY = 8000
 
 
@@ -66,11 +67,12 @@ class HistoryReader:
         return done.output.decode().strip()
 
     def has(self, sha: str) -> bool:
-        """Whether the commit is there."""
+        """Whether the repository has the commit."""
         return git("cat-file", "-e", f"{sha}^{{commit}}", git_dir=self.git_dir, check=False).returncode == 0
 
     def new_commits(self, tip: str, known: str, limit: int) -> list[str]:
-        """At most `limit` commits of `tip` that `known` has not ("" for none), newest first, without merges."""
+        """Hashes of the commits that are reachable from `tip` and not from `known` ("" for none): at most `limit`,
+        newest first, without merges."""
         asked = ["rev-list", "--no-merges", f"--max-count={limit}", tip]
         if known and self.has(known):
             asked.append(f"^{known}")
@@ -115,7 +117,7 @@ class HistoryReader:
                 yield TreeFile(path.decode("utf-8", "replace"), fields[2].decode(), int(fields[3]))
 
     def contents(self, files: Sequence[TreeFile]) -> Iterator[tuple[TreeFile, str]]:
-        """Files with their text, at most TOTAL bytes; "" for large and binary ones and beyond that."""
+        """Each file with its text.  The text is "" for a large or binary file, and for all files after TOTAL bytes."""
         total = 0
         page: list[TreeFile] = []
         size = 0
@@ -146,7 +148,8 @@ class HistoryReader:
 
 
 def _paths(output: bytes, shas: Sequence[str]) -> dict[str, list[str]]:
-    """sha → paths, of `diff-tree --stdin -z`, which prints each commit before its paths, in the order asked."""
+    """sha → paths, from the output of `diff-tree --stdin -z`: each hash is followed by its paths, in the order of
+    `shas`."""
     found: dict[str, list[str]] = {}
     order = {sha.encode(): sha for sha in shas}
     here: list[str] = []

@@ -1,7 +1,7 @@
-"""Extraction jobs: one for each session that is taken into memory, with its tries.
+"""The extraction jobs of memory.db: the status and the tries of each, for people to inspect and retry.
 
-The row of the task says when a job is due (`remember_at`); here people see what became of it.  A try is counted at its
-beginning, so that one that ends its process counts too.
+A job takes one ended task into memory.  Its due time is not here but in the row of the task (`remember_at`).  A try is
+counted when it begins, so that a try that kills its process counts as well.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
 
 
 class ExtractionJobs:
-    """The table `memory_jobs`.  `session_id` is the task whose row of the ledger is due."""
+    """The table `memory_jobs`.  `session_id` is the uuid of the task."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
 
     def begin(self, job_id: str, actor_id: str, session_id: str, strategy: str, owner: str, until: str) -> int:
-        """Begin a try of a job, which is made if there is none; the number of this try, 0 when the job is done."""
+        """Begin a try of a job; a job that does not exist is created.  Returns the number of the try, 0 when the job is
+        done already."""
         rows = self.database.run(
             "job_begin",
             id=job_id,
@@ -37,8 +38,8 @@ class ExtractionJobs:
         return int(rows[0]["attempts"]) if rows else 0
 
     def end(self, job_id: str, status: str, error: str = "", *, counts: bool = True) -> None:
-        """End a try with the new status of the job; `counts` False takes the try back, because it was stopped from
-        outside."""
+        """End a try and set the status of the job.  With `counts` False the try does not count, as when a signal
+        stopped it."""
         less = 0 if counts else 1
         self.database.run("job_end", id=job_id, status=status, error=error, less=less, now=clock.stamp())
 

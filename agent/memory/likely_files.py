@@ -1,7 +1,9 @@
-"""Which files a change like the query touches: a vote of similar commits and episodes, beside the files' own words.
+"""Ranks the files that a change described by the query probably touches.
 
-On 1,056 commits of five repositories the vote alone found 58.9 % of the changed files among its first five, the words
-of the files 44.4 %, both together 62.5 % (docs/memory.md, "Files that such changes touched").
+Two rankings are joined: similar commits and episodes vote for the files that they touched, and the query is matched
+with the words of each file.  On 1,056 commits of five repositories, the votes alone had 58.9 % of the changed files
+among the first five, the words alone 44.4 %, and both together 62.5 % (docs/memory.md, "Files that such changes
+touched").
 """
 
 from __future__ import annotations
@@ -25,27 +27,27 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 COMMITS = 50
-"""Commits that vote."""
+"""Most similar commits that vote."""
 EPISODES = 10
-"""Episodes that vote."""
+"""Most similar episodes that vote."""
 FILES = 100
-"""Files of each ranking that are joined."""
+"""Files of each ranking that enter the joined one."""
 RANK = 10
-"""A file of rank r (0, 1, …) adds 1 / (RANK + r) to its score, for each of the two rankings."""
+"""The damping constant of the joined ranking: rank r (0, 1, …) in one ranking is worth 1 / (RANK + r)."""
 MOST_TERMS = 24
-"""Terms of a query that are looked up, the rarest."""
+"""Most terms of a query that are looked up: the rarest."""
 _HOUSEKEEPING = re.compile(
     r"(?:^|/)(?:(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",
     re.IGNORECASE,
 )
-"""Files that changes of every kind touch: they say nothing about this one."""
+"""Change logs and lock files.  They are left out, because changes of every kind touch them."""
 SHOWN = 3
-"""Commits that are named with a file."""
+"""Commits in the result for a file."""
 
 
 class LikelyFiles:
-    """The search for files."""
+    """The search for files; `__call__` returns at most `top_k` files, best first."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms, records: RecordSearch) -> None:
         self.database = database
@@ -104,5 +106,5 @@ class LikelyFiles:
 
 
 def _share(files: int) -> float:
-    """By how much the vote of a commit counts less for each of its files."""
+    """The divisor of a commit's vote: a commit with many files says less about each of them."""
     return 1 + math.log(files)

@@ -1,4 +1,4 @@
-"""The log in memory.db itself: what a memory of one host uses (`base.Log`)."""
+"""The log as a table of memory.db (`base.Log`), for a memory that one host uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LocalLog:
-    """The table `memory_log`, in the transaction of the tables that are made from it."""
+    """The table `memory_log`.  Its transactions include the tables that are made from the log."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
@@ -46,7 +46,7 @@ class LocalLog:
         return entry
 
     def _next(self) -> int:
-        """The next number, which no other writer can take inside the transaction."""
+        """The next number.  No other writer can take it, since the transaction excludes writers."""
         if self._number is None:
             self._number = int(self.database.run("log_last")[0]["number"])
         self._number += 1
@@ -63,6 +63,6 @@ class LocalLog:
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:
-    """A row of `memory_log`."""
+    """The entry for a row of `memory_log`."""
     payload = None if row["payload"] is None else orjson.loads(row["payload"])
     return Entry(**{**row, "payload": payload})

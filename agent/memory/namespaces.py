@@ -1,4 +1,4 @@
-"""Namespaces: their form, their prefixes as ranges of an index, and the templates of the configuration."""
+"""Namespaces of memory records, like `/facts/{actorId}/`: checks, prefixes as index ranges, and templates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 512
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace itself; UsageError when it has not the form `/a/b/`."""
+    """Return the namespace unchanged.  UsageError when it does not have the form `/a/b/`."""
     if len(namespace) > LONGEST or not _NAMESPACE.fullmatch(namespace):
         raise UsageError(
             f"{namespace[:80]!r} is no namespace; it begins and ends with `/`, has at most {LONGEST} characters, and "
@@ -23,7 +23,7 @@ def check_namespace(namespace: str) -> str:
 
 
 def check_name(name: str, what: str) -> str:
-    """The actor or session itself; UsageError when it cannot be a part of a namespace."""
+    """Return the actor or session unchanged.  UsageError when it cannot be a part of a namespace."""
     if not _PART.fullmatch(name) or len(name) > 255:
         raise UsageError(
             f"{what} {name[:80]!r} is not allowed; allowed are 1 to 255 letters, digits, `_`, `.` and `-` "
@@ -33,17 +33,17 @@ def check_name(name: str, what: str) -> str:
 
 
 def span(prefix: str) -> tuple[str, str]:
-    """(first, end) of the namespaces below `prefix`, which ends in `/`: first <= namespace < end.
+    """The index range of the namespaces below `prefix`, which ends in `/`: (first, end) with first <= namespace < end.
 
-    `0` is the character after `/`, so `/actors/a/` never meets `/actors/a2/`.
+    `end` has `0` in place of the last `/`, the next character.  So the range of `/actors/a/` leaves out `/actors/a2/`.
     """
     check_namespace(prefix)
     return prefix, prefix[:-1] + "0"
 
 
 def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
-    """The namespace of a template; without a session, the part of it above `{sessionId}`.  UsageError for a name that
-    is not allowed."""
+    """The namespace for a template like `/episodes/{actorId}/{sessionId}/`.  Without a session it is the prefix before
+    `{sessionId}`.  UsageError for an actor or session that is not allowed."""
     check_name(actor_id, "actor")
     if session_id is None:
         template = template.partition("{sessionId}")[0]
@@ -53,24 +53,24 @@ def expand(template: str, actor_id: str, session_id: str | None = None) -> str:
 
 
 def actor_name(*parts: str) -> str:
-    """An actor of any texts: each with `-` for other characters, joined by `--`."""
+    """An actor made from any texts: characters that are not allowed become `-`, and `--` joins the parts."""
     made = [_OTHER.sub("-", part).strip("-") for part in parts]
     return "--".join(part for part in made if part)[:255] or "nobody"
 
 
 def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
-    """The actor that `memory.actor` gives for a repository."""
+    """The actor of a repository, from the template in `memory.actor`."""
     values = {"instance": instance, "owner": owner, "repo": repo}
     return actor_name(*(re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")))
 
 
 def session_of(namespace: str) -> str:
-    """The session that the namespace names (`/episodes/{actor}/{session}/`), "" for none."""
+    """The session in a namespace like `/episodes/{actor}/{session}/`, "" for none."""
     parts = namespace.strip("/").split("/")
     return parts[2] if len(parts) == 3 else ""
 
 
 def scope(namespace: str) -> str:
-    """The first two parts, by which records are counted: `/episodes/{actor}/`."""
+    """The first two parts of a namespace, like `/episodes/{actor}/`.  `memory.cap` limits the records below it."""
     parts = namespace.strip("/").split("/")[:2]
     return f"/{'/'.join(parts)}/" if parts[0] else "/"

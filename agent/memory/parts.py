@@ -1,4 +1,4 @@
-"""What one open memory.db consists of: its connection and what reads and writes with it."""
+"""Builds the objects that work on one open memory.db: its connection, log, tables, searches, history and jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The parts; used by one thread at a time."""
+    """The objects of one connection.  Only one thread may use them at a time."""
 
     def __init__(self, path: Path, config: LongTermMemory, mask: Callable[[str], str], busy_timeout: float) -> None:
         self.database = MemoryDatabase(path, busy_timeout=busy_timeout)

@@ -1,7 +1,7 @@
-"""Removes deleted bytes from memory.db, and looks for what should be gone.
+"""Removes the bytes of forgotten texts from memory.db and its exports, and checks that they are gone.
 
-A deleted row is overwritten with zeros (`secure_delete`), but its words stay in the shadow tables of FTS5 until they
-are merged, and its pages in the write-ahead log until that is truncated.
+SQLite overwrites a deleted row with zeros (`secure_delete`).  But its terms stay in the shadow tables of FTS5 until the
+index is merged, and its pages stay in the write-ahead log until the log is truncated.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 SIZE = 32
-"""Bytes of a piece of text that is looked for; pages cut a longer text."""
+"""Most bytes of a piece of text that is searched for.  The boundary of a database page could split a longer one."""
 LEAST = 6
-"""A shorter piece is not looked for: it occurs by chance."""
+"""Least bytes of a piece.  A shorter one would be found by chance."""
 MOST = 300
-"""Pieces that are looked for."""
+"""Most pieces that are searched for."""
 PATIENCE = 5.0
 """Seconds that the truncation of the write-ahead log waits for readers."""
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")
-"""A run of text that is the same bytes in JSON and in a row."""
+"""Text without characters that JSON escapes, so that its bytes are the same in a row and in JSON."""
 
 ELSEWHERE = (
     "the folders of tasks in base_dir (running/ and completed/) and replicas of them",
     "backups, and exports outside of base_dir/memory/",
 )
-"""Where memory does not reach."""
+"""Places that may contain the texts too, and that `forget` does not change."""
 
 
 def purge(database: MemoryDatabase, views: Views, exports: Path, texts: Sequence[str], ids: Iterable[str]) -> list[str]:
-    """Remove the bytes of deleted texts; returns the files in which they are still found, each with a reason."""
+    """Remove the bytes of deleted texts; return the files that still contain one, each with a reason."""
     views.optimize()
     _remove_lines(exports, set(ids))
     busy = _truncate_log(database)
@@ -54,14 +54,15 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, texts: Sequence
 
 
 def _left(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
-    """The files that have a piece of a deleted text which occurs in no text that is kept."""
+    """The files that contain a piece of a deleted text which is in no remaining text."""
     found = {path: _found(path, pieces) for path in files}
     deleted = set(_only_deleted(database, sorted(set().union(*found.values()))))
     return [path for path, some in found.items() if some & deleted]
 
 
 def _truncate_log(database: MemoryDatabase) -> str:
-    """Write the whole log into the file and cut it to nothing; the reason when readers prevent that."""
+    """Write the write-ahead log into the database file and truncate it; return the reason if a reader prevents that,
+    else ""."""
     until = clock.monotonic() + PATIENCE
     while True:
         (row,) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -73,7 +74,7 @@ def _truncate_log(database: MemoryDatabase) -> str:
 
 
 def _pieces(texts: Iterable[str]) -> list[bytes]:
-    """Pieces of the texts to look for: beginning, middle and end of the longest plain run of each."""
+    """The pieces to search for: beginning, middle and end of the longest plain run (`_PLAIN`) of each text."""
     found: dict[bytes, None] = {}
     for text in texts:
         run = max(_PLAIN.findall(text), key=len, default="").encode()
@@ -87,14 +88,14 @@ def _pieces(texts: Iterable[str]) -> list[bytes]:
 
 
 def _only_deleted(database: MemoryDatabase, pieces: Sequence[bytes]) -> list[bytes]:
-    """The pieces that occur in no text that memory keeps."""
+    """The pieces that are in no remaining text of memory."""
     asked = orjson.dumps([piece.hex() for piece in pieces]).decode()
     kept = {row["piece"] for row in database.run("pieces_kept", pieces=asked)}
     return [piece for piece in pieces if piece.hex() not in kept]
 
 
 def _found(path: Path, pieces: Sequence[bytes]) -> set[bytes]:
-    """The pieces that are in the file."""
+    """The pieces that the file contains."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return {piece for piece in pieces if data.find(piece) >= 0}
@@ -107,7 +108,7 @@ def _exports(folder: Path) -> list[Path]:
 
 
 def _remove_lines(folder: Path, ids: set[str]) -> None:
-    """Write the exports again without the lines of these ids."""
+    """Remove the lines of these events and records from the exports."""
     for path in _exports(folder):
         lines = path.read_bytes().splitlines(keepends=True)
         kept = [line for line in lines if _id_of(line) not in ids]

@@ -1,9 +1,9 @@
-"""The relevance of hits: a weighted sum of scores, each normalised per query, times coverage.
+"""The relevance of hits, 0 to 1: a weighted sum of normalised scores, times coverage.
 
-BM25 has no upper bound and depends on the query, so each list of scores is divided by its best.  The sum is divided by
-the best sum, so that the best hit of a query has its coverage as relevance.  Coverage is the share of the query's
-weight (by inverse document frequency) that a hit contains: 1 for a full match.  So 0 lets every hit pass, 1 only full
-matches, and the number is relative to the query.
+BM25 has no upper bound and depends on the query, so each list of scores is divided by its highest score.  The weighted
+sums are then divided by the highest sum.  Coverage is the share of the query's weight (by inverse document frequency)
+that a hit contains: 1 for a full match.  A relevance limit of 0 therefore accepts every hit, and 1 accepts full matches
+only.  Relevances of different queries cannot be compared.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from agent.memory.context_index import Scores
 
 TURN, WINDOW, SESSION = 0.5, 0.5, 0.4
-"""Weights of the three scores (docs/memory.md, "Ranking")."""
+"""Weights of the three scores of a text: alone, with neighbours, of its session (docs/memory.md, "Ranking")."""
 SPEAKER = 0.1
-"""What is added for an event whose speaker the query names, before the sum is normalised."""
+"""Added to the sum of an event if the query contains the name of its speaker, before the sums are normalised."""
 FULL = 12
-"""Terms whose weight is the whole of a long query: of a query with more terms, the heaviest that occur."""
+"""Of a query with more terms than this, only the FULL heaviest known ones are needed for a coverage near 1."""
 PARTIAL = 0.99
-"""Most coverage of a hit that lacks a term of the query."""
+"""Highest coverage of a hit that lacks a term of the query."""
 
 
 def weights(query: Sequence[str], counts: Mapping[str, int], total: int) -> dict[str, float]:
-    """term → weight, for each term of the query: 1 + ln((N + 1) / (n + 1)) with n of N texts; an unknown term weighs as
-    much as the rarest.  In a small memory all terms weigh nearly the same."""
+    """term → weight, for each term of the query: 1 + ln((N + 1) / (n + 1)), where n of N texts contain the term.  An
+    unknown term has the weight of a term in one text.  In a small memory all weights are nearly equal."""
     return {term: 1 + math.log((total + 1) / (min(max(counts.get(term, 1), 1), total) + 1)) for term in query}
 
 
 class Coverage:
-    """`Coverage(weights, counts)(terms)` is the share of a query, 0 to 1, that a text with these terms contains."""
+    """`Coverage(weights, counts)(terms)` is the share of the query's weight, 0 to 1, that a text with `terms` has."""
 
     def __init__(self, weight: Mapping[str, float], counts: Mapping[str, int]) -> None:
         self.weight = weight
@@ -51,8 +51,8 @@ class Coverage:
 
 
 def relevance(scores: Mapping[int, Scores], extra: Mapping[int, float] | None = None) -> dict[int, float]:
-    """key → weighted sum of the normalised scores, 1 for the best.  `extra` is added to the sum.  For a text that is
-    alone its own score stands for its context too."""
+    """key → weighted sum of the normalised scores, 1 for the best text.  `extra` is added to the sum of its key.  Where
+    a text has no context, its own score replaces the missing ones."""
     turn = max((one.turn for one in scores.values()), default=0.0)
     window = max((one.window or 0.0 for one in scores.values()), default=0.0)
     session = max((one.session or 0.0 for one in scores.values()), default=0.0)

@@ -1,8 +1,8 @@
-"""Recall for one task: what its briefing gets, and what the model's `recall` tool finds.
+"""Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
-Every call opens memory.db and closes it, since a caller abandons a call that takes too long.  A memory.db that does not
-exist is not made.  Records in quarantine are never given, nor the events that they were made of, nor events of trust 0:
-only a person's `memory promote` opens them.
+Every call opens memory.db and closes it again, because a caller gives up on a call that takes too long, and must not
+leave a connection open.  A missing memory.db is not created.  A task never gets records in quarantine, events that
+these were made from, or events of trust 0.  A record leaves quarantine when a person runs `memory promote`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from agent.memory.store import MemoryStore
 
 FILES = 8
-"""Files that changes like the task have touched, in a briefing."""
+"""Most files in a briefing (`likely_files.py`)."""
 FOUND = 8
-"""Records, events and files, of each at most, that the tool gives."""
+"""Most records, most events and most files in a result of the tool."""
 RELEVANCE = 0.2
-"""The least relevance of an event for the tool; the model asked for it, so less is enough than in a briefing."""
+"""Least relevance of an event in a result of the tool.  It is lower than for a briefing, since the model asked."""
 SHORT = 8
-"""Digits by which a task or a commit is named."""
+"""Digits of the id of a task or commit that are shown."""
 LONGEST_PATH = 300
 MOST_QUARANTINED = 1000
 
 
 class TaskRecall:
-    """What memory knows for one task.
+    """Finds memories for one task.
 
-    `actors` are those whose records the task may get, its own first; the history of commits belongs to the last one.
-    `session_id` is the task: what it was itself the source of is not recalled.  `said_elsewhere` are sessions whose
-    summaries the briefing has already.
+    `actors` are the actors whose memory the task may read, its own first; the history of commits belongs to the last
+    one.  `session_id` is the uuid of the task; memories made from the task itself are left out.  `said_elsewhere` are
+    earlier sessions; their summaries are left out, because the briefing has them from another place.
     """
 
     def __init__(
@@ -53,13 +53,14 @@ class TaskRecall:
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of the records of one retrieval (`memory.max_tokens`)."""
+        """Most tokens of all records of one retrieval (`memory.max_tokens`)."""
         return self.make().config.max_tokens
 
     def recall(self, query: str) -> list[Mapping[str, Any]]:
-        """Records, best first, then files; each a mapping of `id`, `kind`, `content`, `source`, `relevance`, `pinned`.
+        """Records for a briefing, best first, then files.
 
-        Raises MemoryUnavailable.
+        Each is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
+        MemoryUnavailable.
         """
         store = self.make()
         if not store.path.exists():
@@ -69,8 +70,10 @@ class TaskRecall:
             return [*map(_of_record, hits), *map(_of_file, self._files(store, query, FILES))]
 
     def search(self, query: str) -> list[Mapping[str, Any]]:
-        """Records, then what was said and done in earlier tasks, then files with their commits.  Raises
-        MemoryUnavailable."""
+        """The result of the tool: records, then events of earlier tasks, then files with their commits.
+
+        Each is a mapping like those of `recall`.  Raises MemoryUnavailable.
+        """
         store = self.make()
         if not store.path.exists():
             return []
@@ -92,7 +95,7 @@ class TaskRecall:
             return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, files)]
 
     def has_anything(self) -> bool:
-        """Whether memory.db has anything that this task could get; False when it cannot be used."""
+        """Whether memory.db exists and has a record that this task may get.  Raises MemoryUnavailable."""
         store = self.make()
         if not store.path.exists():
             return False
@@ -104,7 +107,7 @@ class TaskRecall:
             )
 
     def mark_used(self, record_ids: Sequence[str]) -> None:
-        """Note that the records were given to the task.  Raises MemoryUnavailable."""
+        """Record that the task got these records.  Raises MemoryUnavailable."""
         with closing(self.make()) as store:
             store.mark_used(record_ids)
 
@@ -123,7 +126,7 @@ class TaskRecall:
         return [hit for hit in found if len(hit.path) <= LONGEST_PATH] if any(hit.commits for hit in found) else []
 
     def _quarantined(self, store: MemoryStore) -> set[int]:
-        """The events that a record in quarantine was made of."""
+        """Numbers of the events from which records in quarantine were made."""
         return {
             number
             for actor in self.actors

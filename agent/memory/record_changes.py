@@ -1,4 +1,4 @@
-"""Changes of records after their creation, each an entry of the log."""
+"""Changes of an existing memory record: promote, pin, invalidate, mark used.  Each appends an entry to the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
-    """Make a record active: one that was quarantined, or ended by mistake.  `trust` None keeps its trust."""
+    """Make a record active that is in quarantine or has ended.  `trust` None leaves its trust as it is."""
     row = _row(write, record_id)
     if row["status"] == "active" and trust is None:
         raise UsageError(f"memory record {record_id} is active already")
@@ -22,31 +22,31 @@ def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -
 
 
 def pin(write: Writing, record_id: str, *, pinned: bool) -> None:
-    """A pinned record does not age, is not ended by a cap, and is recalled first."""
+    """Pin or unpin a record.  A pinned record does not age, is exempt from `memory.cap`, and is recalled first."""
     _row(write, record_id)
     write.append("pinned", record_id, {"pinned": pinned})
 
 
 def invalidate(write: Writing, record_id: str, reason: str) -> None:
-    """End a record that no longer holds; it is kept and not recalled."""
+    """Make a record invalid that is no longer true.  It stays in memory.db and is not recalled."""
     if _row(write, record_id)["status"] in ("active", "quarantined"):
         write.append("invalidated", record_id, {}, reason)
 
 
 def mark_used(write: Writing, record_ids: Iterable[str]) -> None:
-    """The records were given to a task: they count as new again."""
+    """Record that a task got the records.  Their age for the ranking begins anew."""
     if ids := _existing(write, record_ids):
         write.append("used", "", {"ids": ids})
 
 
 def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, reason: str) -> None:
-    """The task that the records were given to ended well, or badly."""
+    """Count the outcome of a task for the records that it got: as `helped`, or as `hurt`."""
     if ids := _existing(write, record_ids):
         write.append("judged", "", {"ids": ids, "helped": helped}, reason)
 
 
 def end_expired(write: Writing) -> int:
-    """End the records whose time is over; their number."""
+    """Make the records invalid whose `expires_at` has passed; return their number."""
     rows = write.run("records_expired", now=clock.stamp())
     for row in rows:
         write.append("invalidated", row["id"], {}, "expired")

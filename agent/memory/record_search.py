@@ -1,4 +1,4 @@
-"""The retrieval of memory records below a namespace, and of the configured namespaces together."""
+"""The retrieval of memory records below one namespace, ordered by relevance and age."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 OLDEST = 0.5
-"""The rank factor of a very old record."""
+"""The lowest factor by which age lowers the rank of a record."""
 LONGEST_QUERY = 10_000
-"""Characters of a query that count."""
+"""Characters of a query that are read."""
 
 
 class RecordSearch:
-    """The search over records."""
+    """The search in records."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RecordSearch:
         self.half_life_days = half_life_days
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
-        """At most `config.top_k` hits below `namespace`, by relevance and age."""
+        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factor of age."""
         first, end = span(namespace)
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
         if not asked.known:
@@ -65,12 +65,13 @@ class RecordSearch:
         return [MemoryHit(record, score) for record, (_, _, score, _) in zip(made, best, strict=True)]
 
     def rank(self, hit: MemoryHit) -> float:
-        """The number by which hits of several namespaces are ordered: relevance times the factor of age."""
+        """The sort key for hits of several namespaces: relevance times the factor of age."""
         record = hit.record
         return hit.score * self._freshness(record.strategy, record.pinned, record.last_used_at, record.timestamp)
 
     def _freshness(self, strategy: str, pinned: object, last_used_at: str | None, timestamp: str) -> float:
-        """The factor of age: 0.5 to the power of age by half-life, at least OLDEST; use makes a record new."""
+        """The factor of age: 0.5 to the power of (age / half-life), at least OLDEST.  The age is counted from the last
+        use, if that is later than the record."""
         days = self.half_life_days.get(strategy)
         if days is None or pinned:
             return 1.0

@@ -1,7 +1,8 @@
-"""Memory records: consolidation when one is created, and every later change of one.
+"""Creates memory records, with consolidation, and reads them by id.
 
-A new text is one of: forgotten before (nothing is stored), a duplicate of a record of its namespace (their sources are
-merged), a new version of one (the old one is superseded), or new.  Nothing is overwritten: a version is a new record.
+Consolidation compares a new text with the records of its namespace.  A text that was forgotten before is not stored.  A
+duplicate is merged: the existing record gets the new sources as well.  A new version supersedes the old record.  Any
+other text is a new record.  No record is overwritten.  `record_changes.py` has the later changes of a record.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from agent.memory.writing import Writing
 
 SIMILAR = 0.8
-"""Jaccard similarity of the words from which two texts of one namespace say the same."""
+"""Least Jaccard similarity of the words of two texts for a duplicate or a new version."""
 NEIGHBOURS = 5
-"""Records that a new one is compared with."""
+"""Most records that a new one is compared with."""
 _NEGATIONS = frozenset(
     ("no", "not", "never", "none", "without", "cannot", "don", "doesn", "won", "isn", "aren", "nicht")
 )
@@ -45,7 +46,7 @@ _NUMBER = re.compile(r"\d")
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to be stored; the fields are those of `MemoryStore.create_memory_record`."""
+    """A record to store; the fields are the arguments of `MemoryStore.create_memory_record`."""
 
     namespace: str
     text: str
@@ -63,7 +64,7 @@ class NewRecord:
 
 
 class Records:
-    """Writes records; reads one or several by id."""
+    """Creates records, and reads them by id."""
 
     def __init__(
         self, database: MemoryDatabase, terms: Terms, search: ContextSearch, mask: Callable[[str], str], cap: int
@@ -75,7 +76,7 @@ class Records:
         self.cap = cap
 
     def create(self, write: Writing, new: NewRecord) -> MemoryRecord:
-        """Store a record after consolidation; the record that now says it."""
+        """Store a record after consolidation; return the new record, or the existing one that it was merged into."""
         check_namespace(new.namespace)
         if not 0 <= new.trust <= 3:
             raise UsageError(f"trust {new.trust} is not allowed; allowed are 0 to 3")
@@ -141,7 +142,7 @@ class Records:
         return [str(masked(path, self.mask)) for path in new.files]
 
     def _least_trust(self, write: Writing, new: NewRecord) -> int:
-        """The least trust of the record and its sources.  UsageError for a source that does not exist."""
+        """The lowest trust among the record and its sources.  UsageError for a source that does not exist."""
         least = new.trust
         for event_id in new.event_ids:
             rows = write.run("event_get", id=event_id)
@@ -156,7 +157,7 @@ class Records:
         return least
 
     def _session(self, write: Writing, new: NewRecord) -> str:
-        """The session of a record: of its namespace, else of its first event."""
+        """The session of a record: that of its namespace, else that of its first event."""
         named = session_of(new.namespace)
         if named or not new.event_ids:
             return named
@@ -167,8 +168,8 @@ class Records:
         return bool(rows) and rows[0]["status"] == "active" and rows[0]["namespace"] == namespace
 
     def _similar(self, write: Writing, namespace: str, text: str) -> list[dict[str, Any]]:
-        """Active records of the namespace whose words are nearly those of the text, the most similar first."""
-        write.views.records.flush()  # what this transaction has added is found as well
+        """Active records of the namespace with a similarity of at least SIMILAR to the text, most similar first."""
+        write.views.records.flush()  # the search must find records that this transaction has added
         asked = self.search.query(self.terms.of_query(text))
         if not asked.known:
             return []
@@ -180,7 +181,8 @@ class Records:
         return [row for _, row in near]
 
     def _keep_cap(self, write: Writing, namespace: str, newest: str) -> None:
-        """End the records of least worth beyond the cap."""
+        """Make the least useful records invalid, so that at most `cap` stay below the first two parts of the
+        namespace."""
         first, end = span(scope(namespace))
         more = int(write.run("record_count", first=first, end=end)[0]["records"]) - self.cap
         if more > 0:
@@ -190,14 +192,14 @@ class Records:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def get(self, record_id: str) -> MemoryRecord:
-        """The record.  UsageError when there is none."""
+        """The record with this id.  UsageError when there is none."""
         rows = self.database.run("record_row", id=record_id)
         if not rows:
             raise UsageError(f"there is no memory record {record_id}")
         return self.of_rows(rows)[0]
 
     def of_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[MemoryRecord]:
-        """Rows of `memory_records` as records, with sources and files."""
+        """The records for rows of `memory_records`, with their sources and files."""
         ids = orjson.dumps([row["id"] for row in rows]).decode()
         sources = _by_record(self.database.run("sources_of", ids=ids))
         files = _by_record(self.database.run("files_of", ids=ids))
@@ -221,7 +223,7 @@ COLUMNS = (
 
 
 def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[str, Any]]]:
-    """The rows of each record, [] for a record without any."""
+    """record id → its rows, [] for a record without rows."""
     found: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         found[row["record_id"]].append(row)
@@ -229,13 +231,14 @@ def _by_record(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, list[Mapping[s
 
 
 def similarity(one: set[str], other: set[str]) -> float:
-    """Jaccard similarity of two sets, 0 for two empty ones."""
+    """The Jaccard similarity of two sets of words, 0 for two empty ones."""
     both = len(one | other)
     return len(one & other) / both if both else 0.0
 
 
 def _says_the_same(old: str, new: str) -> bool:
-    """Whether two similar texts have the same meaning: no number or negation differs, and the order is the same."""
+    """Whether two similar texts have the same meaning: they differ in no number and no negation, and their common words
+    are in the same order."""
     before, after = list(words(old)), list(words(new))
     if any(_NUMBER.search(word) or word in _NEGATIONS for word in set(before) ^ set(after)):
         return False

@@ -1,7 +1,8 @@
 """Stems of English words, by the Porter stemmer of SQLite.
 
-This program needs the stems as well as the index does: coverage, similarity and windows are computed from them.  SQLite
-has the stemmer as a tokenizer of FTS5 and shows its output in `fts5vocab`, so new words go through a table in memory.
+Not only the index needs stems: coverage, similarity and windows are computed from them in Python.  SQLite offers the
+stemmer only as a tokenizer of FTS5.  So this module inserts words into an FTS5 table in memory and reads their stems
+from its `fts5vocab` table.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LONGEST = 40
-"""A longer word is its own stem."""
+"""Characters of the longest word that is stemmed.  A longer one is its own stem."""
 
 
 class Stemmer:
-    """`Stemmer()(words)` is a mapping of each lower-case word to its stem.  Used by one thread at a time."""
+    """`Stemmer()(words)` maps each lower-case word to its stem.  Only one thread may use it at a time."""
 
     def __init__(self) -> None:
         self._connection = db.module().connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -36,5 +37,5 @@ class Stemmer:
         return found
 
     def close(self) -> None:
-        """Close the table."""
+        """Close the database in memory."""
         self._connection.close()

@@ -1,4 +1,4 @@
-"""The entrance of long-term memory: `MemoryStore`, over the modules that do the work."""
+"""`MemoryStore`, the public interface of long-term memory.  The other modules of the room do the work."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def _unmasked(text: str) -> str:
 
 
 class MemoryStore:
-    """Long-term memory in `base_dir/memory.db`, opened at first use.
+    """Long-term memory in `base_dir/memory.db`, which is opened at the first use.
 
-    `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the tokens
-    of a text, for `budget_tokens`.  `who` stands in the log beside each change.  `busy_timeout` is how many seconds a
-    writer waits for another one, three times.
+    `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the number
+    of tokens of a text, for `budget_tokens`.  `who` is the author of each change in the log.  `busy_timeout` is the
+    number of seconds that a writer waits for another one, in each of three tries.
 
-    One connection; calls from several threads run one after the other.  Opened in the process that uses it, never
-    before a fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a wrong
-    argument.
+    There is one connection, so calls from several threads run one after the other.  A process that forks must open the
+    store after the fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a
+    wrong argument.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class MemoryStore:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """The path of memory.db."""
         return self.base_dir / FILE
 
     @property
@@ -113,31 +113,31 @@ class MemoryStore:
         metadata: Mapping[str, Any] | None = None,
         client_token: str | None = None,
     ) -> int:
-        """Store what was said or done; its number.
+        """Store an event of a session; return its number.
 
-        The same `client_token` gives the same event.  `timestamp` is ISO 8601 or a datetime, now by default.  A long
-        text keeps its two ends.  An event that was forgotten is not stored again: the number is that of the entry
-        that forgot it.
+        A second event with the same `client_token` is not stored, and gives the number of the first.  `timestamp` is
+        ISO 8601 or a datetime, by default now.  Of a long text, beginning and end are stored.  An event that was
+        forgotten is not stored again; its number is then that of the log entry that forgot it.
         """
         event = NewEvent(actor_id, session_id, text, role, timestamp, source, trust, metadata or {}, client_token)
         return self.create_events([event])[0]
 
     def create_events(self, events: Iterable[NewEvent]) -> list[int]:
-        """Store many events in one transaction, all or none; their numbers."""
+        """Store several events in one transaction, all or none; return their numbers."""
         with self._lock, self.writing() as write:
             return [add_event(write, event, self.mask) for event in events]
 
     def known_events(self, numbers: Sequence[int]) -> list[int]:
-        """Those of the numbers that are events: an event that was forgotten has left none."""
+        """The numbers that belong to events which exist; those of forgotten events are left out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=orjson.dumps(list(numbers)).decode())
             known = {int(row["id"]) for row in rows}
             return [number for number in dict.fromkeys(numbers) if number in known]
 
     def judge(self, event: NewEvent, record_ids: Sequence[str], *, helped: bool | None) -> bool:
-        """Store an event about the outcome of a task, and count it for the records that the task was given: as `helped`
-        or as `hurt`, for None as neither.  False, and nothing changed, when the event is known already by its
-        `client_token`."""
+        """Store an event about the outcome of a task, and count the outcome for the records that the task got: as
+        `helped`, as `hurt`, or with None as neither.  If an event with the same `client_token` exists, nothing changes
+        and the result is False."""
         with self._lock, self.writing() as write:
             if write.run("event_of_token", client_token=event.client_token):
                 return False
@@ -155,12 +155,12 @@ class MemoryStore:
         session_id: str | None = None,
         before: Any = None,
     ) -> list[EventHit]:
-        """What was said, in all sessions of the actor or in one, best first; `before` is a time."""
+        """Events of the actor, in all sessions or in one, best first.  `before` is a time: later ones are left out."""
         with self._lock:
             return self._open.search(query, actor_id, top_k=_top(top_k), session_id=session_id, before=before)
 
     def get_events(self, event_ids: Iterable[int]) -> list[EventHit]:
-        """The events with these numbers, in order, with a score of 1; a forgotten one is left out."""
+        """The events with these numbers, in order, with a score of 1.  A forgotten one is left out."""
         with self._lock:
             rows = self._open.database.run("event_rows", ids=as_json(set(event_ids)))
             return [hit_of(row, 1.0) for row in sorted(rows, key=lambda row: int(row["id"]))]
@@ -184,11 +184,11 @@ class MemoryStore:
         supersedes: Sequence[str] = (),
         quarantine: str = "",
     ) -> MemoryRecord:
-        """Store a record after consolidation; the record that now says it.
+        """Store a record after consolidation; return the new record, or the existing one that it was merged into.
 
-        `record_ids` are records that it was made of.  Its trust is the least of `trust` and of its sources.
-        `supersedes` are records of the namespace that it replaces.  `quarantine` is the reason why it must not be
-        recalled before a person promotes it.
+        `event_ids` and `record_ids` are its sources.  Its trust is the lowest of `trust` and the trust of its sources.
+        `supersedes` are records of the same namespace that it replaces.  A `quarantine` reason keeps the record from
+        being recalled until a person promotes it.
         """
         new = NewRecord(
             namespace,
@@ -213,7 +213,7 @@ class MemoryStore:
     ) -> list[MemoryHit]:
         """The records below `namespace`, a prefix that ends in `/`, best first; [] for a namespace without records.
 
-        `relevance_score` 0 lets every hit pass, 1 only full matches.
+        A `relevance_score` of 0 accepts every hit, 1 accepts full matches only.
         """
         with self._lock:
             return self._open.retrieval(query, namespace, RetrievalConfig(_top(top_k), relevance_score, min_trust))
@@ -226,9 +226,10 @@ class MemoryStore:
         retrieval_config: Mapping[str, RetrievalConfig] | None = None,
         budget_tokens: int | None = None,
     ) -> list[MemoryHit]:
-        """The records of all configured namespaces, best first, whole ones only, within the budget.
+        """The records of all configured namespaces, pinned ones first, then best first, within the budget of tokens.
 
-        `retrieval_config` maps templates like `/facts/{actorId}/` to their configuration.
+        `retrieval_config` maps templates like `/facts/{actorId}/` to their limits; the default is `memory.namespaces`.
+        A record that does not fit into the rest of the budget is left out and never shortened.
         """
         chosen = self.retrieval_config if retrieval_config is None else retrieval_config
         found: list[MemoryHit] = []
@@ -240,7 +241,8 @@ class MemoryStore:
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens)
 
     def _within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
-        """Whole records in this order, each text once, until the budget is used up; smaller ones may still fit."""
+        """The records that fit into `room` tokens, in this order, each text once.  A smaller record may still fit after
+        one that was too large."""
         kept, texts = [], set()
         for hit in found:
             cost = self.count(f"{hit.record.title}\n{hit.record.text}")
@@ -252,7 +254,7 @@ class MemoryStore:
 
     @property
     def retrieval_config(self) -> dict[str, RetrievalConfig]:
-        """`memory.namespaces` of the configuration."""
+        """`memory.namespaces` of the configuration: template → limits."""
         return {template: retrieval_of(values) for template, values in self.config.namespaces.items()}
 
     def list_memory_records(
@@ -264,8 +266,8 @@ class MemoryStore:
         limit: int = 100,
         after: str | None = None,
     ) -> list[MemoryRecord]:
-        """Records below `namespace`, oldest first; `after` is the id of the last one of the page before, `status` None
-        all of them."""
+        """Records below `namespace`, oldest first.  `status` None means every status.  `after` is the id of the last
+        record of the page before."""
         if status is not None and status not in STATUSES:
             raise UsageError(f"there is no status {status!r}; allowed are {', '.join(STATUSES)}")
         first, end = span(namespace)
@@ -280,52 +282,53 @@ class MemoryStore:
             return parts.records.of_rows(rows)
 
     def get_memory_record(self, record_id: str) -> MemoryRecord:
-        """One record, whatever its status.  UsageError when there is none."""
+        """The record with this id, with any status.  UsageError when there is none."""
         with self._lock:
             return self._open.records.get(record_id)
 
     def promote(self, record_id: str, *, trust: int | None = None, reason: str = "") -> None:
-        """Make a quarantined or ended record active; `trust` None keeps its trust."""
+        """Make a record active that is in quarantine or has ended.  `trust` None leaves its trust as it is."""
         with self._lock, self.writing() as write:
             record_changes.promote(write, record_id, trust=trust, reason=reason)
 
     def pin(self, record_id: str, *, pinned: bool = True) -> None:
-        """A pinned record does not age, is not ended by a cap, and is recalled first."""
+        """Pin or unpin a record.  A pinned record does not age, is exempt from `memory.cap`, and is recalled first."""
         with self._lock, self.writing() as write:
             record_changes.pin(write, record_id, pinned=pinned)
 
     def invalidate(self, record_id: str, reason: str) -> None:
-        """End a record that no longer holds; it is kept and not recalled."""
+        """Make a record invalid that is no longer true.  It stays in memory.db and is not recalled."""
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
     def mark_used(self, record_ids: Iterable[str]) -> None:
-        """The records were given to a task: they count as new again.  Ids that do not exist are passed over."""
+        """Record that a task got the records; their age for the ranking begins anew.  Unknown ids are ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_used(write, record_ids)
 
     def mark_outcome(self, record_ids: Iterable[str], *, helped: bool, reason: str = "") -> None:
-        """The task that the records were given to ended well, or badly.  Ids that do not exist are passed over."""
+        """Count the outcome of a task for the records that it got: as `helped` or `hurt`.  Unknown ids are ignored."""
         with self._lock, self.writing() as write:
             record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(reason))
 
     def end_expired(self) -> int:
-        """End the records whose `expires_at` is over, which are not recalled any more; their number."""
+        """Make the records invalid whose `expires_at` has passed; return their number."""
         with self._lock, self.writing() as write:
             return record_changes.end_expired(write)
 
     def history_of(self, record_id: str) -> list[Entry]:
-        """What happened to a record, oldest first."""
+        """The log entries about a record, oldest first."""
         with self._lock:
             return [entry_of(row) for row in self._open.database.run("log_of_subject", subject=record_id)]
 
     # --- the whole memory ------------------------------------------------------------------------------------
 
     def forget(self, selector: Selector, *, dry_run: bool = True) -> Forgotten:
-        """Forget what the selector names and what was made of it alone, for good; `dry_run` only says what that is.
+        """Remove the events and records that the selector matches, and records made from them alone, permanently.
 
-        The texts are removed from the log, the tables, their indexes, the write-ahead log and the exports in
-        `base_dir/memory/`, and looked for afterwards.  Hashes keep them from coming back.
+        `dry_run` only returns them.  The texts are removed from the log, the tables, their indexes, the write-ahead log
+        and the exports in `base_dir/memory/`; then these files are searched for them.  Hashes of the texts remain, so
+        that the same texts are not stored again.
         """
         with self._lock:
             parts = self._open
@@ -349,23 +352,23 @@ class MemoryStore:
 
     @property
     def exports(self) -> Path:
-        """The folder of the exports that `forget` keeps clean."""
+        """The folder of the exports; `forget` removes lines from these files."""
         return self.base_dir / "memory"
 
     def rebuild(self) -> int:
-        """Make the tables that are searched again from the log; the number of its entries."""
+        """Build the searched tables again from the log; return the number of its entries."""
         with self._lock:
             return upkeep.rebuild(self._open.log, self._open.views)
 
     def export(self, path: Path | None = None) -> Path:
-        """Write every event and record as a line of JSON, to `base_dir/memory/` by default; the file."""
+        """Write every event and record as a line of JSON; return the file, by default in `base_dir/memory/`."""
         path = path or self.exports / f"export-{clock.stamp()[:19].replace(':', '')}.jsonl"
         with self._lock:
             upkeep.export(self._open.database, path)
         return path
 
     def figures(self) -> dict[str, Any]:
-        """Events, records by strategy and status, jobs by status, bytes of the file."""
+        """The number of events, of records by strategy and status, of jobs by status, and the bytes of the file."""
         with self._lock:
             return upkeep.figures(self._open.database)
 
@@ -381,7 +384,7 @@ class MemoryStore:
             return self._open.history.index(repository, actor_id, branch, limit)
 
     def likely_files(self, query: str, actor_id: str, *, top_k: int = 10) -> list[FileHit]:
-        """Files that changes like the query have touched, best first; only files that are still there."""
+        """Files that changes similar to the query have touched, best first; deleted files are left out."""
         with self._lock:
             return self._open.files(query[:LONGEST_QUERY], actor_id, _top(top_k))
 
@@ -398,13 +401,13 @@ class MemoryStore:
 
     @property
     def jobs(self) -> ExtractionJobs:
-        """The extraction jobs, for the process that works on one."""
+        """The table of extraction jobs, for the process of a job."""
         with self._lock:
             return self._open.jobs
 
 
 def retrieval_of(values: Retrieval) -> RetrievalConfig:
-    """One value of `memory.namespaces`."""
+    """The limits in one value of `memory.namespaces`, with the defaults filled in."""
     return RetrievalConfig(values.get("top_k", 10), values.get("relevance_score", 0.2), values.get("min_trust", 0))
 
 

@@ -1,10 +1,10 @@
-"""Terms of a text, for the index and for queries: words, parts of identifiers, pairs of characters, as stems.
+"""Splits a text into terms, for the index and for queries: stems of words, parts of identifiers, pairs of characters.
 
-* `getUserName` and `get_user_name` are `getusername`, `get`, `user`, `name`.
-* Scripts that are written without spaces (Japanese, Chinese, Thai, Korean words with their endings) are indexed as
-  single characters and as pairs of neighbours; a query uses the pairs.
-* Everything is NFKC and without case and accents; English words are stems (`stems.py`).  Words like `the` are left out,
-  unless a text has no others.
+* `getUserName` and `get_user_name` both become `getusername`, `get`, `user`, `name`.
+* Scripts without spaces between words (Japanese, Chinese, Thai, and Korean, where endings are attached) are indexed as
+  single characters and as pairs of adjacent ones.  A query uses the pairs only.
+* Text is normalised to NFKC, lower case, without accents.  English words become stems (`stems.py`).  Stop words like
+  `the` are left out, unless the text has no other words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1100-\u11ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U000323af"
 )
-"""Thai, Lao, Myanmar, Khmer, Hangul, kana, Han."""
+"""Character ranges of scripts without spaces between words: Thai, Lao, Myanmar, Khmer, Hangul, kana, Han."""
 _RUN = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])\w)+")
 _WORD = re.compile(r"\w+", re.ASCII)
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
@@ -41,22 +41,22 @@ STOP = frozenset(
 )
 
 LONGEST = 64
-"""Characters of a word that count; the rest of a longer one (a hash, encoded data) is left out."""
+"""Characters of a word that are indexed.  Longer words are hashes or encoded data."""
 MOST = 60_000
-"""Words whose terms are remembered; then all are forgotten and made again."""
+"""Most words in the cache of stems.  A fuller cache is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:
-    """The words of a text in order, before stems and stop words.
+    """The words of a text in order, before stemming, with stop words.
 
-    `pairs_only`: without single characters of scripts that have pairs, as for a query.
+    With `pairs_only`, as for a query, a script without spaces gives pairs and no single characters.
     """
     for run in _runs(text):
         yield from _of_run(run, pairs_only=pairs_only)
 
 
 def _runs(text: str) -> list[str]:
-    """Runs of letters, digits and `_` of one kind of script."""
+    """Runs of letters, digits and `_`; a run is either of scripts without spaces or of others."""
     return _WORD.findall(text) if text.isascii() else _RUN.findall(unicodedata.normalize("NFKC", text))
 
 
@@ -82,7 +82,7 @@ def _folded(word: str) -> str:
 
 
 class Terms:
-    """`Terms()(text)` is the list of the terms of a text in order, as they are indexed.  Thread-safe."""
+    """`Terms()(text)` is the list of terms under which a text is indexed, in order.  Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class Terms:
         return found
 
     def of_query(self, text: str) -> list[str]:
-        """The distinct terms of a query, in order; pairs only, of scripts that have pairs."""
+        """The distinct terms of a query, in order; pairs only for scripts without spaces."""
         found = list(words(text, pairs_only=True))
         kept = [word for word in found if word not in STOP] or found
         with self._lock:

@@ -1,4 +1,4 @@
-"""The upkeep of memory.db: tables made again from the log, exports, figures."""
+"""Maintenance of memory.db: rebuilding the tables from the log, exports, and figures for `memory status`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 1000
 
 
 def rebuild(log: Log, views: Views) -> int:
-    """Make every table that is searched again from the log, in one transaction; the number of entries."""
+    """Build every searched table again from the log, in one transaction; return the number of entries."""
     with log.transaction():
         try:
             views.clear()
@@ -33,7 +33,7 @@ def rebuild(log: Log, views: Views) -> int:
 
 
 def follow(log: Log, views: Views, after: int) -> int:
-    """Apply the entries with a higher number than `after`, inside a transaction of the tables; their number."""
+    """Apply the entries with a higher number than `after` to the tables, inside a transaction; return how many."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:
@@ -45,7 +45,8 @@ def follow(log: Log, views: Views, after: int) -> int:
 
 
 def export(database: MemoryDatabase, path: Path) -> int:
-    """Write every event and record as a line of JSON, readable by its owner only; the number of lines."""
+    """Write every event and record as a line of JSON into a file that only its owner can read; return the number of
+    lines."""
     lines = 0
 
     def made() -> Iterator[bytes]:
@@ -70,7 +71,7 @@ def _line(kind: str, row: dict[str, Any]) -> bytes:
 
 
 def figures(database: MemoryDatabase) -> dict[str, Any]:
-    """What memory holds: events, records by strategy and status, jobs by status, bytes of the file."""
+    """The number of events, of records by strategy and status, of jobs by status, and the bytes of the file."""
     records: dict[str, dict[str, int]] = {}
     for row in database.run("records_by_status"):
         records.setdefault(row["strategy"], {})[row["status"]] = row["records"]

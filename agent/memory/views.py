@@ -1,7 +1,7 @@
-"""The tables that are searched, made from the entries of the log: the same entries give the same tables.
+"""Builds the searched tables from the entries of the log, so that the same entries always give the same tables.
 
-Each operation of the log has one method.  Writers decide (`records.py`, `events.py`) and append; nothing
-else changes these tables.
+Each operation of the log has one method here, and no other code changes these tables.  Writers (`records.py`,
+`events.py`) make all decisions before they append an entry.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ MONTHS = (
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 APPLIED = "applied"
-"""The name of the state with the number of the last entry that was applied."""
+"""The key in the table of states for the number of the last applied entry."""
 
 
 def sha_of(text: str) -> str:
-    """The hash of a text in normal form: lower case, one space between words."""
+    """The SHA-256 of a text in lower case with single spaces, by which equal texts are found."""
     return hashlib.sha256(" ".join(text.lower().split()).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def day_words(timestamp: str) -> str:
-    """`2023 may 8` of a time: people ask for things by their date."""
+    """The date as words, like `2023 may 8`, which is indexed with an event since people ask by date; "" for none."""
     found = _DATE.match(timestamp)
     return f"{found[1]} {MONTHS[int(found[2]) - 1]} {int(found[3])}" if found and 1 <= int(found[2]) <= 12 else ""
 
 
 class Views:
-    """The tables of one memory.db.  `apply` runs inside a transaction, `flush` at its end."""
+    """The searched tables of one memory.db.  `apply` is called inside a transaction, `flush` once at its end."""
 
     def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database
@@ -64,22 +64,21 @@ class Views:
         }
 
     def apply(self, entry: Entry) -> None:
-        """Bring the tables from the entry before to this one.  An entry without payload and an unknown operation change
-        nothing."""
+        """Apply one entry to the tables.  An entry without payload, or with an unknown operation, changes nothing."""
         operation = self._operations.get(entry.operation)
         if operation is not None and entry.payload is not None:
             operation(entry, entry.payload)
         self._number = max(self._number, entry.number)
 
     def flush(self) -> None:
-        """Write the indexes that are stale, and the number of the last entry."""
+        """Write the collected changes of the indexes, and the number of the last applied entry."""
         self.events.flush()
         self.records.flush()
         if self._number:
             self.database.run("state_put", name=APPLIED, value=str(self._number))
 
     def forget_stale(self) -> None:
-        """Drop the notes of a transaction that was rolled back."""
+        """Drop the collected changes of a transaction that was rolled back."""
         self._number = 0
         self.events.forget_stale()
         self.records.forget_stale()
@@ -93,7 +92,7 @@ class Views:
         self._number = 0
 
     def optimize(self) -> None:
-        """Merge the indexes, which removes what was deleted from the file."""
+        """Merge the segments of the indexes, which removes deleted terms from the file."""
         self.events.optimize()
         self.records.optimize()
 

@@ -1,4 +1,4 @@
-"""A write: one transaction in which entries are appended to the log and the tables follow."""
+"""A write to memory.db: one transaction that appends entries to the log and applies them to the tables."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
 
 
 class Writing:
-    """Given to the block of `writing`: reads the tables, and appends to the log."""
+    """The open transaction of a `writing` block: queries the tables, and appends to the log."""
 
     def __init__(self, log: Log, views: Views, who: str) -> None:
         self.log = log
         self.views = views
         self.who = who
         self.blocks: dict[tuple[str, str], tuple[int, int]] = {}
-        """(actor, session) → newest block of its events, and the number of events in it; of this transaction."""
+        """(actor, session) → (key of the newest session document, number of events in it); a cache of this
+        transaction."""
 
     def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
-        """The rows of a named query, everything appended before included."""
+        """The rows of a named query, which sees the entries appended before."""
         return self.views.database.run(name, **params)
 
     @cached_property
     def has_forgotten(self) -> bool:
-        """Whether anything was ever forgotten."""
+        """Whether memory.db has any tombstone; without one no text has to be compared."""
         return bool(self.run("tombstone_any"))
 
     def append(self, operation: str, subject: str, payload: Mapping[str, Any], reason: str = "") -> Entry:
-        """Append an entry, and apply it to the tables."""
+        """Append an entry to the log and apply it to the tables."""
         entry = self.log.append(operation, subject, payload, who=self.who, reason=reason)
         self.views.apply(entry)
         return entry
@@ -41,7 +42,7 @@ class Writing:
 
 @contextmanager
 def writing(log: Log, views: Views, who: str) -> Iterator[Writing]:
-    """A transaction; when the block raises, neither the log nor a table has changed."""
+    """A transaction of log and tables together.  If the block raises, neither changes."""
     with log.transaction():
         try:
             yield Writing(log, views, who)
