@@ -114,7 +114,8 @@ class PullRef:
     """One pull request (at GitLab: merge request).
 
     `head` and `base` are branch names.  Both branches are in the same repository, unless `fork` names another
-    repository: then `head` is a branch there.
+    repository: then `head` is a branch there.  `commit`: the full hash of the newest commit of `head`, "" if the forge
+    does not report it.
     """
 
     id: str
@@ -125,6 +126,7 @@ class PullRef:
     head: str
     base: str
     fork: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,6 +575,18 @@ class ForgeReports:
         """The git ref with the commits of a pull request, also after its branch is gone; None where there is none."""
         found: str | None = self._ask("pull_ref", None, pull_id)
         return found
+
+    def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
+        """The reason why `pull.commit`, of a pull request from a fork, is not the commit for which a person with
+        permission asked; "" if it is.
+
+        The commit that was asked for is the newest one of the branch at the time of the request: the time of the label,
+        of the assignment, or `since` (ISO 8601, the time of a comment with the request).  A push in the same second
+        counts as later.  The default is a reason: without this report nobody knows which commit was asked for.  Raises
+        ForgeError.
+        """
+        unknown = "this source of tasks does not report which commit of a fork was asked for, so it is not worked on"
+        return str(self._ask("head_moved", unknown, key, pull, since))
 
     def was_at(self) -> str | None:
         """The previous `instance` of this place, if it has changed since the place was last opened; the caller moves

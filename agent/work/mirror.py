@@ -130,7 +130,11 @@ class Mirror:
 
     def commit_of(self, branch: str) -> str | None:
         """The commit of a branch, None if the branch does not exist."""
-        done = git("show-ref", "--verify", "--hash", f"refs/heads/{branch}", git_dir=self.path, check=False)
+        return self.commit_at(f"refs/heads/{branch}")
+
+    def commit_at(self, ref: str) -> str | None:
+        """The commit of a full ref name (`refs/pull/7/head`), None if the ref does not exist."""
+        done = git("show-ref", "--verify", "--hash", ref, git_dir=self.path, check=False)
         return _text(done.output) or None if done.returncode == 0 else None
 
     def branches(self) -> list[str]:

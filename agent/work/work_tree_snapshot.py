@@ -108,6 +108,18 @@ def is_waiting(folder: Path) -> bool:
     return (folder / TREE).exists()
 
 
+def started_at(folder: Path) -> str:
+    """The commit at which the task's work began, from its git directory or from a fetched tree; "" if it has not begun,
+    or that is unknown."""
+    state = gitdir.read_state(folder / "git")
+    if state is not None and not is_waiting(folder):
+        return state.start or ""
+    try:
+        return str(orjson.loads((folder / TREE).read_bytes())["start"] or "")
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+
+
 def mark_restored(folder: Path) -> None:
     """Remove the saved files after the tree was recreated and the model was notified."""
     for name in (TREE, PATCH):
@@ -199,4 +211,4 @@ def _size(top: Path, path: str) -> int:
         return 0
 
 
-__all__ = ["RestoredTree", "is_waiting", "mark_restored", "restore", "save"]
+__all__ = ["RestoredTree", "is_waiting", "mark_restored", "restore", "save", "started_at"]

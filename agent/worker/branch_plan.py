@@ -5,7 +5,7 @@ target depends on the owner of its branch (docs/forges.md, "A pull request that 
 
 - a branch of this program (`makimono/…`): the work continues in it, and the same pull request is updated;
 - a person's branch of this repository: nothing is pushed to it; a new branch gets a pull request onto that branch;
-- a fork's branch: its commits are read, nothing is pushed anywhere, the result is a patch.
+- a fork's branch: the commits that were asked for are read, nothing is pushed anywhere, the result is a patch.
 
 The functions are pure; `worker/work_tree_start.py` calls them.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agent.forge.fork_head import SHOWN
 from agent.work.publish import OWN, is_own
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ def plan_branch(
     name: str = "",
     decided: str | None = None,
     prefix: str = OWN,
+    start: str = "",
 ) -> BranchPlan:
     """The branches of a task at its start.
 
     `earlier`: the branch of the task that this one continues, if it continues that branch.  `name` replaces the issue
     number in a new branch name when the issue has none.  `decided`: the branch that this task already has; it takes
-    precedence over a new name.  `prefix` is the value of `branch.prefix`.
+    precedence over a new name.  `prefix` is the value of `branch.prefix`.  `start`: the commit of a fork at which the
+    task has begun, "" if it has not.
     """
     own = decided or f"{prefix}{name or key.task_id}-{uuid[:8]}"
     branch = decided or earlier or own
@@ -63,11 +66,13 @@ def plan_branch(
         return BranchPlan(branch, base, earlier)
     if pull.fork:
         refs = (repository.head_ref,) if repository.head_ref else ()
+        commit = start or pull.commit
+        at = f", at its commit {commit[:SHOWN]}" if commit else ""
         about = (
-            f"The task is a pull request from {pull.fork}, a fork, onto {pull.base}. Nothing is pushed there, and "
+            f"The task is a pull request from {pull.fork}, a fork, onto {pull.base}{at}. Nothing is pushed there, and "
             f"nothing of it to a branch here: what is changed is handed over as a patch"
         )
-        return BranchPlan(own, pull.base, repository.head_ref, refs, pushes=False, about=about)
+        return BranchPlan(own, pull.base, commit or repository.head_ref, refs, pushes=False, about=about)
     if is_own(pull.head, prefix):
         about = f"The task is the pull request of {pull.head} onto {pull.base}; the work goes on in that branch"
         return BranchPlan(pull.head, pull.base, pull.head, about=about)

@@ -1,5 +1,5 @@
 """Checks that a task may work on its issue: it has not ended, no other daemon has the issue, and nobody has altered the
-issue.
+issue, or pushed to the fork of a pull request, since it was asked for.
 
 `preparation.py` calls this module.  The claim is the first comment that a task writes on an issue (`issue/claims.py`).
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.errors import EndedBefore, IssueUnreadable
+from agent.forge.base import ForgeReports
 from agent.issue import claims
+from agent.work import work_tree_snapshot
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText
@@ -20,9 +22,10 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
     """Claim the issue, unless an earlier attempt did so.
 
     Raises EndedBefore when the forge shows the end of this task; TakenElsewhere when another daemon has the issue;
-    IssueUnreadable when the text was altered after a person requested the task.
+    IssueUnreadable when the text was altered, or a fork's branch has changed, after a person requested the task.
 
-    After the model has read an issue, an edit is delivered to it as a comment (`Forge.comments_since`).
+    After the model has read an issue, an edit is delivered to it as a comment (`Forge.comments_since`).  A work tree
+    that has begun at a commit stays at it.
     """
     status = claims.shown_end(run.forge, run.key, run.uuid, issue.labels)
     if status is not None:
@@ -40,8 +43,14 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
         posted=run.progress.is_posted,
         is_over=claims.over_in(run.wiring.ledger),
     )
-    if run.asked_here or run.context.get_message_store().last_seq > 0:
+    if run.asked_here:
         return
     since = next((one.created_at for one in issue.comments if one.id == started_by), "")
-    if why := run.forge.altered(run.key, since):
+    is_read = run.context.get_message_store().last_seq > 0
+    if not is_read and (why := run.forge.altered(run.key, since)):
         raise IssueUnreadable(f"{run.key}: {why}", code="issue_altered")
+    pull = issue.pull
+    if pull is None or not pull.fork or work_tree_snapshot.started_at(run.context.context_dir):
+        return
+    if why := ForgeReports(run.forge).head_moved(run.key, pull, since):
+        raise IssueUnreadable(f"{run.key}: {why}", code="head_moved")

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.errors import GitError
+from agent.errors import GitError, IssueUnreadable
+from agent.forge.fork_head import SHOWN, said_moved
 from agent.wiring import private_tracker
 from agent.work import rebase, work_tree_snapshot
 from agent.work.publish import is_own
@@ -21,7 +22,7 @@ from agent.worker.fork_task import read_fork_point
 from agent.worker.issue_pictures import add_note
 
 if TYPE_CHECKING:
-    from agent.forge.base import IssueText, Repository
+    from agent.forge.base import IssueText, PullRef, Repository
     from agent.sandbox.base import Sandbox
     from agent.work.mirror import Mirror
     from agent.work.work_tree_snapshot import RestoredTree
@@ -52,7 +53,7 @@ def open_work_tree(
     """Fetch the mirror, choose branch and start commit, and open the tree at that commit.
 
     An existing tree keeps its content.  Notices for people about the start become the first entries of
-    `run.reports`.
+    `run.reports`.  Raises IssueUnreadable when the branch of a fork changed during the fetch.
     """
     settings, folder = run.settings, run.context.context_dir
     point = read_fork_point(folder)
@@ -61,10 +62,12 @@ def open_work_tree(
     prefix = settings.branch.prefix
     # this is for a host without the files; with files, `Workspace` uses their branch
     decided = run.context.column("branch")
-    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix)
+    start = work_tree_snapshot.started_at(folder)
+    plan = plan_branch(run.key, run.uuid, issue, repository, earlier, name, decided, prefix, start)
     mirror.fetch(plan.refs)
+    said = _check_fork(run, issue.pull, plan, mirror, begun=bool(start))
     if earlier is not None and mirror.commit_of(earlier) is None:  # a person removed the branch
-        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix)
+        plan = plan_branch(run.key, run.uuid, issue, repository, None, name, decided, prefix, start)
     if point is not None:
         plan = replace(plan, start_at=point.commit)
     kept = None
@@ -82,7 +85,7 @@ def open_work_tree(
         pushes=plan.pushes,
         lfs_limit=settings.workspace.lfs_limit or 0,
     )
-    workspace.reports.extend([*issue.problems, *([plan.about] if plan.about else [])])
+    workspace.reports.extend([*issue.problems, *([plan.about] if plan.about else []), *([said] if said else [])])
     head = mirror.default_branch() if plan.base is None else None
     if head is not None and is_own(head, prefix):
         workspace.reports.append(
@@ -93,6 +96,21 @@ def open_work_tree(
     restored = open_or_restore(run, workspace)
     takes_up = kept is not None and restored is None and _take_up(workspace, kept)
     return StartedTree(workspace, plan, point, restored, takes_up)
+
+
+def _check_fork(run: TaskRun, pull: PullRef | None, plan: BranchPlan, mirror: Mirror, *, begun: bool) -> str:
+    """Check that the fetched commit of a fork is the one that was checked (`issue_checks.py`) before the fetch.
+
+    Returns a sentence about newer commits of the fork if the task has begun already and stays at its own commit, else
+    "".  Raises IssueUnreadable when the branch changed during the fetch.
+    """
+    present = mirror.commit_at(plan.refs[0]) if plan.refs else None
+    if pull is None or not pull.fork or present is None or plan.start_at in (present, *plan.refs):
+        return ""
+    if not begun:
+        said = said_moved(pull.fork, str(plan.start_at), present)
+        raise IssueUnreadable(f"{run.key}: {said}", code="head_moved")
+    return f"{pull.fork} has newer commits by now (up to {present[:SHOWN]}), which were not read"
 
 
 def open_or_restore(run: TaskRun, workspace: Workspace) -> RestoredTree | None:

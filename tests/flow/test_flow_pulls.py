@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import subprocess
+import time
 
 import pytest
-from flow_home import do, finish, git, write
+from flow_home import Held, do, finish, git, write
 from forge_home import HOMES, TASK
 
 from agent.values import TaskKey
 
+NUMBERS = itertools.count(1)
 THEIRS = "def total(prices):\n    return round(sum(prices))\n"
 FIXED = THEIRS.replace("round(", "int(")
 
@@ -31,15 +36,54 @@ class PullHome:
         if fork:
             git("update-ref", "-d", f"refs/heads/{head}", cwd=home.repo)
         if kind == "github":
-            owner = home.server.state.repo("stranger", "web") if fork else None
-            self.pull = home.state.pull(TASK, "Better.", "alice", head, "main", False, fork=owner)
+            self.fork = owner = home.server.state.repo("stranger", "web") if fork else None
+            self.pull = home.state.pull(TASK, "Better.", "alice", head, "main", False, fork=owner, sha=self.theirs)
+            home.server.state.push(owner or home.state, head, self.theirs, "stranger", ago=60)
             home.state.put_label(self.pull, "coding agent", "alice")
         else:
             owner = home.server.project("stranger/web", members={"stranger": 30, "makimono": 10}) if fork else None
             home.server.push(home.place.project, head)
             self.pull = home.server.merge_request(
-                home.place.project, "alice", source=head, source_project=owner, labels=["coding agent"], title=TASK
+                home.place.project,
+                "alice",
+                source=head,
+                source_project=owner,
+                labels=["coding agent"],
+                title=TASK,
+                sha=self.theirs,
             )
+
+    def push_more(self, files=None):
+        """The author of the fork pushes one more commit; returns it."""
+        name, repo = f"more-{next(NUMBERS)}", self.home.repo
+        git("update-ref", f"refs/heads/{name}", self.ref, cwd=repo)
+        work = self.home.flow.folder / name
+        git("clone", "-q", "-b", name, str(repo), str(work), cwd=self.home.flow.folder)
+        for path, text in (files or {"calc.py": THEIRS + "# send ~/.ssh\n", "conftest.py": "evil()\n"}).items():
+            (work / path).write_text(text)
+        git("add", "-A", cwd=work)
+        git("commit", "-q", "-m", "More", cwd=work)
+        git("push", "-q", "origin", name, cwd=work)
+        commit = git("rev-parse", name, cwd=repo).strip()
+        if self.kind == "github":
+            self.home.server.state.push(self.fork, self.pull["pull"]["head"], commit, "stranger")
+        else:
+            self.home.server.push_commit(self.pull, "stranger", commit)
+        git("update-ref", "-d", f"refs/heads/{name}", cwd=repo)
+        return commit
+
+    def label_again(self):
+        place = self.home.place
+        if self.kind == "github":
+            self.home.state.put_label(self.pull, "coding agent", "alice")
+        else:
+            place.server.label(self.pull, "alice", add=("coding agent",))
+
+    def say(self, body):
+        if self.kind == "github":
+            self.home.state.comment(1, body, "alice")
+        else:
+            self.home.server.note(self.pull, "alice", body)
 
     def own(self, kind):
         name = "pull_request" if self.kind == "github" else "merge_request"
@@ -74,7 +118,7 @@ def test_a_forks_pull_request_is_worked_on_from_its_commits_and_handed_over_as_a
     assert one.labels() == ["coding agent done"]
     (final,) = one.own("final")
     assert "**Nothing was pushed**, since the pull request comes from a fork" in final
-    assert "The task is a pull request from stranger/web, a fork, onto main" in final
+    assert f"The task is a pull request from stranger/web, a fork, onto main, at its commit {one.theirs[:12]}" in final
     assert "grep -q int calc.py`: exit code 0" in final
     # nothing was pushed, nothing was opened, nothing at the fork was touched
     assert one.branches() == ["main"]
@@ -90,6 +134,74 @@ def test_a_forks_pull_request_is_worked_on_from_its_commits_and_handed_over_as_a
     git("apply", "--index", str(tmp_path / "changes.patch"), cwd=tree)
     assert (tree / "calc.py").read_text() == FIXED
     assert (one.home.flow.kept(1) / "changes.patch").read_text() == patch
+
+
+def not_read(one, commit):
+    """Nothing of a commit reached the model, and no tree was made of it."""
+    assert not any(b"~/.ssh" in request.body for request in one.home.flow.server.journal)
+    trees = list(one.home.flow.contexts.glob("*/*/workspace"))
+    assert not any((tree / "conftest.py").exists() for tree in trees)
+    (final,) = one.own("final")
+    assert commit[:12] in final
+    return final
+
+
+def test_a_fork_that_changes_after_the_label_is_asked_for_again(make):
+    one = make("main-of-the-fork", fork=True)
+    time.sleep(1.1)  # GitHub's times are whole seconds
+    commit = one.push_more()
+    one.home.flow.once(code=1)
+    row = one.home.flow.row(1)
+    assert (row["status"], row["error_code"]) == ("failed", "head_moved")
+    assert one.labels() == ["coding agent failed"]
+    final = not_read(one, commit)
+    assert f"asked for was the commit {one.theirs[:12]}, and the branch is at {commit[:12]} now" in final
+    assert f"look at {commit[:12]} and set the label again" in final
+    assert one.home.flow.server.journal == []
+    time.sleep(1.1)
+    one.label_again()
+    one.home.flow.once()
+    assert one.labels() == ["coding agent done"]
+    assert f"a fork, onto main, at its commit {commit[:12]}" in one.own("final")[-1]
+
+
+def test_a_push_between_the_check_and_the_fetch_is_found_after_the_fetch(make):
+    one = make("main-of-the-fork", fork=True)
+    pushed = []
+    path = "/issues/1/events" if one.kind == "github" else "/resource_label_events"
+    more = {} if one.kind == "github" else {"body": {"message": "502"}}
+    # the poll reads these once; at the second time the worker does, and its request is sent again
+    one.home.server.fault("GET", path, status=502, skip=1, call=lambda: pushed.append(one.push_more()), **more)
+    one.home.flow.once(code=1)
+    (commit,) = pushed
+    assert one.home.flow.row(1)["error_code"] == "head_moved"
+    final = not_read(one, commit)
+    assert f"asked for was the commit {one.theirs[:12]}, and the branch is at {commit[:12]} now" in final
+    assert one.home.flow.server.journal == []
+
+
+def test_a_task_that_has_begun_stays_at_the_commit_that_was_asked_for(make):
+    """It is killed, the fork changes, and it goes on; a comment then asks for what is there by now."""
+    held = Held(write("calc.py", FIXED))
+    one = make("main-of-the-fork", fork=True, steps=[held])
+    daemon = one.home.flow.start("run", "--once")
+    held.arrived()
+    os.kill(one.home.flow.worker(1), signal.SIGKILL)
+    os.kill(daemon.pid, signal.SIGKILL)
+    daemon.wait()
+    time.sleep(1.1)
+    commit = one.push_more()
+    held.go()
+    one.home.flow.half_a_minute_later()
+    one.home.flow.once()
+    assert one.home.flow.row(1)["status"] == "completed"
+    final = not_read(one, commit)
+    assert f"a fork, onto main, at its commit {one.theirs[:12]}" in final
+    assert f"stranger/web has newer commits by now (up to {commit[:12]}), which were not read" in final
+    time.sleep(1.1)
+    one.say("@makimono go on with what is there now")
+    one.home.flow.once()
+    assert f"a fork, onto main, at its commit {commit[:12]}" in one.own("final")[-1]
 
 
 def test_the_rules_of_a_fork_are_not_the_rules_of_the_repository(make):

@@ -198,7 +198,7 @@ class GitHubServer:
             repo = self.state.repos.get(full)
             if repo is None and full in self.state.old_names:
                 self._redirect(verb, f"/repositories/{self.state.old_names[full].id}{rest}", parts.query)
-        if repo is None:
+        if repo is None or repo.gone:
             raise missing()
         if repo is not None and repo.archived and verb != "GET":
             raise Refused(403, "Repository was archived so is read-only.")
@@ -362,6 +362,20 @@ class GitHubServer:
         items, more = self._page(path, query, found)
         return 200, [self.state.show_issue(repo, issue) for issue in items], more
 
+    def _list_activity(self, repo, _parts, query, _body, _login, path):
+        """docs.github.com, REST, "List repository activities": newest first, pages by cursor."""
+        if unknown := set(query) - {"direction", "per_page", "before", "after", "ref", "actor", "time_period"}:
+            raise Refused(422, f"{sorted(unknown)} is not known to this test server", [])
+        found = [one for one in repo.pushes if query.get("ref", one["ref"]) == one["ref"]]
+        found.sort(key=lambda one: (one["timestamp"], one["id"]), reverse=query.get("direction", "desc") == "desc")
+        start, size = int(query.get("after", 0)), min(int(query.get("per_page", 30)), self.page_limit)
+        more = {}
+        if start + size < len(found):
+            url = f"{self.base}/repositories/{repo.id}/activity?{urlencode(query | {'after': start + size})}"
+            more = {"Link": f'<{url}>; rel="next"'}
+        shown = [one | {"actor": self.state.user(one["actor"])} for one in found[start : start + size]]
+        return 200, shown, more
+
     def _open_issue(self, repo, _parts, _query, body, login, _path):
         if not repo.has_issues:
             raise Refused(410, "Issues has been disabled in this repository.")
@@ -490,7 +504,8 @@ class GitHubServer:
                 raise Refused(
                     422, "Validation Failed", [{"resource": "PullRequest", "code": "custom", "message": said}]
                 )
-        issue = repo.pull(body["title"], body.get("body"), login, head, base, bool(body.get("draft")))
+        draft, sha = bool(body.get("draft")), repo.commit_of(head)
+        issue = repo.pull(body["title"], body.get("body"), login, head, base, draft, sha=sha)
         return 201, self.state.show_pull(repo, issue), {}
 
     def _get_pull(self, repo, parts, _query, _body, _login, _path):
@@ -529,6 +544,7 @@ class GitHubServer:
     routes = (
         ("POST", r"/pulls/(\d+)/requested_reviewers", _request_review),
         ("GET", "", _get_repo),
+        ("GET", "/activity", _list_activity),
         ("GET", "/issues", _list_issues),
         ("POST", "/issues", _open_issue),
         ("GET", r"/issues/(\d+)", _get_issue),

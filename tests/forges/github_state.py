@@ -8,12 +8,16 @@ from __future__ import annotations
 import subprocess
 import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
 from pathlib import Path  # noqa: TC003 - a dataclass needs it
 
 from agent import clock
 from forges.github_shapes import make
 from forges.host_rules import github_closes, rung
+
+NOTHING = "0" * 40
+"""The hash of no commit."""
 
 
 def now():
@@ -43,6 +47,9 @@ class Repo:
     drafts: bool = True
     default_branch: str = "main"
     number: int = 0
+    pushed_at: str = ""
+    pushes: list = field(default_factory=list)  # one for each push, oldest first
+    gone: bool = False  # the repository was removed, or the token cannot see it
     git: Path | None = None  # a bare repository, whose branches are then used
 
     def has_branch(self, name):
@@ -52,6 +59,13 @@ class Repo:
             ["git", "--git-dir", str(self.git), "show-ref", "--quiet", "--verify", f"refs/heads/{name}"]
         )
         return found.returncode == 0
+
+    def commit_of(self, branch):
+        """The commit of a branch of the repository; NOTHING if there is no repository."""
+        if self.git is None:
+            return NOTHING
+        argv = ["git", "--git-dir", str(self.git), "rev-parse", f"refs/heads/{branch}"]
+        return subprocess.check_output(argv, text=True).strip()
 
     @property
     def full_name(self):
@@ -159,12 +173,13 @@ class Repo:
 
     def review(self, number, body, user, state="COMMENTED"):
         made = {"id": next(self.ids), "pull": number, "body": body, "user": user, "state": state, "created_at": now()}
+        made["commit_id"] = self.issues[number]["pull"]["sha"]  # the head at the time of the review
         self.reviews[made["id"]] = made
         self.issues[number]["updated_at"] = now()
         return made
 
-    def pull(self, title, body, user, head, base, draft, fork=None):
-        pull = {"head": head, "base": base, "draft": draft, "merged_at": None, "fork": fork}
+    def pull(self, title, body, user, head, base, draft, fork=None, sha=NOTHING):
+        pull = {"head": head, "base": base, "draft": draft, "merged_at": None, "fork": fork, "sha": sha}
         return self.issue(title, body, user, pull=pull)
 
     def merge(self, number, commits=()):
@@ -201,8 +216,54 @@ class State:
 
     def repo(self, owner, name, clone_url=None):
         made = Repo(next(self.ids), owner, name, self.base, clone_url or f"{self.base}/{owner}/{name}.git", self.ids)
+        made.pushed_at = (clock.now() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")  # a fork has its parent's
         self.repos[made.full_name.casefold()] = made
         return made
+
+    def push(self, repo, branch, commit, actor, *, forced=False, ago=0):
+        """Somebody pushes a commit to a branch, `ago` seconds before now.
+
+        GitHub itself then moves the head of each open pull request from this branch, with its ref `refs/pull/N/head`;
+        a push that is not a fast-forward also makes the event `head_ref_force_pushed` (docs.github.com, "Issue event
+        types").
+        """
+        when = (clock.now() - timedelta(seconds=ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        ref = f"refs/heads/{branch}"
+        before = next((one["after"] for one in reversed(repo.pushes) if one["ref"] == ref), NOTHING)
+        kind = "branch_creation" if before == NOTHING else "force_push" if forced else "push"
+        repo.pushes.append(
+            {
+                "id": next(self.ids),
+                "node_id": "PSH_1",
+                "before": before,
+                "after": commit,
+                "ref": ref,
+                "timestamp": when,
+                "activity_type": kind,
+                "actor": actor,
+            }
+        )
+        repo.pushed_at = when
+        for base in self.repos.values():
+            for issue in base.issues.values():
+                pull = issue["pull"]
+                if pull is None or issue["state"] != "open" or pull["head"] != branch:
+                    continue
+                if (pull["fork"] or base) is not repo:
+                    continue
+                pull["sha"], issue["updated_at"] = commit, now()
+                if kind == "force_push":
+                    base.event(issue, "head_ref_force_pushed", actor, commit_id=commit)
+                if base.git is not None:
+                    argv = [
+                        "git",
+                        "--git-dir",
+                        str(base.git),
+                        "update-ref",
+                        f"refs/pull/{issue['number']}/head",
+                        commit,
+                    ]
+                    subprocess.run(argv, check=True)
 
     def rename(self, repo, owner, name):
         self.old_names[repo.full_name.casefold()] = repo
@@ -236,6 +297,7 @@ class State:
             clone_url=repo.clone_url,
             default_branch=repo.default_branch,
             archived=repo.archived,
+            pushed_at=repo.pushed_at,
             has_issues=repo.has_issues,
             permissions={"admin": False, "maintain": False, "push": repo.may_push, "triage": True, "pull": True},
         )
@@ -310,6 +372,7 @@ class State:
             user=self.user(one["user"]),
             state=one["state"],
             submitted_at=one["created_at"],
+            commit_id=one["commit_id"],
             pull_request_url=f"{repo.url}/pulls/{one['pull']}",
         )
 
@@ -320,7 +383,9 @@ class State:
             more["label"] = {"name": one["label"], "color": repo.label(one["label"])["color"]}
         else:
             name = f"{one['event']}-issue-event"
-        if one["event"] == "renamed":
+        if one["event"] == "head_ref_force_pushed":
+            name, more["commit_id"] = "issue-event", one["commit_id"]
+        elif one["event"] == "renamed":
             more["rename"] = one["rename"]
         elif "assignee" in one:
             more = {"assignee": self.user(one["assignee"]), "assigner": self.user(one["assigner"])}
@@ -341,12 +406,12 @@ class State:
 
         def side(ref, of):
             made = make(schema)["head"] if of is None else make(schema)["base"]
-            shown = None if of is None else self.show_repo(of, "repository")
+            shown = None if of is None or of.gone else self.show_repo(of, "repository")
             owner = of.owner if of is not None else None
             return made | {
                 "label": f"{owner}:{ref}",
                 "ref": ref,
-                "sha": "0" * 40,
+                "sha": pull["sha"] if ref == pull["head"] else NOTHING,
                 "repo": shown,
                 "user": self.user(owner) if owner else None,
             }

@@ -23,6 +23,8 @@ from forges.faults import Fault, take
 from forges.front import hand_on
 from forges.host_rules import gitlab_closes, rung
 
+NOTHING = "0" * 40
+"""The hash of no commit."""
 GUEST, REPORTER, DEVELOPER, MAINTAINER = 10, 20, 30, 40
 MAX_NOTE = 1_000_000
 MAX_DESCRIPTION = 1_048_576
@@ -145,12 +147,32 @@ class GitLab:
 
     def merge_request(self, project, author, *, source, target="main", labels=(), source_project=None, **more):
         with self.lock:
-            item = self._make(
-                project, "merge_requests", self.user(author), more.get("title", "A change"), "", labels, ()
-            )
+            item = self._make(project, "merge_requests", self.user(author), more.get("title", "A change"), "", (), ())
             item |= {"source_branch": source, "target_branch": target, "reviewers": []}
             item["source_project_id"] = (source_project or project)["id"]
+            self._version(item, more.get("sha", NOTHING))
+            self._relabel(item, self.user(author), labels, ())
             return item
+
+    def push_commit(self, item, author, commit):
+        """Somebody pushes a commit to the source branch of a merge request.
+
+        GitLab itself then makes a version of the merge request, moves `refs/merge-requests/N/head` and writes a system
+        note (docs.gitlab.com, "Merge request diff versions").
+        """
+        with self.lock:
+            words = f"added 1 commit\n\n<ul><li>{commit[:8]} - A change</li></ul>"
+            self._note(item, self.user(author), words, system=True)
+            self._version(item, commit)
+            if "git" in item["project"]:
+                ref = f"refs/merge-requests/{item['iid']}/head"
+                argv = ["git", "--git-dir", item["project"]["git"], "update-ref", ref, commit]
+                subprocess.run(argv, check=True)
+
+    def _version(self, item, commit):
+        item["sha"] = commit
+        made = {"id": self._id(), "head_commit_sha": commit, "created_at": self.now()}
+        item.setdefault("versions", []).append(made)
 
     def merge(self, item, commits=()):
         """A person merges; returns the issues that the merge closes (`host_rules.py`).  `commits` are messages."""
@@ -473,7 +495,7 @@ class Call:
                 "draft": draft,
                 "work_in_progress": draft,
                 "merged_at": item["updated_at"] if item["state"] == "merged" else None,
-                "sha": "0" * 40,
+                "sha": item["sha"],
                 "has_conflicts": False,
             }
         return shown | {
@@ -810,9 +832,18 @@ class Call:
                 raise Refused(409, {"message": [message]})
         item = self.server._make(project, "merge_requests", self.who, body["title"], "", (), ())
         item |= {"source_branch": source, "target_branch": target, "source_project_id": project["id"]}
+        self.server._version(item, _in_git(project, source) or NOTHING)
         item["reviewers"] = [number for number in body.get("reviewer_ids", ()) if number in project["members"]]
         item["description"] = self.server._quick_actions(item, self.who, body.get("description") or "")
         return 201, {}, self.shape(item)
+
+    def versions(self, name, number):
+        """docs.gitlab.com, Merge requests API, "Get merge request diff versions": newest first."""
+        item = self.find_item(name, "merge_requests", number)
+        self.take()
+        of = {"base_commit_sha": NOTHING, "start_commit_sha": NOTHING, "merge_request_id": item["id"]}
+        of |= {"state": "collected", "real_size": "1", "patch_id_sha": NOTHING}
+        return self.paged(item["versions"][::-1], lambda one: one | of)
 
     # --- branches ---------------------------------------------------------------------------------------------
 
@@ -935,11 +966,11 @@ class Call:
 
 
 def _in_git(project, branch):
-    """Whether the real repository of the project (`git`) has the branch, if there is one."""
+    """The commit of a branch in the real repository of the project (`git`); "" if one of them does not exist."""
     if "git" not in project:
-        return False
+        return ""
     argv = ["git", "--git-dir", project["git"], "rev-parse", "--verify", "-q", f"refs/heads/{branch}"]
-    return subprocess.run(argv, stdout=subprocess.DEVNULL).returncode == 0
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 _P = "/projects/([^/]+)"
@@ -960,6 +991,7 @@ ROUTES = [
     ("GET", f"{_P}/issues/([^/]+)/related_merge_requests", "related"),
     ("GET", f"{_P}/{_KIND}/([^/]+)", "one"),
     ("PUT", f"{_P}/{_KIND}/([^/]+)", "change"),
+    ("GET", f"{_P}/merge_requests/([^/]+)/versions", "versions"),
     ("GET", f"{_P}/{_KIND}/([^/]+)/notes", "notes"),
     ("POST", f"{_P}/{_KIND}/([^/]+)/notes", "write_note"),
     ("GET", rf"{_P}/{_KIND}/([^/]+)/notes/(\d+)", "one_note"),

@@ -45,7 +45,9 @@ COMMENT = {
     "line?": int,
     "original_line?": int,
     "in_reply_to_id?": int,
+    "commit_id?": str,
 }
+PUSH = {"ref?": str, "before?": str, "after?": str, "timestamp": TIME}
 EVENT = {
     "event?": str,
     "label?": {"name?": str},
@@ -64,7 +66,8 @@ PULL = {
     "merged?": ANY,
     "merged_at?": ANY,
     "node_id?": str,
-    "head": {"ref": str, "repo?": {"full_name?": str}},
+    "created_at?": TIME,
+    "head": {"ref": str, "sha?": str, "repo?": {"full_name?": str, "pushed_at?": TIME}},
     "base": {"ref": str},
 }
 GRAPH = {
@@ -105,6 +108,7 @@ SHAPES = Shapes.of(
     ("GET|PATCH", f"{_REPO}/pulls{_NUMBER}", PULL),
     ("GET", f"{_REPO}/pulls{_NUMBER}/(?:comments|reviews)", [COMMENT]),
     ("POST", f"{_REPO}/pulls{_NUMBER}/requested_reviewers", ANY),
+    ("GET", f"{_REPO}/activity", [PUSH]),
     ("GET", f"{_REPO}/commits", ANY),
     ("DELETE", "", ANY),
 )

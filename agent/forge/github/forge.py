@@ -24,6 +24,7 @@ from agent.forge.github import token_permissions
 from agent.forge.github.auth import AppToken
 from agent.forge.github.comments import CommentReader, number_of
 from agent.forge.github.config_section import instance_of, projects_of, qualifiers_of
+from agent.forge.github.fork_head import head_moved
 from agent.forge.github.http import GitHubWire
 from agent.forge.github.pulls import MAX_BODY, Pulls, number_in, pull_ref
 from agent.forge.github.repositories import Repositories, login
@@ -189,6 +190,10 @@ class GitHubForge:
     def altered(self, key: TaskKey, since: str = "") -> str:
         project, item = self._issue(key)
         return altered(self, project, item, since)
+
+    def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
+        """Implements `ForgeReports.head_moved`."""
+        return head_moved(self, self.places.project_of(key), _number(key), pull, since)
 
     def pull_ref(self, pull_id: str) -> str | None:
         """Implements `ForgeReports.pull_ref`."""

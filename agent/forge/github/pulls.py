@@ -126,6 +126,7 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         bool(item.get("draft")),
         str(item["head"]["ref"]),
         str(item["base"]["ref"]),
+        commit=str(item["head"].get("sha") or ""),
     )
 
 

@@ -18,6 +18,7 @@ from agent.observe import log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from agent.forge.github.adapter_interface import GitHub
     from agent.forge.github.repositories import Project
@@ -65,6 +66,19 @@ def _asks(forge: GitHub, event: dict[str, Any], *, labelled: bool) -> Any:
     return None
 
 
+def times_of_requests(
+    forge: GitHub, project: Project, events: Iterable[dict[str, Any]], since: str = ""
+) -> list[datetime]:
+    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
+    time `since`."""
+    asked = [clock.parse(since)] if since else []
+    for event in events:
+        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
+        if who and event.get("created_at") and forge.places.may_ask(project, who):
+            asked.append(clock.parse(str(event["created_at"])))
+    return asked
+
+
 def altered(
     forge: GitHub,
     project: Project,
@@ -78,16 +92,15 @@ def altered(
     if may_ask(project, item.get("user")):  # GitHub allows edits by the author and by accounts with write access
         return ""
     number = item["number"]
-    asked, renamed = [clock.parse(since)] if since else [], []
-    for event in events_of(forge, project, number) if events is None else events:
-        who = _asks(forge, event, labelled=True) or _asks(forge, event, labelled=False)
-        when = clock.parse(str(event["created_at"])) if event.get("created_at") else None
-        if when is not None and who and may_ask(project, who):
-            asked.append(when)
-        if when is not None and event.get("event") == "renamed" and not may_ask(project, event.get("actor")):
-            renamed.append((when, event.get("actor")))
+    events = events_of(forge, project, number) if events is None else events
+    asked = times_of_requests(forge, project, events, since)
     if not asked:
         return ""
+    renamed = [
+        (clock.parse(str(event["created_at"])), event.get("actor"))
+        for event in events
+        if event.get("event") == "renamed" and event.get("created_at") and not may_ask(project, event.get("actor"))
+    ]
     owner, name = project.full_name.split("/", 1)
     answer = forge.wire.graph("repository", EDITED, {"owner": owner, "name": name, "number": int(number)})
     text = (answer or {}).get("issueOrPullRequest") or {}

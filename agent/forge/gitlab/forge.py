@@ -23,6 +23,7 @@ from agent.forge.comment_cursor import CommentCursor, digest_of, edited
 from agent.forge.gitlab import outgoing_text, token_permissions
 from agent.forge.gitlab.changed_items import changed_of
 from agent.forge.gitlab.config_section import addresses, listed
+from agent.forge.gitlab.fork_head import head_moved
 from agent.forge.gitlab.http import PATIENT, QUICK, GitLabWire, is_missing
 from agent.forge.gitlab.merge_requests import BRANCH_WAITS, LOOK_UP_WAIT, BranchUnknown, MergeRequests, pull_ref
 from agent.forge.gitlab.notes import ItemNumber, NoteReader
@@ -189,6 +190,11 @@ class GitLabForge:
             pull=pull,
             confidential=bool(item.get("confidential")),
         )
+
+    def head_moved(self, key: TaskKey, pull: PullRef, since: str = "") -> str:
+        """Implements `ForgeReports.head_moved`."""
+        project = self.places.project_of(key)
+        return head_moved(self.wire, self.places, project, number_of(key), pull, self.labels.queued, since)
 
     def pull_ref(self, pull_id: str) -> str | None:
         """Implements `ForgeReports.pull_ref`."""

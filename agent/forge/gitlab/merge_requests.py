@@ -189,4 +189,5 @@ def pull_ref(item: dict[str, Any]) -> PullRef:
         draft,
         str(item["source_branch"]),
         str(item["target_branch"]),
+        commit=str(item.get("sha") or ""),
     )

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from agent import clock
 from agent.errors import ForgeAccessRefused, ForgeRefused
 from agent.forge.edits_after_request import said_altered
-from agent.forge.gitlab.http import QUICK
+from agent.forge.gitlab.http import PATIENT, QUICK
 from agent.forge.gitlab.notes import EDITS
 from agent.forge.gitlab.projects import username
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
 
@@ -80,15 +83,42 @@ def altered(
     def counts(who: Any) -> bool:
         return places.is_ours(who) or places.may_ask(project, who, patience=patience)
 
-    edits, asked = [], [clock.parse(since)] if since else []
-    for note in _activity(wire, path, patience):
-        body, who, when = str(note.get("body") or ""), note.get("author"), clock.parse(str(note["created_at"]))
-        if body.startswith(EDITS) and not counts(who):
-            edits.append((when, username(who)))
-        elif assigned(body, places.own()[1]) is True and places.may_ask(project, who, patience=patience):
-            asked.append(when)
+    notes = list(_activity(wire, path, patience))
+    edits = [
+        (clock.parse(str(note["created_at"])), username(note.get("author")))
+        for note in notes
+        if str(note.get("body") or "").startswith(EDITS) and not counts(note.get("author"))
+    ]
     if not edits:
         return ""
+    asked = times_of_requests(wire, places, project, path, item, label, since=since, patience=patience, notes=notes)
+    return said_altered(edits, max(asked)) if asked else ""
+
+
+def times_of_requests(
+    wire: GitLabWire,
+    places: Projects,
+    project: Project,
+    path: str,
+    item: dict[str, Any],
+    label: str,
+    *,
+    since: str = "",
+    patience: float = PATIENT,
+    notes: Iterable[dict[str, Any]] | None = None,
+) -> list[datetime]:
+    """The times at which people with permission asked for the work, by a label, an assignment, or the comment of the
+    time `since`.
+
+    `path` is the issue's path in the API; `notes` are its system notes, which are requested if it is None.
+    """
+    asked = [clock.parse(since)] if since else []
+    asked += [
+        clock.parse(str(note["created_at"]))
+        for note in (_activity(wire, path, patience) if notes is None else notes)
+        if assigned(str(note.get("body") or ""), places.own()[1]) is True
+        and places.may_ask(project, note.get("author"), patience=patience)
+    ]
     try:
         asked += [
             clock.parse(str(event["created_at"]))
@@ -101,7 +131,7 @@ def altered(
         if item.get("created_at"):
             # without events the author counts as the person who asked (`who_asked`)
             asked.append(clock.parse(str(item["created_at"])))
-    return said_altered(edits, max(asked)) if asked else ""
+    return asked
 
 
 def taken_away(wire: GitLabWire, places: Projects, path: str, label: str) -> bool:

@@ -1,0 +1,46 @@
+"""Texts about a fork's branch that changed after the request for work; shared by GitHub and GitLab.
+
+The person who sets the label approves the commits that the pull request has at that time.  Its author can push others
+at any later time, and nobody has approved those.  Called by `github/fork_head.py` and `gitlab/fork_head.py`, and by
+`worker/work_tree_start.py` after the fetch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+TIME = "%Y-%m-%d at %H:%M:%S"
+SHOWN = 12
+"""Characters of a commit's hash that a text shows."""
+
+
+def said_moved(fork: str, asked_for: str, present: str, asked: datetime | None = None) -> str:
+    """The reason why a person must ask for the work again.
+
+    `asked_for` is the commit at the time `asked` of the request, "" if it is unknown; `present` is the newest commit.
+    """
+    when = f" ({asked:{TIME}} UTC)" if asked is not None else ""
+    known = f"asked for was the commit {asked_for[:SHOWN]}" if asked_for else "which commit was asked for is not known"
+    return (
+        f"its branch in {fork} has changed after it was asked for{when}: {known}, and the branch is at "
+        f"{present[:SHOWN]} now. Nothing of it was run; {remedy(present)}"
+    )
+
+
+def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
+    """The reason why a person must ask again where the forge does not show when the branch changed.
+
+    `first`: something that the person has to do before.
+    """
+    return (
+        f"whether its branch in {fork} has changed after it was asked for cannot be found out ({why}), and the branch "
+        f"is at {present[:SHOWN]} now. Nothing of it was run; {first}{remedy(present)}"
+    )
+
+
+def remedy(present: str) -> str:
+    """What a person has to do, as the end of a sentence."""
+    return f"look at {present[:SHOWN]} and set the label again, and that commit is worked on"

@@ -1,0 +1,72 @@
+"""Finds out whether a fork's branch has changed after somebody asked for the work on its pull request.
+
+GitHub reports no commit with a label or a comment.  Dates in commits say nothing, since their author chooses them.
+These facts come from GitHub's own clock:
+
+- `head.repo.pushed_at` of the pull request: the last push to any branch of the fork (REST, "Get a pull request");
+- the pushes to one branch, each with its time and the commits before and after (REST, "List repository activities");
+- the commit that a review was written on (REST, "List reviews for a pull request").
+
+Usually the first is older than the request, which settles it without another request.  `forge.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import ForgeAccessRefused, ForgeRefused
+from agent.forge.fork_head import said_moved, said_unknown
+from agent.forge.github.requesting_person import events_of, times_of_requests
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from agent.forge.base import PullRef
+    from agent.forge.github.adapter_interface import GitHub
+    from agent.forge.github.repositories import Project
+
+REVIEW = "write a review of it, "
+
+
+def head_moved(forge: GitHub, project: Project, number: str, pull: PullRef, since: str = "") -> str:
+    """Implements `ForgeReports.head_moved`."""
+    item = forge.wire.get(f"{project.path}/pulls/{number}")
+    present, repo = str(item["head"].get("sha") or ""), item["head"].get("repo") or {}
+    times = times_of_requests(forge, project, events_of(forge, project, number), since)
+    asked = max(times or [clock.parse(str(item["created_at"]))])
+    if not present or present != pull.commit:
+        return said_moved(pull.fork, pull.commit, present or "another commit", asked)
+    pushed = repo.get("pushed_at")
+    if pushed and clock.parse(str(pushed)) < asked:
+        return ""
+    try:
+        asked_for = _commit_at(forge, str(repo.get("full_name") or ""), pull.head, asked)
+    except (ForgeRefused, ForgeAccessRefused) as error:
+        asked_for, why = None, f"the pushes to it cannot be read: {error}"
+    else:
+        why = "GitHub does not list the push that brought this commit" if repo else "the fork is gone or not visible"
+    if asked_for is None:
+        return "" if _is_reviewed(forge, project, number, present) else said_unknown(pull.fork, present, why, REVIEW)
+    return "" if asked_for == present else said_moved(pull.fork, asked_for, present, asked)
+
+
+def _commit_at(forge: GitHub, fork: str, branch: str, when: datetime) -> str | None:
+    """The commit of a fork's branch just before a time; None if GitHub lists no push from which this follows."""
+    if not fork:
+        return None
+    ref, later = f"refs/heads/{branch}", None
+    query = {"ref": ref, "direction": "desc"}
+    for push in forge.wire.pages(f"/repos/{fork}/activity", query=query):
+        if push.get("ref") != ref:
+            continue
+        if clock.parse(str(push["timestamp"])) < when:
+            return str(push.get("after") or "")
+        later = str(push.get("before") or "").strip("0") and str(push["before"])  # zeros: the push made the branch
+    return later
+
+
+def _is_reviewed(forge: GitHub, project: Project, number: str, commit: str) -> bool:
+    """Whether a person with permission has written a review of this very commit."""
+    reviews: Any = forge.wire.pages(f"{project.path}/pulls/{number}/reviews", odd=lambda _error: None)
+    return any(one.get("commit_id") == commit and forge.places.may_ask(project, one.get("user")) for one in reviews)
