@@ -1,0 +1,251 @@
+"""Fits what reviewers said into a budget of tokens: no reviewer disappears, and objections are cut last.
+
+The steps, each used only if the text is still too long: duplicates are dropped; each reason is cut to its first
+sentences; reasons are shortened further, down to nothing; objections are shortened, with at least FLOOR of the budget
+for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes something has a line in
+the log, which has numbers and a hash but no text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.consensus.errors import BudgetExceeded
+from agent.window.budgets import divide
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.values import Counter, Json
+
+FLOOR = 0.15
+"""The share of the budget that the objections of each reviewer get at least, if they need it."""
+SENTENCES = 2
+"""The number of sentences of a reason that the second step keeps."""
+BYTES = 3
+"""Bytes that count as one token if the tokenizer says less."""
+CUT = "…"
+
+_SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one reviewer said in one phase: `name` is the name that others see (R1), `objections` are its findings and
+    conditions, the most important first."""
+
+    name: str
+    vote: str
+    reason: str = ""
+    objections: tuple[str, ...] = ()
+
+    def lines(self) -> str:
+        """The statement as text."""
+        parts = [f"{self.name}: {self.vote}", *(f"- {one}" for one in self.objections)]
+        return "\n".join([*parts, self.reason] if self.reason else parts)
+
+
+@dataclass(frozen=True, slots=True)
+class ContextMeta:
+    """`phase` for the log; `token_budget`: the maximum tokens of the text."""
+
+    phase: str
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsensusContext:
+    """What was said so far: in the blind phase, and in each round of the debate."""
+
+    thinking: tuple[Statement, ...]
+    debates: tuple[Statement, ...]
+    metadata: ContextMeta
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionLog:
+    """One step: tokens before and after, the statements that lost text, and the hash of the resulting text."""
+
+    reason: str
+    before: int
+    after: int
+    phase: str
+    dropped: tuple[str, ...] = ()
+    sha256: str = ""
+    timestamp: str = ""
+
+    def to_dict(self) -> Json:
+        """The line as JSON, with the ratio."""
+        ratio = round(self.after / self.before, 3) if self.before else 1.0
+        return {
+            "phase": self.phase,
+            "strategy": self.reason,
+            "before": self.before,
+            "after": self.after,
+            "ratio": ratio,
+            "dropped": list(self.dropped),
+            "sha256": self.sha256,
+            "timestamp": self.timestamp,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetResult:
+    """`context` is the text within the budget, "" if nothing was said yet."""
+
+    context: str
+    reduced_tokens: int = 0
+    summary_applied: bool = False
+    logs: tuple[ReductionLog, ...] = ()
+
+
+def conservative(counter: Counter) -> Callable[[str], int]:
+    """A count of tokens that is not below one for BYTES bytes, since an estimate may be low for a text of code."""
+
+    def count(text: str) -> int:
+        return max(counter.count(text), -(-len(text.encode("utf-8", "surrogatepass")) // BYTES))
+
+    return count
+
+
+class TokenBudgetManager:
+    """Reduces what reviewers said to a budget; `count` counts the tokens of a text."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self.count = count
+
+    def enforce_budget(self, context: ConsensusContext) -> BudgetResult:
+        """The text of everything that was said, within the budget of `context`.
+
+        Raises BudgetExceeded if not even the lines with the votes fit.
+        """
+        meta = context.metadata
+        said = (*context.thinking, *context.debates)
+        first = before = self.count(_text(said))
+        logs: list[ReductionLog] = []
+        summarised = False
+        for name, step in (
+            ("duplicates", _without_duplicates),
+            ("key_sentences", _key_sentences),
+            ("reasons", self._shorter_reasons),
+            ("objections", self._shorter_objections),
+        ):
+            if before <= meta.token_budget:
+                break
+            shorter = step(said, meta.token_budget)
+            after = self.count(_text(shorter))
+            if after < before:
+                summarised = summarised or name == "key_sentences"
+                logs.append(_log(name, meta.phase, before, after, said, shorter))
+                said, before = shorter, after
+        if before > meta.token_budget:
+            raise BudgetExceeded(
+                f"the votes of the reviewers alone have {before} tokens, and {meta.token_budget} are left for them; "
+                f"raise consensus.token_budget"
+            )
+        return BudgetResult(_text(said), first - before, summarised, tuple(logs))
+
+    def _shorter_reasons(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
+        """Reasons in the tokens that votes and objections leave."""
+        bare = tuple(replace(one, reason="") for one in said)
+        parts = divide(budget - self.count(_text(bare)), [self.count(one.reason) for one in said])
+        while True:
+            shorter = tuple(
+                replace(one, reason=self._cut(one.reason, part)) for one, part in zip(said, parts, strict=True)
+            )
+            # tokens of the parts do not add up exactly
+            if self.count(_text(shorter)) <= budget or not any(parts):
+                return shorter
+            parts = [part * 3 // 4 for part in parts]
+
+    def _shorter_objections(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
+        """Objections in the tokens that the votes leave; reasons are gone.
+
+        A reviewer gets FLOOR of the budget before the rest is divided.
+        """
+        heads = tuple(replace(one, reason="", objections=()) for one in said)
+        room = budget - self.count(_text(heads))
+        names = list(dict.fromkeys(one.name for one in said))
+        wanted = {name: sum(self._size(one) for one in said if one.name == name) for name in names}
+        floor = {name: min(wanted[name], int(budget * FLOOR), max(0, room) // len(names)) for name in names}
+        more = divide(room - sum(floor.values()), [wanted[name] - floor[name] for name in names])
+        extra = dict(zip(names, more, strict=True))
+        while True:
+            shorter = tuple(self._within(one, floor[one.name] + extra[one.name], wanted[one.name]) for one in said)
+            if self.count(_text(shorter)) <= budget or not any((*extra.values(), *floor.values())):
+                return shorter
+            if any(extra.values()):  # tokens of the parts do not add up exactly; floors shrink last
+                extra = {name: part * 3 // 4 for name, part in extra.items()}
+            else:
+                floor = {name: part * 3 // 4 for name, part in floor.items()}
+
+    def _size(self, statement: Statement) -> int:
+        return sum(self.count(f"- {one}\n") for one in statement.objections)
+
+    def _within(self, statement: Statement, share: int, wanted: int) -> Statement:
+        """The objections of one statement in its part of the share of its reviewer; the first ones stay whole."""
+        left = share * self._size(statement) // max(1, wanted)
+        kept: list[str] = []
+        for objection in statement.objections:
+            whole = self.count(f"- {objection}\n") <= left
+            shorter = objection if whole else self._cut(objection, left - self.count("- \n"))
+            if shorter:
+                kept.append(shorter)
+                left -= self.count(f"- {shorter}\n")
+            if not whole:
+                break
+        return replace(statement, reason="", objections=tuple(kept))
+
+    def _cut(self, text: str, most: int) -> str:
+        """The beginning of a text in `most` tokens, up to a space if there is one; "" if nothing fits."""
+        tokens = self.count(text)
+        if tokens <= most:
+            return text
+        size = len(text) * max(0, most) // max(1, tokens)
+        while size > 0:
+            head = text[:size]
+            at = max(head.rfind(" "), head.rfind("\n"))
+            head = (head[:at] if at > size // 2 else head).rstrip()
+            if self.count(head + CUT) <= most:
+                return head + CUT if head else ""
+            size = size * 7 // 8
+        return ""
+
+
+def _text(said: Sequence[Statement]) -> str:
+    return "\n\n".join(one.lines() for one in said)
+
+
+def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
+    """Objections and reasons that a reviewer repeats are said once; the newer statement keeps its vote."""
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for one in said:
+        objections = tuple(text for text in dict.fromkeys(one.objections) if (one.name, text) not in seen)
+        reason = "" if (one.name, one.reason) in seen else one.reason
+        seen |= {(one.name, text) for text in (*objections, one.reason)}
+        found.append(replace(one, objections=objections, reason=reason))
+    return tuple(found)
+
+
+def _key_sentences(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
+    """The first sentences of each reason: a reviewer states its result first."""
+    found = []
+    for one in said:
+        sentences = _SENTENCE.findall(one.reason)
+        found.append(replace(one, reason="".join(sentences[:SENTENCES]).rstrip()))
+    return tuple(found)
+
+
+def _log(
+    name: str, phase: str, before: int, after: int, old: Sequence[Statement], new: Sequence[Statement]
+) -> ReductionLog:
+    changed = tuple(
+        f"{one.name}.{number}" for number, (one, other) in enumerate(zip(old, new, strict=True)) if one != other
+    )
+    digest = hashlib.sha256(_text(new).encode("utf-8", "surrogatepass")).hexdigest()
+    return ReductionLog(name, before, after, phase, changed, digest, clock.stamp())
