@@ -16,7 +16,7 @@ reads the columns from a replica, for a task that has lost its folder too (`inta
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -183,8 +183,8 @@ def _newest_attempt(settings: Settings, uuid: str) -> int:
     """
     if settings.context_storage.replica is None:
         return 0
-    with suppress(ReplicaAway, ConfigError):
-        newest = next(manifests(RemoteFolder(settings.context_storage.replica), uuid), None)
+    with suppress(ReplicaAway, ConfigError), closing(RemoteFolder(settings.context_storage.replica)) as place:
+        newest = next(manifests(place, uuid), None)
         return newest.attempt if newest is not None else 0
     return 0
 
@@ -196,7 +196,12 @@ def record_elsewhere(settings: Settings, key: TaskKey, uuid: str) -> dict[str, A
     address = settings.context_storage.replica
     if address is None or not settings.context_storage.enabled:
         return None
-    place = RemoteFolder(address)
+    with closing(RemoteFolder(address)) as place:
+        return _record_in(place, key, uuid)
+
+
+def _record_in(place: RemoteFolder, key: TaskKey, uuid: str) -> dict[str, Any] | None:
+    """`record_elsewhere` for an open storage."""
     for manifest in manifests(place, uuid):
         told = {name: them for name, them in manifest.files.items() if name in TELLING}
         with TemporaryDirectory(prefix="makimono-replica-") as top:

@@ -22,7 +22,7 @@ from agent.errors import ConfigError, ReplicaAway
 from agent.store.folder_storage import Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from urllib.parse import SplitResult
 
 FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
@@ -30,11 +30,12 @@ FLAT = frozenset({"s3", "gs", "gcs", "abfs", "az"})
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 2}}},
-    "sftp": {"timeout": 10},
-    "ssh": {"timeout": 10},
 }
 """Time-outs by URL scheme, if the scheme's driver supports them: a call to a storage that hangs must end with an
 error."""
+
+SFTP = frozenset({"sftp", "ssh"})
+"""Schemes whose storage is one connection, which is opened at the first call and again after each error."""
 
 DRIVERS = {
     "s3": "s3fs",
@@ -58,48 +59,62 @@ class RemoteFolder:
     def __init__(self, address: str) -> None:
         self.where = shown(address)
         parts = urlsplit(address)
-        self._store: Folder | Driven
+        self._store: Folder | Driven | None = None
+        self._reconnect: Callable[[], Driven] | None = None
         if not parts.scheme:
             self._store = Folder(Path(address))
         elif parts.scheme == "file":
             self._store = Folder(Path(parts.path))
+        elif parts.scheme in SFTP:
+            require_driver(address)
+            self._reconnect = _sftp(address, parts)
         else:
             require_driver(address)
             self._store = _driven(address, parts)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file completely; an existing one is replaced."""
-        with self._translated():
-            self._store.put(name, data)
+        with self._translated() as store:
+            store.put(name, data)
 
     def get(self, name: str) -> bytes | None:
         """The content of a file, None when it does not exist."""
-        with self._translated():
-            return self._store.get(name)
+        with self._translated() as store:
+            return store.get(name)
 
     def names(self, folder: str) -> list[str]:
         """Names of all files below a folder, sorted; [] if the folder does not exist."""
-        with self._translated():
-            return sorted(self._store.names(folder))
+        with self._translated() as store:
+            return sorted(store.names(folder))
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files; names of missing files are ignored."""
-        with self._translated():
-            self._store.remove(names)
+        with self._translated() as store:
+            store.remove(names)
 
     def remove_all(self, folder: str) -> int:
         """Remove a folder with everything below it; returns the number of files."""
         names = self.names(folder)
         self.remove(names)
-        with self._translated():
-            self._store.remove_folder(folder)
+        with self._translated() as store:
+            store.remove_folder(folder)
         return len(names)
 
+    def close(self) -> None:
+        """Close the connection, if the storage has one; the next call opens a new one."""
+        if self._reconnect is not None and isinstance(self._store, Driven):
+            self._store.close()
+            self._store = None
+
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[Folder | Driven]:
         try:
-            yield
+            if self._store is None:
+                assert self._reconnect is not None, "each other storage is made at once"
+                self._store = self._reconnect()
+            yield self._store
         except Exception as error:
+            self.close()
             raise ReplicaAway(
                 f"context_storage.replica: {self.where} does not answer as it should: {error_words(error)}"
             ) from error
@@ -109,11 +124,15 @@ class Driven:
     """Files below `root`, through a driver of fsspec; like `Folder`, except that its methods raise the driver's
     errors.
 
-    `flat`: the store has no folders.
+    `flat`: the store has no folders.  `on_close(fs)` closes the driver's connection.
     """
 
-    def __init__(self, fs: Any, root: str, *, flat: bool) -> None:
-        self._fs, self._root, self._flat = fs, root.rstrip("/"), flat
+    def __init__(self, fs: Any, root: str, *, flat: bool, on_close: Callable[[Any], None] = lambda _fs: None) -> None:
+        self._fs, self._root, self._flat, self._on_close = fs, root.rstrip("/"), flat, on_close
+
+    def close(self) -> None:
+        """Close the connection of the driver."""
+        self._on_close(self._fs)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file; an existing one is replaced."""
@@ -201,6 +220,19 @@ def _driven(address: str, parts: SplitResult) -> Driven:
     except Exception as error:
         raise ConfigError(f"context_storage.replica: {shown(address)} cannot be used: {reason(error)}") from error
     return Driven(fs, str(root), flat=flat)
+
+
+def _sftp(address: str, parts: SplitResult) -> Callable[[], Driven]:
+    """A function that connects to an SFTP server.  Raises ConfigError when the driver cannot be imported, or for wrong
+    options."""
+    try:
+        from agent.store import sftp
+    except ImportError as error:
+        raise ConfigError(
+            f"context_storage.replica: {shown(address)} needs a package that is not installed ({reason(error)})"
+        ) from error
+    options = sftp.check_options(address, parts)
+    return lambda: Driven(sftp.connect(options), parts.path, flat=False, on_close=sftp.close)
 
 
 def error_words(error: Exception) -> str:

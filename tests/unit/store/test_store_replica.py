@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+import sftp_server
 
 from agent import durable_files
 from agent.config.url_passwords import shown
@@ -32,9 +33,16 @@ def s3():
         yield made
 
 
-@pytest.fixture(params=["folder", "file", "driver", "s3"])
+@pytest.fixture(scope="module")
+def sftp(tmp_path_factory):
+    pytest.importorskip("paramiko")
+    with sftp_server.sshd(tmp_path_factory.mktemp("sshd")) as made:
+        yield made
+
+
+@pytest.fixture(params=["folder", "file", "driver", "s3", "sftp"])
 def address(request, tmp_path):
-    """A folder as a path and as an address, the same through a driver of fsspec, and S3."""
+    """A folder as a path and as an address, the same through a driver of fsspec, S3, and SFTP."""
     if request.param == "folder":
         return str(tmp_path / "replica")
     if request.param == "file":
@@ -42,6 +50,8 @@ def address(request, tmp_path):
     if request.param == "driver":
         pytest.importorskip("fsspec")
         return f"local://{tmp_path}/replica"
+    if request.param == "sftp":
+        return request.getfixturevalue("sftp").address(tmp_path / "replica")
     bucket = request.getfixturevalue("s3")
     return bucket.address.replace("/replica?", f"/{tmp_path.name}?")
 
