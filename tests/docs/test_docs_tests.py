@@ -27,7 +27,29 @@ def test_each_folder_is_named_once():
     assert sorted(first_cells("Folders")) == sorted(there)
 
 
+def fast_paths():
+    """The lines of tests/fast.txt without comments."""
+    return [line for line in (TESTS / "fast.txt").read_text().splitlines() if line and not line.startswith("#")]
+
+
 def test_each_path_of_the_fast_run_is_there():
-    paths = [line.removeprefix("!") for line in (TESTS / "fast.txt").read_text().splitlines() if line[:1] != "#"]
-    assert [path for path in paths if not (ROOT / path).exists()] == []
+    paths = [line.removeprefix("!") for line in fast_paths()]
+    assert [path for path in paths if not (ROOT / path.partition("::")[0]).exists()] == []
     assert len(paths) == len(set(paths)) > 40
+
+
+def test_each_test_that_the_fast_run_names_is_there():
+    for path, _, name in (line.partition("::") for line in fast_paths() if "::" in line):
+        assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path} has no test {name}"
+
+
+def test_each_room_has_tests_in_the_fast_run():
+    rooms = [path.parent.name for path in (ROOT / "agent").glob("*/__init__.py")]
+    paths = [line.partition("::")[0] for line in fast_paths() if not line.startswith("!")]
+    without = [
+        room
+        for room in sorted(rooms)
+        if not any(f"{path}/".startswith((f"tests/unit/{room}/", f"tests/unit/test_{room}.py/")) for path in paths)
+    ]
+    assert without == [], "add the test file of each room's central module to tests/fast.txt"
+    assert len(rooms) > 20

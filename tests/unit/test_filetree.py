@@ -6,6 +6,7 @@ import stat
 
 import pytest
 from deep_tree import DEEP, make_deep
+from open_descriptors import open_below
 
 from agent import filetree, treecopy
 from agent.filetree import walk
@@ -38,7 +39,6 @@ def tree(tmp_path):
 
 def test_a_deep_tree_is_walked_measured_given_copied_and_removed(tree, tmp_path):
     make_deep(tree)
-    before = len(os.listdir("/proc/self/fd"))
     assert sum(1 for entry in walk(tree) if entry.left) == DEEP
     assert filetree.size(tree) == 5000
     *_, use = filetree.measuring(tree)
@@ -55,7 +55,7 @@ def test_a_deep_tree_is_walked_measured_given_copied_and_removed(tree, tmp_path)
     for top in (tree, tmp_path / "into"):
         filetree.remove(top)
         assert not top.exists()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_below(tmp_path) == []
 
 
 def test_a_link_is_an_entry_and_no_way(tree, host, tmp_path):
