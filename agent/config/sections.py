@@ -212,7 +212,8 @@ class Limits(Section):
     wall_seconds: Number | None = Field(
         default=7200,
         gt=0,
-        description="Longest time of one run in seconds, a command or an answer under way included; empty: no limit.",
+        description="Longest time of one run in seconds, a command or an answer under way included; the check and the"
+        " publication of finished work do not count; empty: no limit.",
     )
     fix_rounds: Whole = Field(
         default=2,

@@ -63,11 +63,14 @@ class TaskControl:
         push in progress is finished and reported."""
         return not self.settled and self.poll(answering=self.concluding) is not None
 
-    def finish_work(self) -> None:
-        """Record that the work is over and its publication begins.
+    def finish_work(self, outcome: Outcome) -> None:
+        """Record that the work is over with `outcome` and its publication begins.
 
-        The requests so far are already being executed, so steps that wait are not ended by them any more.
+        The requests so far are already being executed, so steps that wait are not ended by them any more.  A limit that
+        was reached just when the model finished is dropped: it ends the check and the push of finished work no more.
         """
+        if self.outcome is not None and self.outcome.end is End.LIMIT and outcome.end is not End.LIMIT:
+            self.outcome = None
         self.settled = self.outcome is not None
         self.concluding = True
 

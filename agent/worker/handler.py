@@ -126,6 +126,7 @@ class TaskHandler:
     def _take_up(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Prepare to publish the outcome of an earlier attempt; returns the outcome, or the end that a person has
         requested meanwhile."""
+        run.limits.stop_clock()  # the work is finished; only publishing is left
         conversation = self._prepare(run, set_up=is_checked(outcome))
         work_tree_snapshot.mark_restored(run.context.context_dir)
         run.replica.start(conversation.workspace)
@@ -155,7 +156,7 @@ class TaskHandler:
 
         Finished work that is not ready may be sent back to the model instead.
         """
-        run.control.finish_work()
+        run.finish_work(outcome)
         run.reports.extend(run.disk_overuse.free())
         run.replica.save(END_SECONDS)
         if outcome.end in WAITS:
@@ -171,7 +172,7 @@ class TaskHandler:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if earlier is None and self.conversation is not None and send_back(self.conversation, outcome, report):
                 self.outcome = None  # the model continues
-                run.control.resume()
+                run.resume_work()
                 return self._conclude(run, self._loop(run, self.conversation))
         return self._close(run, outcome, report)
 

@@ -2,7 +2,8 @@
 
 Turns, tokens and money count over the whole task, including earlier processes, because the numbers come from the
 stores.  Wall time counts from the moment at which the model begins to work in this process, so neither the preparation
-nor the time that a task waits for a person counts.
+nor the time that a task waits for a person counts.  The clock is stopped while finished work is checked and published:
+a slow forge must not end a task whose work is done, and takes no time from the model if the work is sent back.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from agent.context.cost_totals import Totals
 
 
+WALL = "wall_seconds"
+
+
 @dataclass
 class TaskLimits:
     """A call returns the outcome when a limit is reached; it names the key, the limit and the usage."""
@@ -30,10 +34,22 @@ class TaskLimits:
     quota: Callable[[], Outcome | None] = lambda: None
     ran_over: Callable[[], bool] = lambda: False
     started: float = field(default_factory=clock.monotonic)
+    stopped: float | None = None
 
     def restart_clock(self) -> None:
         """Let the wall time begin now."""
-        self.started = clock.monotonic()
+        self.started, self.stopped = clock.monotonic(), None
+
+    def stop_clock(self) -> None:
+        """Let no wall time pass until `start_clock`."""
+        if self.stopped is None:
+            self.stopped = clock.monotonic()
+
+    def start_clock(self) -> None:
+        """Let the wall time go on from the moment of `stop_clock`."""
+        if self.stopped is not None:
+            self.started += clock.monotonic() - self.stopped
+            self.stopped = None
 
     def __call__(self) -> Outcome | None:
         """The outcome of the first limit that is reached; None if no limit is reached."""
@@ -59,8 +75,9 @@ class TaskLimits:
 
     def check_time(self) -> Outcome | None:
         """The outcome if the wall time is over, which a single call or a slow answer can cause; else None."""
-        limit, wall = self.limits.wall_seconds, clock.monotonic() - self.started
-        return limit_outcome("wall_seconds", limit, wall, "seconds") if limit is not None and wall >= limit else None
+        now = clock.monotonic() if self.stopped is None else self.stopped
+        limit, wall = self.limits.wall_seconds, now - self.started
+        return limit_outcome(WALL, limit, wall, "seconds") if limit is not None and wall >= limit else None
 
 
 def limit_outcome(key: str, limit: float, value: float, unit: str) -> Outcome:

@@ -192,9 +192,18 @@ class TaskRun:
         return self._requested() if self.inbox.poll() else self.forge.requested(self.key)
 
     def _over_time(self) -> Outcome | None:
-        """The outcome if the wall time is over while the model works; checking and publishing the result may take
-        longer."""
-        return None if self.control.concluding else self.limits.check_time()
+        """The outcome if the wall time is over while the model works; None while its clock is stopped."""
+        return None if self.limits.stopped is not None else self.limits.check_time()
+
+    def finish_work(self, outcome: Outcome) -> None:
+        """Record that the work is over with `outcome` and its publication begins: no wall time passes."""
+        self.limits.stop_clock()
+        self.control.finish_work(outcome)
+
+    def resume_work(self) -> None:
+        """Record that the model continues after all."""
+        self.limits.start_clock()
+        self.control.resume()
 
     def _leftovers(self) -> Leftovers | None:
         """The files that commands left in the tree, which may be removed if the disk is full."""

@@ -6,8 +6,11 @@ import pytest
 
 from agent import clock
 from agent.errors import Fenced, ForgeError, LedgerError
-from agent.values import End
+from agent.values import End, Outcome
 from agent.worker.control import FORGE_SECONDS, ROW_SECONDS, TaskControl
+
+DONE = Outcome(End.FINISHED)
+OVER = Outcome(End.LIMIT, code="limit_wall_seconds")
 
 
 class Outside:
@@ -81,21 +84,21 @@ def test_a_drain_waits_for_the_answer_that_is_under_way_and_a_stop_does_not(time
 
 def test_a_wait_of_git_hears_a_drain_at_once_and_while_the_work_is_published_when_the_patience_is_over(time):
     told = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
-    told.finish_work()
+    told.finish_work(DONE)
     told.drain()
     time.move(59.0)
     assert not told.has_request()
     time.move(1.0)
     assert told.has_request()
-    told.finish_work()  # it is carried out
+    told.finish_work(DONE)  # it is carried out
     assert not told.has_request()
     again = TaskControl(Outside().requested, Outside().wanted, patience=60.0)
-    again.finish_work()
+    again.finish_work(DONE)
     again.resume()
     again.drain()
     assert again.has_request()
     stopped = TaskControl(Outside("stop").requested, Outside().wanted, patience=60.0)
-    stopped.finish_work()
+    stopped.finish_work(DONE)
     assert stopped.has_request()
 
 
@@ -167,3 +170,19 @@ def test_what_waits_at_the_forge_is_read_at_once_where_that_is_asked(time):
     one.read_at_once(forge=True)
     assert one.poll().end is End.STOPPED
     assert (outside.rows, outside.forges) == (3, 2)
+
+
+def test_a_limit_that_is_reached_as_the_model_finishes_does_not_end_the_publication(time):
+    over = [OVER]
+    limited = TaskControl(Outside().requested, Outside().wanted, lambda: over[0])
+    assert limited.poll() == OVER
+    over[0] = None
+    limited.finish_work(DONE)
+    assert limited.poll() is None
+    assert not limited.has_request()
+    limited.drain()
+    assert limited.has_request(), "a drain is still noticed"
+    ended = TaskControl(Outside().requested, Outside().wanted, lambda: OVER)
+    ended.poll()
+    ended.finish_work(OVER)
+    assert not ended.has_request(), "it is carried out"

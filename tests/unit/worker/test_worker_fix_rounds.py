@@ -8,6 +8,7 @@ from first_commit import bare
 from llm_servers import Reply, Script, call, says
 from run_home import UUID
 
+from agent import clock
 from agent.config import load
 from agent.context import MessageStore
 from agent.errors import DiskError, ForgeError, RequestRefused
@@ -167,6 +168,55 @@ def test_without_a_round_or_past_a_limit_nothing_goes_back(work, more):
     one.handle()
     assert (one.row.status, one.row.error_code) == (Status.FAILED, "verify_failed")
     assert one.fixes() == []
+
+
+class SlowForge:
+    """A forge whose pull requests take `seconds` of the fake clock."""
+
+    def __init__(self, monkeypatch, seconds):
+        from agent.worker.pull_request import PullRequest
+
+        real = PullRequest.show
+
+        def show(*args, **named):
+            clock.sleep(seconds)
+            return real(*args, **named)
+
+        monkeypatch.setattr(PullRequest, "show", show)
+
+
+def test_the_time_of_a_slow_forge_ends_no_finished_work_and_takes_none_from_the_model(work, monkeypatch):
+    SlowForge(monkeypatch, 100)
+    with clock.use(clock.FakeClock(clock.now())):
+        one = work(
+            write("a.txt"), finish(), write("b.txt"), finish(), verify=NEEDS_B, more="limits: {wall_seconds: 60}\n"
+        )
+        assert one.handle().end is End.FINISHED
+    assert (one.row.status, one.row.error_code) == (Status.COMPLETED, None)
+    assert len(one.fixes()) == 1, "the model had time left"
+    assert "draft: false" in one.pulls()[0]
+
+
+def test_finished_work_whose_repository_is_slow_at_the_next_try_is_published(work, monkeypatch):
+    """Preparing takes longer than the model may work."""
+    one = work(write("a.txt"), finish(), more="limits: {wall_seconds: 60}\n")
+    (one.here.folder / "tracker" / "pulls").write_text("in the way")
+    with pytest.raises(ForgeError):
+        one.handle()
+    (one.here.folder / "tracker" / "pulls").unlink()
+    from agent.work.mirror import Mirror
+
+    real = Mirror.fetch
+
+    def fetch(*args, **named):
+        clock.sleep(100)
+        return real(*args, **named)
+
+    monkeypatch.setattr(Mirror, "fetch", fetch)
+    with clock.use(clock.FakeClock(clock.now())):
+        assert one.again().end is End.FINISHED
+    assert (one.row.status, one.row.error_code) == (Status.COMPLETED, None)
+    assert len(one.script.asked) == 2
 
 
 def test_what_was_red_before_is_told_once_and_is_no_failure(work):

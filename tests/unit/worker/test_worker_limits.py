@@ -49,6 +49,25 @@ def test_wall_time_counts_from_the_start_of_this_process():
         assert limit().code == "limit_wall_seconds"
 
 
+def test_no_wall_time_passes_while_the_clock_is_stopped():
+    with clock.use(clock.FakeClock()) as time:
+        limit = limits(used(0, 0, 0.0), wall_seconds=60)
+        time.move(50)
+        limit.stop_clock()
+        time.move(1000)
+        limit.stop_clock()  # a second time changes nothing
+        time.move(1000)
+        assert limit() is None
+        limit.start_clock()
+        limit.start_clock()
+        time.move(9)
+        assert limit() is None
+        time.move(1)
+        assert limit().code == "limit_wall_seconds"
+        limit.restart_clock()
+        assert limit() is None
+
+
 def test_a_command_that_the_kernel_ended_for_memory_ends_the_task_with_that_word():
     settings = settings_of({"limits": {"memory": "300M"}}).limits
     outcome = TaskLimits(settings, lambda: used(1, 1, 0.0), ran_over=lambda: True)()
