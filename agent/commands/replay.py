@@ -37,6 +37,7 @@ from agent.work import gitdir
 from agent.work.commit import Index
 from agent.work.rebase import has_commit
 from agent.worker.attempt import Mode, attempt, hold
+from agent.worker.long_term_memory import OFFERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -206,7 +207,8 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
-    """Copy the recorded system prompt and briefing, the marker of their fences, and what was recalled."""
+    """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, and whether the
+    model had the tool for that."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -218,6 +220,10 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
     recalled = original.folder / "recalled.jsonl"  # the tool `recall` gives the recorded results
     if recalled.is_file() and not recalled.is_symlink():
         durable_files.write_file(folder / "recalled.jsonl", [recalled.read_bytes()])
+    for _, record in records(original.folder / "effects.jsonl"):
+        if record.get("name") == OFFERED:
+            line = orjson.dumps({**record, "seq": 1}, option=orjson.OPT_APPEND_NEWLINE)
+            durable_files.write_file(folder / "effects.jsonl", [line])
     own = {"uuid": folder.name, "created_at": clock.stamp(), "process_id": os.getpid(), "hostname": os.uname().nodename}
     metadata = {**original.metadata, **own, "replay_of": original.uuid}
     durable_files.write_file(folder / "metadata.json", orjson.dumps(metadata, option=orjson.OPT_INDENT_2))

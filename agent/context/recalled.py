@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-BRIEFING, COMMENT, COMPACTION, TOOL = "briefing", "comment", "compaction", "tool"
+BRIEFING, COMMENT, COMPACTION, HISTORY, TOOL = "briefing", "comment", "compaction", "history", "tool"
 """The purposes of a retrieval."""
 
 

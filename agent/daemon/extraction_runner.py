@@ -1,6 +1,8 @@
-"""Starts the extraction jobs of ended tasks, one at a time, each in a process of its own (`extraction/process.py`).
+"""Starts the extraction jobs of ended tasks and the indexes of histories, one at a time, each in a process of its own
+(`extraction/process.py`).
 
-The rows of the ledger that are due are the queue.  `Supervisor` calls `step` a few times a second; it never waits.
+The rows of the ledger that are due are the queue of jobs; the requests of tasks (`memory/index_requests.py`) come
+first.  `Supervisor` calls `step` a few times a second; it never waits.
 """
 
 from __future__ import annotations
@@ -14,13 +16,16 @@ from typing import TYPE_CHECKING
 from agent import clock, proc
 from agent.error_text import reason
 from agent.extraction import process
+from agent.memory.index_requests import first_request
 from agent.taskqueue.row_holder import hostname, is_alone
 from agent.wiring.folders import folder_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
+    from agent.memory.index_requests import IndexRequest
     from agent.wiring.wiring import Wiring
 
 LOOK_SECONDS = 60.0
@@ -41,6 +46,7 @@ class ExtractionRunner:
         self.wiring = wiring
         self.context = context
         self.uuid = ""
+        self.request: IndexRequest | None = None
         self._look_at = 0.0
         self._process: ForkServerProcess | None = None
         self._report: Connection | None = None
@@ -63,14 +69,23 @@ class ExtractionRunner:
             self._reap()
             look = True  # perhaps there is another
         now = clock.monotonic()
-        if starts and (look or now >= self._look_at) and process.is_wanted(self.wiring.settings):
+        if starts and (request := self._request()) is not None:
+            self._start_index(request)
+        elif starts and (look or now >= self._look_at) and process.is_wanted(self.wiring.settings):
             self._look_at = now + LOOK_SECONDS
             if (uuid := self.next_due()) is not None:
                 self._start(uuid)
 
     def is_busy(self) -> bool:
         """Whether a job runs, or is due here."""
-        return self._process is not None or (process.is_wanted(self.wiring.settings) and self.next_due() is not None)
+        if self._process is not None:
+            return True
+        return process.is_wanted(self.wiring.settings) and (self._request() or self.next_due()) is not None
+
+    def _request(self) -> IndexRequest | None:
+        """The history to be indexed next."""
+        settings = self.wiring.settings
+        return first_request(settings.base_dir) if process.is_wanted(settings) else None
 
     def next_due(self) -> str | None:
         """The task of the job that is due longest and can be done here; None when there is none."""
@@ -89,17 +104,28 @@ class ExtractionRunner:
             self.wiring.ledger.mark_extracted(uuid, until)
 
     def _start(self, uuid: str) -> None:
+        self._fork(process.main, uuid)
+        self.uuid, self.request = uuid, None
+
+    def _start_index(self, request: IndexRequest) -> None:
+        self._fork(process.index, request)
+        self.uuid, self.request = "", request
+        if self._process is None:
+            self._done_with_request()  # the history is indexed after the task
+
+    def _fork(self, target: Callable[..., None], what: str | IndexRequest) -> None:
         receive, send = self.context.Pipe(duplex=False)
         try:
-            made = self.context.Process(target=process.main, args=(self.wiring.settings, uuid, send), daemon=False)
+            made = self.context.Process(target=target, args=(self.wiring.settings, what, send), daemon=False)
             made.start()
         except (OSError, EOFError) as error:  # no process or descriptor is left
             receive.close()
+            uuid = what if isinstance(what, str) else ""
             self.wiring.events.emit("memory_unavailable", uuid=uuid, error=reason(error))
             return
         finally:
             send.close()
-        self.uuid, self._process, self._report = uuid, made, receive
+        self._process, self._report = made, receive
         self._overdue_at = clock.monotonic() + OVERDUE_SECONDS
 
     def descriptors(self) -> list[int]:
@@ -130,6 +156,12 @@ class ExtractionRunner:
         if self._report is not None:
             self._report.close()
         self._process = self._report = None
+        self._done_with_request()
+
+    def _done_with_request(self) -> None:
+        if self.request is not None:
+            self.request.remove(self.wiring.settings.base_dir)
+            self.request = None
 
     def _end(self, number: signal.Signals) -> None:
         """Signal the job's process and what it started, even before it leads a session."""

@@ -1,7 +1,7 @@
-"""The process of one extraction job: of low priority, and of nobody's way.
+"""The process of one extraction job, or of one index of a history: of low priority, and of nobody's way.
 
 The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it beside itself and does not wait for it.  SIGTERM
-ends it: its job is then due at once, and the try does not count.
+ends it: its job is then due at once, and the try does not count.  An index keeps what it has written.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent import durable_files, proc
+from agent import clock, durable_files, proc
 from agent.errors import MakimonoError
 from agent.extraction import job
+from agent.extraction.task_extraction import has_branch
 from agent.observe import log
 from agent.observe.events import Events
+from agent.wiring.memory import open_memory
 from agent.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from agent.config import Settings
+    from agent.memory.index_requests import IndexRequest
     from agent.values import Listener
 
 TITLE = "makimono memory"
@@ -47,6 +50,35 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
         os.setsid()
     log.lose_what_stderr_refuses()
     sys.exit(_do(settings, uuid, _to(report)))
+
+
+def index(settings: Settings, request: IndexRequest, report: Connection | None = None) -> None:
+    """Entry point of the forked process that indexes the history of a repository; events go to `report`."""
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    log.lose_what_stderr_refuses()
+    proc.title(f"{TITLE}: history of {request.actor}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    give_way()
+    signal.signal(signal.SIGTERM, _stop)
+    events = Events([_to(report)])
+    try:
+        _index(settings, request, events)
+    except job.Stopped:
+        return
+    except MakimonoError as error:
+        events.emit("memory_unavailable", uuid="", error=str(error))
+
+
+def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
+    mirror = settings.base_dir / request.mirror
+    begun = clock.monotonic()
+    if not has_branch(mirror, request.branch):
+        return
+    with closing(open_memory(settings, f"history of {request.actor}")) as store:
+        commits = store.index_commits(mirror, request.actor, branch=request.branch)
+    seconds = round(clock.monotonic() - begun, 3)
+    events.emit("history_indexed", actor=request.actor, commits=commits, seconds=seconds)
 
 
 def start_beside(settings: Settings, uuid: str) -> None:

@@ -14,6 +14,7 @@ from agent.extraction.record_writer import RecordWriter
 from agent.extraction.suspicion import suspicion
 from agent.extraction.task_record import read_task, recalled_ids
 from agent.gitcmd import git
+from agent.memory.index_requests import IndexRequest
 from agent.wiring.memory import actor_of_task
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class TaskExtraction:
         tokens = [event.token for event in self.events]
         self.ids = {token: number for token, number in zip(tokens, numbers, strict=True) if number in known}
         self.extracted.events = len(self.ids)
-        self._each((self._summary, self._episode, self._commits, self._model, self._review))
+        self._each((self._used, self._summary, self._episode, self._commits, self._model, self._review))
         return self.extracted
 
     def _each(self, parts: Sequence[Callable[[], None]]) -> None:
@@ -89,6 +90,11 @@ class TaskExtraction:
 
     def _sources(self, *tokens: str) -> list[int]:
         return [self.ids[token] for token in tokens if token in self.ids]
+
+    def _used(self) -> None:
+        """Count the records that the task was given as used."""
+        if ids := recalled_ids(self.folder):
+            self.store.mark_used(ids, self.task.uuid)
 
     def _summary(self) -> None:
         text = summary_text(self.task, self.row, self.events)
@@ -140,12 +146,10 @@ class TaskExtraction:
         repository reads them."""
         place, branch = str(self.task.origin.get("mirror") or ""), str(self.task.origin.get("base") or "")
         mirror = self.wiring.settings.base_dir / place
-        if not place or not branch or not (mirror / "HEAD").is_file():
-            return
-        found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, check=False)
-        if found.returncode == 0:
+        if place and branch and has_branch(mirror, branch):
             actor = actor_of_task(self.wiring.settings, self.task.key)
             self.extracted.commits = self.store.index_commits(mirror, actor, branch=branch)
+            IndexRequest(actor, place, branch).remove(self.wiring.settings.base_dir)
 
     def _model(self) -> None:
         if not self.wiring.settings.memory.extraction.enabled:
@@ -158,3 +162,11 @@ class TaskExtraction:
 
     def _review(self) -> None:
         self.extracted.amended += Feedback(self.wiring, self.store).of_review(self.row, self.task)
+
+
+def has_branch(mirror: Path, branch: str) -> bool:
+    """Whether a mirror is there and has the branch.  GitError when git cannot be run."""
+    if not (mirror / "HEAD").is_file():
+        return False
+    found = git("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", git_dir=mirror, check=False)
+    return found.returncode == 0

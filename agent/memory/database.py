@@ -29,6 +29,7 @@ class MemoryDatabase(Database):
     queries_folder = "memory"
 
     def __init__(self, path: Path, *, busy_timeout: float = BUSY_SECONDS) -> None:
+        self._stopped = False
         with _translated():
             super().__init__(path, busy_timeout=busy_timeout)
         try:
@@ -37,6 +38,11 @@ class MemoryDatabase(Database):
             self.close()
             raise
         self.remake = _migrate
+
+    def stop(self) -> None:
+        """Interrupt the statement that runs in another thread, and refuse every later one.  Never waits."""
+        self._stopped = True
+        self._connection.interrupt()
 
     def _connect(self) -> Any:
         with _translated():
@@ -47,6 +53,8 @@ class MemoryDatabase(Database):
         connection.execute("PRAGMA secure_delete = ON").fetchall()
 
     def _same_process(self) -> None:
+        if self._stopped:
+            raise MemoryUnavailable(f"{self.where} was closed while it was asked")
         if self._pid != os.getpid():
             raise MemoryUnavailable(f"{self.where} was opened before the fork; open it in the process that uses it")
 

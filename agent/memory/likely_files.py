@@ -20,10 +20,10 @@ from agent.memory.context_index import match_of
 from agent.memory.context_search import as_json, rare
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from agent.memory.base import MemoryHit
     from agent.memory.database import MemoryDatabase
-    from agent.memory.record_search import RecordSearch
     from agent.memory.terms import Terms
 
 COMMITS = 50
@@ -49,14 +49,18 @@ SHOWN = 3
 class LikelyFiles:
     """The search for files; `__call__` returns at most `top_k` files, best first."""
 
-    def __init__(self, database: MemoryDatabase, terms: Terms, records: RecordSearch) -> None:
+    def __init__(self, database: MemoryDatabase, terms: Terms) -> None:
         self.database = database
         self.terms = terms
-        self.records = records
 
-    def __call__(self, query: str, actor_id: str, top_k: int) -> list[FileHit]:
+    @staticmethod
+    def episodes_of(actor_id: str) -> tuple[str, RetrievalConfig]:
+        """The namespace of the episodes that vote, and how they are retrieved."""
+        return f"/episodes/{actor_id}/", RetrievalConfig(EPISODES, 0.0)
+
+    def __call__(self, query: str, actor_id: str, top_k: int, episodes: Sequence[MemoryHit]) -> list[FileHit]:
         terms = self.terms.of_query(query)
-        votes, commits = self._votes(query, terms, actor_id)
+        votes, commits = self._votes(terms, actor_id, episodes)
         ranked = sorted(votes, key=lambda path: (-votes[path], path))[:FILES]
         similar = self._similar_files(terms, actor_id)
         scores: defaultdict[str, float] = defaultdict(float)
@@ -68,7 +72,7 @@ class LikelyFiles:
         return [FileHit(path, scores[path], tuple(commits.get(path, ())[:SHOWN])) for path in best]
 
     def _votes(
-        self, query: str, terms: Sequence[str], actor_id: str
+        self, terms: Sequence[str], actor_id: str, episodes: Sequence[MemoryHit]
     ) -> tuple[Mapping[str, float], Mapping[str, list[str]]]:
         """path → sum of the similarities of the commits and episodes that touched it; path → hashes of the commits."""
         votes: defaultdict[str, float] = defaultdict(float)
@@ -81,16 +85,16 @@ class LikelyFiles:
             commit = found[row["key"]]
             votes[row["path"]] += commit["score"] / best / _share(row["files"])
             commits[row["path"]].append(commit["sha"])
-        episodes = self.records(query, f"/episodes/{actor_id}/", RetrievalConfig(EPISODES, 0.0))
+        every = self._known(actor_id, {path for hit in episodes for path in hit.record.files})
         for hit in episodes:
-            known = self._known(actor_id, hit.record.files)
+            known = every.intersection(hit.record.files)
             for path in known:
                 votes[path] += hit.score / _share(len(known))
         return votes, commits
 
-    def _known(self, actor_id: str, paths: Sequence[str]) -> list[str]:
-        asked = orjson.dumps(paths).decode()
-        return [row["path"] for row in self.database.run("path_is_known", actor_id=actor_id, paths=asked)]
+    def _known(self, actor_id: str, paths: Collection[str]) -> set[str]:
+        asked = orjson.dumps(list(paths)).decode()
+        return {row["path"] for row in self.database.run("path_is_known", actor_id=actor_id, paths=asked)}
 
     def _similar_files(self, terms: Sequence[str], actor_id: str) -> list[str]:
         return [row["path"] for row in self._matching("file", terms, actor_id, FILES)]

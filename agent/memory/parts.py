@@ -36,7 +36,7 @@ class Parts:
         self.records = Records(self.database, self.terms, records, mask, config.cap)
         self.retrieval = RecordSearch(self.database, self.terms, self.records, records, config.half_life_days)
         self.history = History(self.database, self.terms, mask)
-        self.files = LikelyFiles(self.database, self.terms, self.retrieval)
+        self.files = LikelyFiles(self.database, self.terms)
         self.search = EventSearch(self.database, self.terms, ContextSearch(self.database, self.views.events))
 
     def close(self) -> None:

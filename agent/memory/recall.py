@@ -1,13 +1,12 @@
 """Recall for one task: the memories for its briefing, and the results of the model's `recall` tool.
 
-Every call opens memory.db and closes it again, because a caller gives up on a call that takes too long, and must not
-leave a connection open.  A missing memory.db is not created.  A task never gets records in quarantine, events that
-these were made from, or events of trust 0.  A record leaves quarantine when a person runs `memory promote`.
+memory.db is opened at the first call and stays open until the worker ends; the worker writes nothing to it.  A caller
+that gives up on a call uses `abandon`.  A missing memory.db is not created.  A task never gets records in quarantine,
+events that these were made from, or events of trust 0.  A record leaves quarantine when a person runs `memory promote`.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from agent.memory.base import TRUST
@@ -36,7 +35,8 @@ class TaskRecall:
 
     `actors` are the actors whose memory the task may read, its own first; the history of commits belongs to the last
     one.  `session_id` is the uuid of the task; memories made from the task itself are left out.  `said_elsewhere` are
-    earlier sessions; their summaries are left out, because the briefing has them from another place.
+    earlier sessions; their summaries are left out, because the briefing has them from another place.  `tips` are the
+    commits up to which the history was indexed at the last `recall`, None before the first one.
     """
 
     def __init__(
@@ -47,14 +47,25 @@ class TaskRecall:
         said_elsewhere: Iterable[str] = (),
     ) -> None:
         self.make = make
+        self.store = make()
         self.actors = tuple(actors)
         self.session_id = session_id
         self.said_elsewhere = frozenset(said_elsewhere)
+        self.tips: frozenset[str] | None = None
 
     @property
     def max_tokens(self) -> int:
         """Most tokens of all records of one retrieval (`memory.max_tokens`)."""
-        return self.make().config.max_tokens
+        return self.store.config.max_tokens
+
+    def abandon(self) -> None:
+        """Interrupt the call of another thread.  Later calls open memory.db again."""
+        store, self.store = self.store, self.make()
+        store.stop()
+
+    def close(self) -> None:
+        """Interrupt every call, and close memory.db."""
+        self.store.stop()
 
     def recall(self, query: str) -> list[Mapping[str, Any]]:
         """Records for a briefing, best first, then files.
@@ -62,68 +73,49 @@ class TaskRecall:
         Each is a mapping with `id`, `kind`, `content`, `source`, `relevance`, and for a record `pinned`.  Raises
         MemoryUnavailable.
         """
-        store = self.make()
+        store = self.store
         if not store.path.exists():
+            self.tips = frozenset()
             return []
-        with closing(store):
-            hits = self._records(store, query)
-            return [*map(_of_record, hits), *map(_of_file, self._files(store, query, FILES))]
+        self.tips = store.indexed_tips(self.actors[-1])
+        *others, last = self.actors
+        found, files = store.retrieve_with_files(query, last, top_k_files=FILES)
+        hits = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])
+        return [*map(_of_record, hits), *map(_of_file, _plausible(files))]
 
     def search(self, query: str) -> list[Mapping[str, Any]]:
         """The result of the tool: records, then events of earlier tasks, then files with their commits.
 
         Each is a mapping like those of `recall`.  Raises MemoryUnavailable.
         """
-        store = self.make()
+        store = self.store
         if not store.path.exists():
             return []
-        with closing(store):
-            records = self._records(store, query)[:FOUND]
-            hidden = self._quarantined(store)
-            known = {number for hit in records for number in hit.record.event_ids} | hidden
-            events = [
-                hit
-                for actor in self.actors
-                for hit in store.search_events(query, actor, top_k=3 * FOUND)
-                if hit.trust > 0
-                and hit.score >= RELEVANCE
-                and hit.session_id != self.session_id
-                and hit.event_id not in known
-            ]
-            events = sorted(events, key=lambda hit: -hit.score)[:FOUND]
-            files = self._files(store, query, FOUND)
-            return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, files)]
+        *others, last = self.actors
+        found, likely = store.retrieve_with_files(query, last, top_k_files=FOUND)
+        records = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])[:FOUND]
+        known = {number for hit in records for number in hit.record.event_ids} | self._quarantined(store)
+        events = [
+            hit
+            for actor in self.actors
+            for hit in store.search_events(query, actor, top_k=3 * FOUND)
+            if hit.trust > 0
+            and hit.score >= RELEVANCE
+            and hit.session_id != self.session_id
+            and hit.event_id not in known
+        ]
+        events = sorted(events, key=lambda hit: -hit.score)[:FOUND]
+        return [*map(_of_record, records), *map(_of_event, events), *map(_of_file, _plausible(likely))]
 
-    def has_anything(self) -> bool:
-        """Whether memory.db exists and has a record that this task may get.  Raises MemoryUnavailable."""
-        store = self.make()
-        if not store.path.exists():
-            return False
-        with closing(store):
-            return any(
-                store.list_memory_records(expand(template, actor), limit=1)
-                for actor in self.actors
-                for template in store.retrieval_config
-            )
-
-    def mark_used(self, record_ids: Sequence[str]) -> None:
-        """Record that the task got these records.  Raises MemoryUnavailable."""
-        with closing(self.make()) as store:
-            store.mark_used(record_ids)
-
-    def _records(self, store: MemoryStore, query: str) -> list[MemoryHit]:
+    def _wanted(self, hits: Iterable[MemoryHit]) -> list[MemoryHit]:
+        """The hits that the task may get and does not know yet, each text once; pinned ones first."""
         found: dict[str, MemoryHit] = {}
-        for actor in self.actors:
-            for hit in store.retrieve(query, actor):
-                session = hit.record.session_id or session_of(hit.record.namespace)
-                told = session in self.said_elsewhere and hit.record.strategy == "summaries"
-                if session != self.session_id and not told and hit.record.status == "active":
-                    found.setdefault(hit.record.text, hit)
+        for hit in hits:
+            session = hit.record.session_id or session_of(hit.record.namespace)
+            told = session in self.said_elsewhere and hit.record.strategy == "summaries"
+            if session != self.session_id and not told and hit.record.status == "active":
+                found.setdefault(hit.record.text, hit)
         return sorted(found.values(), key=lambda hit: (not hit.record.pinned, -hit.score))
-
-    def _files(self, store: MemoryStore, query: str, most: int) -> list[FileHit]:
-        found = store.likely_files(query, self.actors[-1], top_k=most)
-        return [hit for hit in found if len(hit.path) <= LONGEST_PATH] if any(hit.commits for hit in found) else []
 
     def _quarantined(self, store: MemoryStore) -> set[int]:
         """Numbers of the events from which records in quarantine were made."""
@@ -136,6 +128,11 @@ class TaskRecall:
             )
             for number in record.event_ids
         }
+
+
+def _plausible(files: Sequence[FileHit]) -> list[FileHit]:
+    """The files, if any commit is like the query; without a very long path."""
+    return [hit for hit in files if len(hit.path) <= LONGEST_PATH] if any(hit.commits for hit in files) else []
 
 
 def _of_record(hit: MemoryHit) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import UsageError
+from agent.memory.log import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,10 +34,13 @@ def invalidate(write: Writing, record_id: str, reason: str) -> None:
         write.append("invalidated", record_id, {}, reason)
 
 
-def mark_used(write: Writing, record_ids: Iterable[str]) -> None:
-    """Record that a task got the records.  Their age for the ranking begins anew."""
-    if ids := _existing(write, record_ids):
-        write.append("used", "", {"ids": ids})
+def mark_used(write: Writing, record_ids: Iterable[str], session_id: str) -> None:
+    """Record that a task got the records.  Their age for the ranking begins anew.  For one session each record counts
+    once."""
+    entries = [entry_of(row) for row in write.run("log_of_subject", subject=session_id)] if session_id else []
+    known = {one for entry in entries if entry.operation == "used" for one in (entry.payload or {}).get("ids", ())}
+    if ids := [one for one in _existing(write, record_ids) if one not in known]:
+        write.append("used", session_id, {"ids": ids})
 
 
 def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, reason: str) -> None:

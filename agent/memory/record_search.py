@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent import clock
 from agent.memory import ranking
 from agent.memory.base import MemoryHit
-from agent.memory.context_search import as_json
+from agent.memory.context_search import MOST, as_json
 from agent.memory.namespaces import span
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agent.memory.base import RetrievalConfig
-    from agent.memory.context_search import ContextSearch
+    from agent.memory.context_search import ContextSearch, Query
     from agent.memory.database import MemoryDatabase
     from agent.memory.records import Records
     from agent.memory.terms import Terms
@@ -45,21 +45,49 @@ class RecordSearch:
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
         """At most `config.top_k` hits below `namespace`, ordered by relevance times the factor of age."""
-        first, end = span(namespace)
+        return self.of_each(query, [(namespace, config)])[0]
+
+    def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
+        """The hits of each retrieval from a namespace.  The terms of the query are counted once, and the candidates of
+        all namespaces are scored together."""
+        among = [(*span(namespace), config.min_trust) for namespace, config in wanted]
         asked = self.search.query(self.terms.of_query(query[:LONGEST_QUERY]))
         if not asked.known:
-            return []
-        among = {"first": first, "end": end, "min_trust": config.min_trust, "now": clock.stamp()}
-        found = self.search.candidates(asked, config.top_k, **among)
-        rows = self.database.run("record_rows", keys=as_json(found))
-        ranked = ranking.relevance(self.search.scores(asked, {row["key"]: row["block"] for row in rows}))
+            return [[] for _ in wanted]
+        most: dict[tuple[str, str, int], int] = {}
+        for one, (_, config) in zip(among, wanted, strict=True):
+            most[one] = max(most.get(one, 0), config.top_k)
+        keys = {one: self._candidates(asked, one, top_k) for one, top_k in most.items()}
+        every = list(dict.fromkeys(key for found in keys.values() for key in found))
+        rows = {row["key"]: row for row in self.database.run("record_rows", keys=as_json(every))}
+        scores = self.search.scores(asked, {key: row["block"] for key, row in rows.items()})
         coverage = self.search.coverage(asked)
+        covered = {key: coverage(set(row["terms"].split(" "))) for key, row in rows.items() if scores[key].turn > 0}
+        made = []
+        for one, (_, config) in zip(among, wanted, strict=True):
+            mine = ranking.relevance({key: scores[key] for key in keys[one] if key in covered})
+            made.append(self._best({key: share * covered[key] for key, share in mine.items()}, rows, config))
+        return made
+
+    def _candidates(self, asked: Query, where: tuple[str, str, int], top_k: int) -> list[int]:
+        """Keys of the records of a namespace that may match: all of them where there are few."""
+        first, end, min_trust = where
+        among = {"first": first, "end": end, "min_trust": min_trust, "now": clock.stamp()}
+        few = self.database.run("record_few", most=MOST + 1, **among)
+        if len(few) <= MOST:
+            return [row["key"] for row in few]
+        return self.search.candidates(asked, top_k, **among)
+
+    def _best(
+        self, scores: Mapping[int, float], rows: Mapping[int, Mapping[str, Any]], config: RetrievalConfig
+    ) -> list[MemoryHit]:
+        """The best of records that are given with the relevance of each."""
         scored = []
-        for row in rows:
-            score = ranked[row["key"]] * coverage(set(row["terms"].split(" ")))
+        for key, score in scores.items():
+            row = rows[key]
             if score >= config.relevance_score:
                 age = self._freshness(row["strategy"], row["pinned"], row["last_used_at"], row["timestamp"])
-                scored.append((-score * age, -row["key"], score, row))
+                scored.append((-score * age, -key, score, row))
         best = sorted(scored, key=lambda one: one[:2])[: config.top_k]
         made = self.records.of_rows([row for _, _, _, row in best])
         return [MemoryHit(record, score) for record, (_, _, score, _) in zip(made, best, strict=True)]

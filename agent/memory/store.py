@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
-from agent.errors import UsageError
+from agent.errors import MemoryUnavailable, UsageError
 from agent.memory import forget, purge, record_changes, upkeep
 from agent.memory.base import (
     STATUSES,
@@ -74,6 +74,7 @@ class MemoryStore:
         self.busy_timeout = busy_timeout
         self._lock = threading.RLock()
         self._parts: Parts | None = None
+        self._stopped = False
 
     @property
     def path(self) -> Path:
@@ -83,6 +84,8 @@ class MemoryStore:
     @property
     def _open(self) -> Parts:
         with self._lock:
+            if self._stopped:
+                raise MemoryUnavailable(f"{self.path} was closed while it was asked")
             if self._parts is None:
                 self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout)
             return self._parts
@@ -93,6 +96,17 @@ class MemoryStore:
             if self._parts is not None:
                 self._parts.close()
                 self._parts = None
+
+    def stop(self) -> None:
+        """Close for good, also while another thread asks: its call raises MemoryUnavailable soon.  Never waits."""
+        self._stopped = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self.close()
+            finally:
+                self._lock.release()
+        elif (parts := self._parts) is not None:
+            parts.database.stop()
 
     def writing(self) -> AbstractContextManager[Writing]:
         """A transaction in which entries are appended to the log."""
@@ -232,13 +246,27 @@ class MemoryStore:
         A record that does not fit into the rest of the budget is left out and never shortened.
         """
         chosen = self.retrieval_config if retrieval_config is None else retrieval_config
-        found: list[MemoryHit] = []
+        wanted = [(expand(template, actor_id), config) for template, config in chosen.items()]
         with self._lock:
-            for template, config in chosen.items():
-                found += self._open.retrieval(query, expand(template, actor_id), config)
-            ranks = {hit.record.id: self._open.retrieval.rank(hit) for hit in found}
-        found.sort(key=lambda hit: (not hit.record.pinned, -ranks[hit.record.id]))
+            found = self._ranked(self._open.retrieval.of_each(query, wanted))
         return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens)
+
+    def retrieve_with_files(
+        self, query: str, actor_id: str, *, top_k_files: int, budget_tokens: int | None = None
+    ) -> tuple[list[MemoryHit], list[FileHit]]:
+        """The answers of `retrieve` and `likely_files`, in one search of the records."""
+        templates = self.retrieval_config
+        wanted = [(expand(template, actor_id), config) for template, config in templates.items()]
+        with self._lock:
+            *hits, episodes = self._open.retrieval.of_each(query, [*wanted, self._open.files.episodes_of(actor_id)])
+            found = self._ranked(hits)
+            files = self._open.files(query[:LONGEST_QUERY], actor_id, _top(top_k_files), episodes)
+        return self._within(found, self.config.max_tokens if budget_tokens is None else budget_tokens), files
+
+    def _ranked(self, hits: Iterable[Iterable[MemoryHit]]) -> list[MemoryHit]:
+        """The hits of several namespaces, pinned records first, then by relevance and age."""
+        rank = self._open.retrieval.rank
+        return sorted((hit for some in hits for hit in some), key=lambda hit: (not hit.record.pinned, -rank(hit)))
 
     def _within(self, found: list[MemoryHit], room: int) -> list[MemoryHit]:
         """The records that fit into `room` tokens, in this order, each text once.  A smaller record may still fit after
@@ -301,10 +329,11 @@ class MemoryStore:
         with self._lock, self.writing() as write:
             record_changes.invalidate(write, record_id, self.mask(reason))
 
-    def mark_used(self, record_ids: Iterable[str]) -> None:
-        """Record that a task got the records; their age for the ranking begins anew.  Unknown ids are ignored."""
+    def mark_used(self, record_ids: Iterable[str], session_id: str = "") -> None:
+        """Record that a task got the records; their age for the ranking begins anew.  For one session each record
+        counts once.  Unknown ids are ignored."""
         with self._lock, self.writing() as write:
-            record_changes.mark_used(write, record_ids)
+            record_changes.mark_used(write, record_ids, session_id)
 
     def mark_outcome(self, record_ids: Iterable[str], *, helped: bool, reason: str = "") -> None:
         """Count the outcome of a task for the records that it got: as `helped` or `hurt`.  Unknown ids are ignored."""
@@ -383,10 +412,18 @@ class MemoryStore:
         with self._lock:
             return self._open.history.index(repository, actor_id, branch, limit)
 
+    def indexed_tips(self, actor_id: str) -> frozenset[str]:
+        """The commits up to which the histories of an actor's repositories are indexed completely."""
+        with self._lock:
+            return frozenset(row["tip"] for row in self._open.database.run("history_tips", actor_id=actor_id))
+
     def likely_files(self, query: str, actor_id: str, *, top_k: int = 10) -> list[FileHit]:
         """Files that changes similar to the query have touched, best first; deleted files are left out."""
         with self._lock:
-            return self._open.files(query[:LONGEST_QUERY], actor_id, _top(top_k))
+            files = self._open.files
+            namespace, config = files.episodes_of(actor_id)
+            episodes = self._open.retrieval(query, namespace, config)
+            return files(query[:LONGEST_QUERY], actor_id, _top(top_k), episodes)
 
     def list_memory_extraction_jobs(self, status: str | None = None) -> list[dict[str, Any]]:
         """Extraction jobs, oldest first: rows of `memory_jobs`."""

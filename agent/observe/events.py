@@ -151,6 +151,7 @@ EVENTS: dict[str, str] = {
         "A try to take a task into long-term memory failed; after the last one the job is listed as failed (uuid, job, "
         "attempt, last, error)."
     ),
+    "history_indexed": "The history of a repository is indexed for its tasks (actor, commits, seconds).",
     "memory_unavailable": "Long-term memory cannot be used; tasks go on, and the job waits (uuid, error).",
     "memory_worker_died": "The process of an extraction job was killed; the job is done again (uuid, signal).",
     "pull_ended": "The pull request of an ended task was merged or closed (uuid, state, url).",

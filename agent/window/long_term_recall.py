@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.window.memory_recall import mark_used, recall_memories
+from agent.window.memory_recall import recall_memories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -134,5 +134,3 @@ class LongTermRecall:
             self.records.add(
                 purpose, query, hits=found.hits, dropped=found.dropped, missing=found.missing, text=text, tokens=tokens
             )
-        if self.own is not None and (ids := found.record_ids):
-            mark_used(self.own, ids)

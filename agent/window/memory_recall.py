@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -61,11 +60,6 @@ class Recalled:
     hits: tuple[Mapping[str, Any], ...] = ()
     dropped: tuple[Mapping[str, Any], ...] = ()
 
-    @property
-    def record_ids(self) -> list[str]:
-        """The ids of the records of the program's own memory in the text."""
-        return [str(hit["id"]) for hit in self.hits if hit["kind"] == "record"]
-
 
 class OwnMemory(Protocol):
     """The long-term memory of this program, for one task (`memory.recall.TaskRecall`)."""
@@ -74,8 +68,8 @@ class OwnMemory(Protocol):
         """Records and files, each a mapping of `id`, `kind`, `content`, `source`, `relevance`, `pinned`."""
         ...
 
-    def mark_used(self, record_ids: Sequence[str]) -> None:
-        """Note that the records were given to the task."""
+    def abandon(self) -> None:
+        """End a call that is not waited for any more; called in another thread."""
         ...
 
 
@@ -142,7 +136,7 @@ def recall_memories(
         name: _Question(partial(layer.recall, query, most), most, patience) for name, layer in layers.items()
     }
     if own is not None:
-        asked[OWN] = _Question(partial(own.recall, query), None, own_patience)
+        asked[OWN] = _Question(partial(own.recall, query), None, own_patience, own.abandon)
     missing: dict[str, str] = {}
     found: list[_Memory] = []
     for name, answer in _ask(asked).items():
@@ -217,17 +211,19 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A call of one layer; `most` None: the layer limits the number of its memories by itself."""
+    """A call of one layer.  `most` None: the layer limits the number of its memories by itself.  `abandon` ends a call
+    that has no result at the time limit."""
 
     call: Callable[[], Any]
     most: int | None
     patience: float
+    abandon: Callable[[], None] | None = None
 
 
 def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
     """The memories of each layer, or the reason why there are none.
 
-    Each layer runs in a thread of its own, which is abandoned at the time limit.
+    Each layer runs in a thread of its own, which is abandoned at the time limit; a plug-in's then goes on.
     """
     answers: dict[str, Sequence[_Memory] | str] = {}
 
@@ -249,6 +245,9 @@ def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] |
     for name, thread in threads.items():
         thread.join(max(0.0, started + questions[name].patience - clock.monotonic()))
     taken = dict(answers)
+    for name, question in questions.items():
+        if name not in taken and question.abandon is not None:
+            question.abandon()
     return {
         name: taken.get(name, f"no answer within {question.patience:g} seconds") for name, question in questions.items()
     }
@@ -283,14 +282,3 @@ def _memory(one: Any) -> _Memory:
         kind=str(one.get("kind") or "memory"),
         pinned=one.get("pinned") is True,
     )
-
-
-def mark_used(own: OwnMemory, record_ids: Sequence[str]) -> None:
-    """Note in the program's memory that these records were given to a task, without waiting: it only changes their
-    rank."""
-
-    def mark() -> None:
-        with suppress(MakimonoError):
-            own.mark_used(record_ids)
-
-    threading.Thread(target=mark, name="memory used", daemon=True).start()

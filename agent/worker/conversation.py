@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.context.recalled import BRIEFING, COMMENT, COMPACTION
+from agent.context.recalled import BRIEFING, COMMENT, COMPACTION, HISTORY
 from agent.llm import make_client
 from agent.loop import Loop
 from agent.prompts import render
@@ -21,7 +21,7 @@ from agent.worker import briefing
 from agent.worker.checkpoint_publisher import Checkpoint
 from agent.worker.inbox import comments_since, for_model
 from agent.worker.issue_pictures import IssuePictures
-from agent.worker.long_term_memory import index_history, own_memory, recall_tool
+from agent.worker.long_term_memory import own_memory, recall_tool, request_index
 from agent.worker.progress import WaitEvents
 from agent.worker.task_facts import record_origin
 from agent.worker.work_tree_view import WorkTreeView
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agent.forge.base import Comment
+    from agent.memory.index_requests import IndexRequest
     from agent.worker.delivery import Delivery
     from agent.worker.preparation import Prepared
     from agent.worker.session import TaskRun
@@ -53,6 +54,9 @@ class Conversation:
         self.store = run.context.get_message_store()
         self.workspace = prepared.tree.workspace
         self.own_memory = own_memory(run, prepared)
+        if self.own_memory is not None:
+            run.held.callback(self.own_memory.close)
+        self.awaited: IndexRequest | None = None  # the index of a history of which the briefing has nothing
         self.compactions = self.store.index.cut.count
         recall = recall_tool(run.context, self.own_memory)
         self.tools = Toolbox(
@@ -148,6 +152,7 @@ class Conversation:
         yield from self.run.inbox.take_comments(self._fenced, self.store.sync)
         if not last:
             yield from self._recalled_after_compaction()
+            yield from self._recalled_after_index()
 
     def _fenced(self, comments: Sequence[Comment]) -> Iterator[FencedComment]:
         room = self.window.shares.comments_now
@@ -169,6 +174,15 @@ class Conversation:
         query = "\n\n".join([*steps, str(begun["query"]) if begun else ""])
         yield from self._recalled(COMPACTION, query, records.given(BRIEFING))
 
+    def _recalled_after_index(self) -> Iterator[FencedComment]:
+        """What the briefing lacked, when the history of the repository has been indexed for the first time."""
+        if self.awaited is None or self.awaited.is_open(self.run.settings.base_dir):
+            return
+        self.awaited = None
+        records = self.context.get_recalled_store()
+        if (begun := records.briefing()) is not None:
+            yield from self._recalled(HISTORY, str(begun["query"]), records.given())
+
     def _recalled(self, purpose: str, query: str, given: frozenset[str]) -> Iterator[FencedComment]:
         """A message with memories that the model has not got yet, if there are any."""
         assembler, room = self.window.assembler, self.window.shares.memory // AGAIN
@@ -180,7 +194,6 @@ class Conversation:
 
     def _write_opening(self) -> None:
         """Write the system prompt and the briefing: the issue, its comments, the earlier task, repository rules."""
-        index_history(self.run, self.workspace)
         run, prepared = self.run, self.prepared
         issue, tree, row = prepared.issue, prepared.tree, self.context.row
         comments = for_model(issue.comments, run.forge.own_names())
@@ -203,6 +216,7 @@ class Conversation:
         self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
         run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
         self.window.write_opening(run.redact(text), briefing.recall_query(issue, comments), images)
+        self.awaited = request_index(run, self.workspace, self.own_memory)
 
     def _continue(self) -> None:
         """Adapt the existing conversation to this process, and inform the model of facts that it cannot know: it

@@ -1,4 +1,4 @@
-"""The long-term memory of one task: recall for the briefing, the model's tool `recall`, and the index of the
+"""The long-term memory of one task: recall for the briefing, the model's tool `recall`, and the request to index the
 repository's history.
 
 Whether the tool is offered is decided once and recorded in effects.jsonl, since the tools of a task never change.  A
@@ -7,19 +7,18 @@ replay has no memory: its tool returns the recorded results.  docs/memory.md, "W
 
 from __future__ import annotations
 
-import threading
-from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from agent.context.recalled import TOOL, RecalledStore
-from agent.errors import MakimonoError, MemoryUnavailable, ToolError
+from agent.errors import MakimonoError, ToolError
+from agent.memory.index_requests import IndexRequest
 from agent.security.fence import fence
 from agent.tools.recall import Recall
-from agent.window.memory_recall import OWN, OWN_PATIENCE, mark_used, recall_memories
-from agent.wiring.memory import actor_of_task, open_memory, task_recall
+from agent.window.memory_recall import OWN, recall_memories
+from agent.wiring.memory import actor_of_task, task_recall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.context import TaskContextManager
     from agent.memory.recall import TaskRecall
@@ -31,8 +30,6 @@ OFFERED = "recall_tool"
 """Name of the receipt in effects.jsonl."""
 
 HISTORY = "history of commits"
-HISTORY_SECONDS = 1.0
-"""Maximum seconds that a briefing waits for the index of the history; the rest is indexed while the task works."""
 
 TOOL_SECONDS = 5.0
 
@@ -52,35 +49,14 @@ def own_memory(run: TaskRun, prepared: Prepared) -> TaskRecall | None:
 
 
 def recall_tool(context: TaskContextManager, own: TaskRecall | None) -> Recall | None:
-    """The tool `recall` of the task; None if memory has nothing for the task."""
+    """The tool `recall` of the task; None if memory was off when the task began."""
     effects, records = context.get_effect_store(), context.get_recalled_store()
-    if own is None:
-        offered = any(one.get("purpose") == TOOL for one in records.records())
-    elif (receipt := effects.receipt(OFFERED)) is not None:
+    if (receipt := effects.receipt(OFFERED)) is not None:
         offered = bool(receipt.get("offered"))
     else:
-        offered = _has_anything(own)
+        offered = own is not None or any(one.get("purpose") == TOOL for one in records.records())
         effects.done(OFFERED, {"offered": offered})
     return Recall(MemoryQuestions(context, own)) if offered else None
-
-
-def _has_anything(own: TaskRecall) -> bool:
-    """Whether memory has anything for the task; False if it is broken or slow, which the briefing reports."""
-    found: list[bool] = []
-
-    def ask() -> None:
-        with suppress(MakimonoError):
-            found.append(own.has_anything())
-
-    _within(OWN_PATIENCE, ask, "memory look")
-    return found == [True]
-
-
-def _within(seconds: float, call: Callable[[], None], name: str) -> None:
-    """Run `call` in a thread, and wait for it at most for `seconds`; the thread then continues."""
-    thread = threading.Thread(target=call, name=name, daemon=True)
-    thread.start()
-    thread.join(seconds)
 
 
 class MemoryQuestions:
@@ -106,8 +82,6 @@ class MemoryQuestions:
         records.add(TOOL, query, text=text, tokens=tokens, **more)
         if why := found.missing.get(OWN):
             raise ToolError(f"memory cannot be asked now: {why}")
-        if ids := found.record_ids:
-            mark_used(self.own, ids)
         return text
 
 
@@ -120,31 +94,24 @@ class _Search:
     def recall(self, query: str) -> Sequence[Mapping[str, Any]]:
         return self.own.search(query)
 
-    def mark_used(self, record_ids: Sequence[str]) -> None:
-        self.own.mark_used(record_ids)
+    def abandon(self) -> None:
+        self.own.abandon()
 
 
-def index_history(run: TaskRun, workspace: Workspace) -> None:
-    """Index the new commits of the base branch, and wait a short time for that.
+def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> IndexRequest | None:
+    """Ask the daemon to index the history of the base branch, unless the recall for the briefing has seen all of it.
 
-    For a large history the indexing continues in a thread while the task works; if the process ends before, the part
-    that was written stays.
-    """
-    if not (run.publishing and run.settings.memory.enabled) or workspace.base_commit is None:
-        return
-    actor = actor_of_task(run.settings, run.key)
-
-    failed: list[str] = []
-
-    def index() -> None:
-        try:
-            with closing(open_memory(run.settings, f"task {run.uuid}")) as store:
-                store.index_commits(workspace.mirror.path, actor, branch=workspace.base)
-        except MemoryUnavailable:
-            pass  # the briefing reports the failure
-        except MakimonoError as error:
-            failed.append(str(error))
-
-    _within(HISTORY_SECONDS, index, "memory history")
-    for why in failed:
-        run.events.emit("layer_failed", layer=HISTORY, error=why)
+    Returns the request if the task has got nothing of the history yet, so that it may look again."""
+    if own is None or own.tips is None or not run.settings.remembers:
+        return None
+    if workspace.base_commit is None or workspace.base_commit in own.tips:
+        return None
+    mirror = workspace.mirror
+    place = mirror.path.relative_to(mirror.base_dir).as_posix()
+    request = IndexRequest(actor_of_task(run.settings, run.key), place, workspace.base)
+    try:
+        request.put(run.settings.base_dir)
+    except MakimonoError as error:
+        run.events.emit("layer_failed", layer=HISTORY, error=str(error))
+        return None
+    return None if own.tips else request

@@ -27,6 +27,7 @@ LENGTH = 40  # words of a text
 SESSION = 40  # texts of a session
 QUERIES = 200
 ACTORS = 5
+RECALL = 50.0  # ms
 IMPORT, RETRIEVAL, HISTORY, AGAIN, MEMORY = 60.0, 20.0, 20.0, 1.0, 8.0  # s, ms, s, s, MiB
 
 
@@ -42,6 +43,9 @@ def measure() -> dict[str, Any]:
     with children.workplace(needed=1 << 30) as place:
         machine.say(f"{COMMITS:,} commits")
         history = children.run("memory_store", "history", place)
+        machine.say(f"recall among {RECORDS:,} records and {COMMITS:,} commits")
+        children.run("memory_store", "records", place)
+        recalled = children.run("memory_store", "recall", place)
     return {
         "memory_store.import": at_most(
             imported["cpu"], IMPORT, 1.0, "s", f"{EVENTS:,} events of {LENGTH} words: CPU", wall_s=imported["wall"]
@@ -77,6 +81,16 @@ def measure() -> dict[str, Any]:
         "memory_store.again": at_most(history["again"], AGAIN, 1.0, "s", f"… with {NEW} new commits"),
         "memory_store.files": at_most(
             percentile(history["asked"], 0.95), RETRIEVAL, 1.0, "ms", "likely_files in that history: p95 of CPU"
+        ),
+        "memory_store.recall": at_most(
+            percentile(recalled["cpu"], 0.95),
+            RECALL,
+            1.0,
+            "ms",
+            f"recall of a task that opens memory.db, among {RECORDS:,} records and {COMMITS:,} commits: p95 of CPU",
+            median_ms=round(median(recalled["cpu"]), 1),
+            first_ms=round(recalled["cpu"][0], 1),
+            wall_p95_ms=round(percentile(recalled["wall"], 0.95), 1),
         ),
     }
 
@@ -195,6 +209,25 @@ def memory(place: Path) -> dict[str, int]:
     return {"grown": machine.peak() - before}
 
 
+def recall(place: Path) -> dict[str, Any]:
+    """The recall of tasks with queries of 60 words, each with a connection of its own, as at the start of a worker."""
+    import agent.worker.handler
+    from agent.memory.recall import TaskRecall
+
+    del agent.worker.handler
+    texts = Texts(6)
+    found: dict[str, list[float]] = {"cpu": [], "wall": []}
+    for number in range(100):
+        query, actor = texts.of(60), f"a{number % ACTORS}"
+        wall, cpu = time.perf_counter(), time.thread_time()
+        task = TaskRecall(lambda: store(place), [actor, "a"], "now")
+        assert task.recall(query)
+        found["cpu"].append((time.thread_time() - cpu) * 1000)
+        found["wall"].append((time.perf_counter() - wall) * 1000)
+        task.close()
+    return found
+
+
 def history(place: Path) -> dict[str, Any]:
     """A repository of commits that each touch one to five of 4,000 files."""
     repository = place / "repository.git"
@@ -243,7 +276,14 @@ def fast_import(repository: Path, texts: Texts, paths: list[str], commits: int, 
     )
 
 
-PARTS = {"events": events, "records": records, "queries": queries, "memory": memory, "history": history}
+PARTS = {
+    "events": events,
+    "records": records,
+    "queries": queries,
+    "memory": memory,
+    "history": history,
+    "recall": recall,
+}
 
 if __name__ == "__main__":
     print(json.dumps(PARTS[sys.argv[1]](Path(sys.argv[2]))))

@@ -3,11 +3,13 @@
 import json
 import re
 import signal
+import time
 from collections import Counter
 
 import pytest
-from flow_home import SECONDS, FlowHome, Held, do, finish, write
+from flow_home import SECONDS, FlowHome, Held, do, finish, until, write
 from llm_servers import Script, says
+from pysqlite3 import dbapi2 as sqlite3
 
 from agent.config import load
 from agent.values import TaskKey
@@ -110,18 +112,62 @@ def test_a_broken_memory_costs_the_recall_and_is_told(home):
     assert log["layer_failed"] == 1
 
 
-def test_the_first_task_is_told_which_files_such_changes_touched(home):
+def likely_files(text):
+    return text.partition("## Files that such changes touched")[2].strip().splitlines()
+
+
+TOUCHED = r"- src/till.py \(commits [0-9a-f]{8}, relevance \d\.\d\d\)"
+
+
+def test_the_first_task_is_told_which_files_such_changes_touched_when_they_are_indexed_and_the_second_at_once(home):
     home.commit("default", {"src/till.py": "def open_drawer():\n    pass\n"}, message="Open the drawer of the till")
     home.commit("default", {"docs/menu.md": "# Menu\n"}, message="Write the menu")
     home.issue(1, "The drawer of the till stays open")
+    held = Held(STEPS[0])
+    home.plays["till"] = [held, STEPS[1]]
+    process = home.start("run", "--once")
+    held.arrived()
+    requests = home.contexts / "memory_index"
+    until(lambda: requests.is_dir() and not list(requests.iterdir()), "the index")
+    held.go()
+    process.wait(SECONDS)
+    assert home.row(1)["status"] == "completed"
+    assert "history_indexed" in process.stdout.read()
+    first, second = sent(home)
+    assert likely_files(first[1]["content"]) == []
+    assert re.fullmatch(TOUCHED, likely_files(second[-1]["content"])[0])
+    assert second[-1]["content"].splitlines()[0].endswith(' source="memory">>>')
+    begun, later = home.lines(1, "recalled.jsonl")
+    assert (begun["purpose"], later["purpose"]) == ("briefing", "history")
+    assert (begun["query"], begun["hits"]) == (later["query"], [])
+    assert later["hits"][0]["kind"] == "file"
+    home.plays["till"] = list(STEPS)
+    home.issue(2, "The drawer of the till stays open again")
     home.once()
-    briefing = home.lines(1, "messages.jsonl")[1]["content"]
-    files = briefing.partition("## Files that such changes touched")[2].strip().splitlines()
-    assert re.fullmatch(r"- src/till.py \(commits [0-9a-f]{8}, relevance \d\.\d\d\)", files[0])
-    assert home.lines(1, "recalled.jsonl")[0]["hits"][0]["kind"] == "file"
+    assert re.fullmatch(TOUCHED, likely_files(home.lines(2, "messages.jsonl")[1]["content"])[0])
+    assert [one["purpose"] for one in home.lines(2, "recalled.jsonl")] == ["briefing"], "it has had the history"
 
 
-def test_the_model_asks_memory_with_a_tool_that_is_there_only_if_memory_has_something(home):
+def test_a_memory_that_others_write_and_an_index_that_hangs_delay_no_task(home):
+    remember(home, LESSON, trust=2)
+    home.commit("default", {"src/till.py": "x = 1\n"}, message="Open the drawer of the till")
+    writer = sqlite3.connect(home.contexts / "memory.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    home.issue(1, QUERY)
+    process = home.start("run")
+    began = time.monotonic()
+    until(lambda: home.row(1).get("status") == "completed", "the task")
+    assert time.monotonic() - began < 20
+    process.terminate()
+    assert process.wait(SECONDS) == 0
+    writer.execute("ROLLBACK")
+    writer.close()
+    assert LESSON in sent(home)[0][1]["content"]
+    log = Counter(json.loads(line)["event"] for line in (home.kept(1) / "worker.log").read_text().splitlines())
+    assert log["layer_failed"] == 0
+
+
+def test_the_model_asks_memory_with_a_tool_that_is_there_from_the_first_task_on(home):
     home.plays["till"] = [do("recall", query="printer"), do("recall", query="zebra"), *STEPS]
     home.issue(1, QUERY)
     home.once()
@@ -134,16 +180,15 @@ def test_the_model_asks_memory_with_a_tool_that_is_there_only_if_memory_has_some
         [line["content"] for line in home.lines(number, "messages.jsonl") if line["role"] == "tool"][:2]
         for number in (1, 2)
     )
-    assert "there is no tool 'recall'" in first[0]
+    assert first == ["(memory has nothing about this)"] * 2
     assert second[0].splitlines()[0].endswith(' source="memory">>>')
     assert "The printer needs paper of 80 mm." in second[0]
     assert "evil.example" not in second[0]
     assert second[1] == "(memory has nothing about this)"
     asked = [line for line in home.lines(2, "recalled.jsonl") if line["purpose"] == "tool"]
     assert [line["query"] for line in asked] == ["printer", "zebra"]
-    names = [tuple(tool["function"]["name"] for tool in one.json["tools"]) for one in home.server.asked]
-    assert ["recall" in one for one in names] == [False] * 4 + [True] * 4
-    assert len(set(names)) == 2
+    [tools] = {json.dumps(one.json["tools"]) for one in home.server.asked}
+    assert '"recall"' in tools
     report = json.loads(home.run("replay", home.row(2)["uuid"], "--json", code=0)[1])
     assert report["same"]
 
@@ -166,12 +211,40 @@ def test_a_new_comment_recalls_what_was_not_recalled_before_and_is_counted(home)
     assert "24 volts" in said["content"]
     assert LESSON not in said["content"]
     assert said["content"].splitlines()[0].endswith(' source="memory">>>')
-    first, second = home.lines(1, "recalled.jsonl")
-    assert (first["purpose"], second["purpose"]) == ("briefing", "comment")
+    _, second = recalled(home, "briefing", "comment")
     assert [one["why"] for one in second["dropped"]] == ["given before"]
     log = [json.loads(line) for line in (home.kept(1) / "worker.log").read_text().splitlines()]
     counted = [line["counts"]["semantic"] for line in log if line["event"] == "context_assembled"]
     assert (counted[0], counted[-1]) == (1, 2)
+
+
+def recalled(home, *purposes):
+    """The retrievals of the first task for these purposes; that after the first index comes at any time."""
+    return [line for line in home.lines(1, "recalled.jsonl") if line["purpose"] in purposes]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_tools_of_a_task_stay_the_same_when_memory_is_switched_on_or_off_meanwhile(tmp_path, enabled):
+    held = Held(STEPS[0])
+    home = FlowHome(tmp_path, {"till": [held, *STEPS]}, config=f"memory: {{enabled: {str(enabled).lower()}}}\n")
+    try:
+        home.issue(1, QUERY)
+        first = home.start("run", "--once")
+        held.arrived()
+        first.send_signal(signal.SIGTERM)
+        first.wait(SECONDS)
+        assert home.row(1)["status"] != "completed"
+        config = home.config.read_text()
+        home.config.write_text(
+            config.replace(f"enabled: {str(enabled).lower()}", f"enabled: {str(not enabled).lower()}")
+        )
+        held.go()
+        home.once()
+        assert home.row(1)["status"] == "completed"
+        [tools] = {json.dumps(one.json["tools"]) for one in home.server.asked}
+        assert ('"recall"' in tools) is enabled
+    finally:
+        home.close()
 
 
 def in_order(steps):
@@ -204,8 +277,7 @@ def compacted(home):
     home.once()
     assert home.row(1)["status"] == "completed"
     assert home.lines(1, "compactions.jsonl")
-    asked = [line["purpose"] for line in home.lines(1, "recalled.jsonl")]
-    assert asked[:2] == ["briefing", "compaction"]
+    assert len(recalled(home, "briefing", "compaction")) >= 2
     said = [line["content"] for line in home.lines(1, "messages.jsonl") if line.get("kind") == "memory"]
     assert "Round half up in the ledger" in said[0]
     assert LESSON not in said[0]

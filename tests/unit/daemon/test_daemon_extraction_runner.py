@@ -2,15 +2,19 @@
 
 import multiprocessing
 import time as real
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from ended_task import end_task
+from flow_home import git
 
 from agent import clock, filetree
 from agent.daemon import extraction_runner
 from agent.daemon.extraction_runner import LOOK_SECONDS, LOST_DAYS, ExtractionRunner
 from agent.extraction import process
+from agent.memory.index_requests import FOLDER, IndexRequest
+from agent.wiring.memory import open_memory
 
 
 @pytest.fixture
@@ -114,6 +118,66 @@ def test_a_job_that_hangs_is_killed_and_that_is_announced(here, runner, monkeypa
     assert here.named("memory_worker_died") == [{"uuid": uuid, "signal": 9}]
 
 
+def repository(folder):
+    """A bare mirror with two commits."""
+    work = folder / "work"
+    git("init", "-q", "-b", "main", str(work), cwd=folder)
+    for name in ("till.py", "menu.py"):
+        (work / name).write_text("x = 1\n")
+        git("add", ".", cwd=work)
+        git("commit", "-q", "-m", f"Open {name}", cwd=work)
+    git("clone", "-q", "--bare", str(work), str(folder / "mirrors" / "shop.git"), cwd=folder)
+
+
+def test_the_history_that_a_task_asks_for_is_indexed_before_the_jobs(here, runner):
+    base = here.settings.base_dir
+    base.mkdir(exist_ok=True)
+    repository(base)
+    uuid = end_task(here)
+    request = IndexRequest("shop", "mirrors/shop.git", "main")
+    request.put(base)
+    (base / FOLDER / "0.json").write_text("{no request")
+    runner.step(look=True)
+    assert (runner.uuid, runner.request) == ("", request)
+    assert request.is_open(base)
+    here.ledger.begin_extraction(uuid, clock.now() + extraction_runner.timedelta(seconds=60))
+    wait_for(runner, lambda: runner.pid is None)
+    assert list((base / FOLDER).iterdir()) == []
+    [said] = here.named("history_indexed")
+    assert (said["actor"], said["commits"]) == ("shop", 2)
+    with closing(open_memory(here.settings, "a test")) as store:
+        [first, *_] = store.likely_files("the till", "shop")
+        assert first.path == "till.py"
+        assert len(store.indexed_tips("shop")) == 1
+    assert not runner.is_busy()
+
+
+@pytest.mark.parametrize("ill", ["no mirror", "broken memory", "no process", "killed"])
+def test_a_history_that_cannot_be_indexed_leaves_no_request(here, runner, monkeypatch, ill):
+    base = here.settings.base_dir
+    base.mkdir(exist_ok=True)
+    if ill != "no mirror":
+        repository(base)
+    if ill == "broken memory":
+        (base / "memory.db").write_bytes(b"no database at all" * 500)
+    if ill == "no process":
+        monkeypatch.setattr(runner, "context", SimpleNamespace(Pipe=runner.context.Pipe, Process=no_process))
+    if ill == "killed":
+        monkeypatch.setattr(process, "index", sleep)
+    request = IndexRequest("shop", "mirrors/shop.git", "main")
+    request.put(base)
+    runner.step(look=True)
+    runner._overdue_at = 0.0
+    if ill in ("no mirror", "broken memory"):
+        runner._overdue_at = clock.monotonic() + 60
+    wait_for(runner, lambda: runner.pid is None and not request.is_open(base))
+    assert [one["uuid"] for one in here.named("memory_unavailable")] == [""] * (ill in ("broken memory", "no process"))
+
+
+def no_process(*_, **__):
+    raise OSError(11, "no process is left")
+
+
 def test_a_drain_ends_a_job_that_does_not_listen(here, runner, monkeypatch):
     monkeypatch.setattr(process, "main", sleep)
     runner._start(end_task(here))
@@ -123,11 +187,7 @@ def test_a_drain_ends_a_job_that_does_not_listen(here, runner, monkeypatch):
 
 
 def test_a_process_that_cannot_be_started_is_announced(here, runner, monkeypatch):
-    def refuse(*_, **__):
-        raise OSError(11, "no process is left")
-
-    pipe = runner.context.Pipe
-    monkeypatch.setattr(runner, "context", SimpleNamespace(Pipe=pipe, Process=refuse))
+    monkeypatch.setattr(runner, "context", SimpleNamespace(Pipe=runner.context.Pipe, Process=no_process))
     uuid = end_task(here)
     runner._start(uuid)
     assert here.named("memory_unavailable")[0]["uuid"] == uuid

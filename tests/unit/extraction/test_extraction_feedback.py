@@ -36,6 +36,17 @@ def judged(memory, record):
     return now.helped, now.hurt
 
 
+def test_what_a_task_was_given_counts_as_used_once_however_often_it_is_taken_in(here, memory):
+    uuid = end_task(here)
+    record = known(here, memory)
+    given(here, uuid, record)
+    for _ in range(2):
+        assert job.run(here.wiring, uuid) is True
+        assert memory.get_memory_record(record.id).uses == 1
+        here.ledger.extract_again(uuid)
+        memory.jobs.end(uuid, "queued")
+
+
 @pytest.mark.parametrize(
     ("state", "said", "counts"),
     [("merged", "was merged", (1, 0)), ("closed", "was closed without a merge", (0, 1))],

@@ -3,6 +3,9 @@
 -- name: history_tip
 SELECT tip FROM memory_histories WHERE actor_id = :actor_id AND repository = :repository;
 
+-- name: history_tips
+SELECT tip FROM memory_histories WHERE actor_id = :actor_id;
+
 -- name: history_put
 INSERT INTO memory_histories (actor_id, repository, tip) VALUES (:actor_id, :repository, :tip)
 ON CONFLICT (actor_id, repository) DO UPDATE SET tip = :tip;

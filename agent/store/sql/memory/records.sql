@@ -66,6 +66,13 @@ WHERE memory_record_turns MATCH :match AND r.namespace >= :first AND r.namespace
     AND (r.expires_at IS NULL OR r.expires_at > :now)
 ORDER BY bm25(memory_record_turns) LIMIT :most;
 
+-- name: record_few
+-- The active records of a namespace, at most so many.
+SELECT key FROM memory_records
+WHERE namespace >= :first AND namespace < :end AND status = 'active' AND trust >= :min_trust
+    AND (expires_at IS NULL OR expires_at > :now)
+LIMIT :most;
+
 -- name: record_rows
 SELECT * FROM memory_records WHERE key IN (SELECT value FROM json_each(:keys));
 

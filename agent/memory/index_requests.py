@@ -1,0 +1,66 @@
+"""Requests to index the history of a repository, as files in base_dir: a task that is briefed asks, and a process of
+low priority, which the daemon starts, does it.
+
+A request is there until it was worked on.  Nothing is lost when it disappears: the history is indexed after each task
+too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from agent import durable_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOLDER = "memory_index"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRequest:
+    """Index the history of `branch` in `mirror` (a path below base_dir) for `actor`."""
+
+    actor: str
+    mirror: str
+    branch: str
+
+    def path(self, base_dir: Path) -> Path:
+        """The file of the request: one for each history."""
+        name = hashlib.sha256(f"{self.actor}\n{self.mirror}\n{self.branch}".encode()).hexdigest()[:32]
+        return base_dir / FOLDER / f"{name}.json"
+
+    def put(self, base_dir: Path) -> None:
+        """Write the request.  DiskError when that fails."""
+        path = self.path(base_dir)
+        durable_files.make_dir(path.parent)
+        durable_files.write_file(path, orjson.dumps(asdict(self)), sync=False)
+
+    def remove(self, base_dir: Path) -> None:
+        """Remove the request, if it is there."""
+        with suppress(OSError):
+            self.path(base_dir).unlink()
+
+    def is_open(self, base_dir: Path) -> bool:
+        """Whether the request was not worked on yet."""
+        return self.path(base_dir).exists()
+
+
+def first_request(base_dir: Path) -> IndexRequest | None:
+    """A request that is open; None if there is none.  A file that is no request is removed."""
+    try:
+        paths = sorted((base_dir / FOLDER).glob("*.json"))
+    except OSError:
+        return None
+    for path in paths:
+        try:
+            return IndexRequest(**orjson.loads(path.read_bytes()))
+        except (OSError, orjson.JSONDecodeError, TypeError):
+            with suppress(OSError):
+                path.unlink()
+    return None
