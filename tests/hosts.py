@@ -5,8 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 from flow_home import IDENTITY, ROOT
+
+SEARCHES = 3
 
 
 def named(name):
@@ -31,11 +34,18 @@ def started(name, place, log):
 
 
 def end_all(daemon, place):
-    """Kill a daemon that was `started` in `place`, and all processes that it has started, at once."""
-    while found := at_home(place):  # a new one may have been started in the meantime
+    """Kill a daemon that was `started` in `place`, and all processes that it has started, at once.
+
+    A process has no environment for a moment while it executes another program, as a daemon does that was just started
+    (`unshare`, `sh`, Python).  So the daemon is killed by its pid, and the search is repeated.
+    """
+    empty = 0
+    while empty < SEARCHES:
+        found = at_home(place) + ([daemon.pid] if daemon.poll() is None else [])
         for pid in found:
             kill(pid)
-        daemon.poll()
+        empty = 0 if found else empty + 1
+        time.sleep(0.01)
     daemon.wait()
 
 
