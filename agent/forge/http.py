@@ -44,6 +44,8 @@ LONGEST_ANSWER = 120.0
 """Seconds within which an answer must be complete; a slow trickle would never end otherwise."""
 MOST_PAGES = 1000
 """Maximum pages of one list, of a hundred items each; a faulty host may always announce one more page."""
+SHOWN_BYTES = 120
+"""Maximum bytes of an unexpected answer that an error message shows."""
 _PIECE = 1 << 16
 _UNCLEAR = re.compile(r"[^!-~]|\\")
 
@@ -191,6 +193,18 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
     answer._content = b"".join(pieces)  # noqa: SLF001 - requests has no other way to set a body
     answer._content_consumed = True  # type: ignore[attr-defined]  # noqa: SLF001
     return answer
+
+
+def came(status: int, content_type: str, body: bytes) -> str:
+    """What an answer is, for people: status, content type and the first characters of the body."""
+    start = " ".join(body[:SHOWN_BYTES].decode("utf-8", "replace").split())
+    more = "…" if len(body) > SHOWN_BYTES else ""
+    return f"{status} {content_type.partition(';')[0].strip() or 'without a content type'} {start + more!r}"
+
+
+def is_page(content_type: str) -> bool:
+    """Whether an answer is a page for people, which no API sends."""
+    return content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
 
 def _check_bounds(size: int, seconds: float, largest: int) -> None:

@@ -180,8 +180,8 @@ class Server:
         if answer.status in (401, 403):
             self.remote.renew()
             answer = self._post(link, body)
-        if answer.status != 200:
-            if answer.status in LATER:
+        if answer.status != 200 or answer.page:
+            if answer.status in LATER or answer.page:
                 raise RemoteAway(f"Git LFS at {self._host()} cannot be asked: {answer}")
             raise LfsRefused(
                 f"Git LFS at {self._host()} refuses the request: {answer}. It may be off for the repository, or the "
@@ -199,7 +199,7 @@ class Server:
             yield pointer, {"error": {"message": "the server says nothing of it"}}
 
     def _checked(self, path: str, answer: Answer) -> None:
-        if answer.status in LATER:
+        if answer.status in LATER or answer.page:
             raise RemoteAway(f"the content of {path} cannot be brought to {self._host()}: {answer}")
         if not 200 <= answer.status < 300:
             raise LfsRefused(f"{self._host()} does not take the content of {path}: {answer}")
@@ -219,7 +219,9 @@ class Server:
             said = orjson.loads(text)
         except orjson.JSONDecodeError:
             said = {}
-        return Answer(answer.status_code, said if isinstance(said, dict) else {})
+        kind = answer.headers.get("content-type", "")
+        page = http.came(answer.status_code, kind, text) if http.is_page(kind) else ""
+        return Answer(answer.status_code, said if isinstance(said, dict) else {}, page)
 
     def _get(self, link: Link, deadline: float) -> Iterator[bytes]:
         url, headers = link
@@ -271,12 +273,15 @@ class Server:
 
 
 class Answer(NamedTuple):
-    """The response of a server."""
+    """The response of a server.  `page` describes a page for people, which only a proxy sends; else it is ""."""
 
     status: int
     body: dict[str, Any]
+    page: str = ""
 
     def __str__(self) -> str:
+        if self.page:
+            return shown(self.page)
         message = self.body.get("message")
         words = f": {shown(message[:300])}" if isinstance(message, str) else ""
         return f"status {self.status}{words}"

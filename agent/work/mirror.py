@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import durable_files, filetree
-from agent.errors import BaseMissing, WorkError
+from agent.errors import BaseMissing, RemoteAway, WorkError
 from agent.gitcmd import git
 from agent.sandbox import sandbox_user
 from agent.work import untrusted_tree
 from agent.work.remote import Listing, Login, Remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 FOLDER = "repos"
 """The name of the folder below base_dir that has all mirrors."""
@@ -98,8 +98,10 @@ class Mirror:
                 raise BaseMissing(f"{lost[0]} does not exist in {self.url}; was the pull request removed?")
             kept = {ref: here[ref] for ref in refs if ref not in there}
             if there | kept != here:
+                self._remove_refs(here.keys() - there.keys() - kept.keys())
                 more = tuple(f"+{ref}:{ref}" for ref in refs if ref in there)
                 self.remote.fetch(self.path, (*REFSPECS, *more), pass_fds=(lock,))
+                self._check_fetched(here, there, refs)
                 self._join_packs(lock)
             head = f"ref: refs/heads/{_default(listing) or 'main'}\n".encode()
             if (self.path / "HEAD").read_bytes() != head:  # git itself does not sync this file to disk
@@ -166,6 +168,23 @@ class Mirror:
         done = git("for-each-ref", "--format=%(objectname)%09%(refname)", *where, git_dir=self.path)
         pairs = (line.split("\t", 1) for line in _text(done.output).splitlines())
         return {name: commit for commit, name in pairs}
+
+    def _remove_refs(self, names: Iterable[str]) -> None:
+        """Remove refs that the remote no longer has.
+
+        Git's own `--prune` is not used: it removes every branch when a page is taken for an empty repository
+        (`http_server_check.py`).
+        """
+        lines = "".join(f"delete {name}\n" for name in sorted(names))
+        if lines:
+            git("update-ref", "--stdin", git_dir=self.path, stdin=lines.encode("utf-8", "surrogateescape"))
+
+    def _check_fetched(self, before: Mapping[str, str], there: Mapping[str, str], more: Sequence[str]) -> None:
+        """Raise RemoteAway if a ref of the remote is not in the mirror after a fetch, or was not moved by it."""
+        now = self._refs(more)
+        for name, commit in there.items():
+            if now.get(name) != commit and now.get(name) in (None, before.get(name)):
+                raise RemoteAway(f"{self.url} has {name} at {commit[:12]}, and a fetch that succeeded did not bring it")
 
     def _join_packs(self, lock: int) -> None:
         """Combine small packs into larger ones.  With `--geometric`, the new pack contains every object of the old

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from agent import filetree, gitcmd, proc
 from agent.config.proxies import in_the_way
 from agent.errors import GitError, GitKilled, GitStarved, RemoteAway, RemoteRefused, RepositoryMissing, WorkError
-from agent.work import push_errors
+from agent.work import http_server_check, push_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +54,14 @@ _SETTLED = re.compile(
 Any other message about a remote host is taken to mean that the host could not be reached or stopped responding, since
 there is no complete list of the messages of curl, ssh and TLS libraries.
 """
+
+_PAGE = re.compile(
+    r"bad line length character|git-http-push failed|info/refs not valid|protocol error: (?:bad|expected|unexpected)"
+    r"|invalid content-type text/html",
+    re.IGNORECASE,
+)
+"""Messages of git about a page in place of git's protocol (pkt-line.c, remote-curl.c); a push then also fails with
+"failed to push some refs", like one that was refused."""
 
 _LOGIN = re.compile(r"[^/\\][^/\\@]*+@[^/]+:")
 """An address of ssh in the form `user@host:path`."""
@@ -129,10 +137,9 @@ class Remote:
 
         Raises RepositoryMissing if there is no repository.
         """
-        done = self.git("ls-remote", "--symref", *self._serve("upload-pack"), "--", self.url, timeout=300, hears=True)
         head = head_commit = None
         refs: dict[str, str] = {}
-        for line in done.output.decode("utf-8", "surrogateescape").splitlines():
+        for line in self._listed().splitlines():
             value, _, name = line.partition("\t")
             if name == "HEAD" and value.startswith("ref: refs/heads/"):
                 head = value.removeprefix("ref: refs/heads/")
@@ -145,18 +152,34 @@ class Remote:
     def commit_of(self, branch: str) -> str | None:
         """The commit of one branch on the remote, None if the branch does not exist."""
         name = f"refs/heads/{branch}"
-        done = self.git("ls-remote", *self._serve("upload-pack"), "--", self.url, name, timeout=300, hears=True)
-        for line in done.output.decode("utf-8", "surrogateescape").splitlines():
-            commit, _, found = line.partition("\t")
-            if found == name:
+        found = self._listed(name, "HEAD")
+        for line in (found or self._listed()).splitlines():  # HEAD may name a branch that does not exist
+            commit, _, ref = line.partition("\t")
+            if ref == name:
                 return commit
         return None
 
+    def _listed(self, *names: str) -> str:
+        """The output of `ls-remote`, "" only if no ref of the remote matches `names`.
+
+        Raises RemoteAway if a page is answered that git takes for an empty repository (`http_server_check.py`).
+        """
+        for _ in range(2):
+            options = (*self._serve("upload-pack"), *(() if names else ("--symref",)))
+            done = self.git("ls-remote", *options, "--", self.url, *names, timeout=300, hears=True)
+            if done.output or not self.url.startswith("http"):
+                return done.output.decode("utf-8", "surrogateescape")
+            answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
+            if not answer.is_git:
+                raise RemoteAway(f"{self.url} is not answered by a git server: {answer.came}")
+            if names or not answer.has_refs:
+                return ""
+        raise RemoteAway(f"{self.url} is answered by a git server only at some requests")
+
     def fetch(self, git_dir: Path, refspecs: tuple[str, ...], *, pass_fds: tuple[int, ...] = ()) -> None:
-        """Fetch `refspecs` into the bare repository `git_dir`; refs that the remote no longer has are removed, but
-        objects never are."""
+        """Fetch `refspecs` into the bare repository `git_dir`; no ref is removed, and no object."""
         self.git(
-            *("fetch", "--quiet", "--force", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head"),
+            *("fetch", "--quiet", "--force", "--no-prune", "--no-tags", "--update-shallow", "--no-write-fetch-head"),
             *("--no-auto-maintenance", "--no-recurse-submodules"),
             *self._serve("upload-pack"),
             "--",
@@ -236,13 +259,25 @@ class Remote:
                 stderr=error.stderr,
             )
         settled = any(one.search(error.stderr) for one in (_ANSWERED, _SETTLED, _TOO_LARGE))
-        if self.path is None and not settled and not isinstance(error, GitKilled | GitStarved):
+        page = self._page(error)
+        if self.path is None and (page or not settled) and not isinstance(error, GitKilled | GitStarved):
             way = in_the_way(self.url, self._env)
-            words = f"{self.url} cannot be reached{f' by way of {way.words}' if way else ''}: {error}"
+            words = f"{self.url} cannot be reached{f' by way of {way.words}' if way else ''}: {error}{page}"
             return RemoteAway(
                 f"{words}; {way.advice}" if way else words, returncode=error.returncode, stderr=error.stderr
             )
         return error
+
+    def _page(self, error: GitError) -> str:
+        """Words about the page that was answered instead of git's protocol; "" if git's message is about something
+        else."""
+        if not self.url.startswith("http") or not _PAGE.search(error.stderr) or _ANSWERED.search(error.stderr):
+            return ""
+        try:
+            answer = http_server_check.ask(self.url, self._credentials(), self.ca_file)
+        except RemoteAway:
+            return "; no git server answers there"
+        return "; no git server answered" if answer.is_git else f"; it answers {answer.came}"
 
     def _was_refused(self, error: GitError) -> bool:
         """Whether the login was refused; a refused ref does not count."""

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from agent import clock
-from forges.faults import Fault, take
+from forges.faults import Fault, answer_git, take
 from forges.front import hand_on
 from forges.github_state import State, now
 
@@ -585,7 +585,12 @@ def _handler(server):
             length = int(self.headers.get("Content-Length") or 0)
             raw = self.rfile.read(length)
             if server.git is not None and ".git/" in self.path:
-                hand_on(self, server.git, self.path, raw)  # one address for both
+                with server.state.lock:
+                    fault = take(server.faults, self.command, self.path, len(raw), git=True)
+                if fault is not None:
+                    answer_git(self, fault)
+                else:
+                    hand_on(self, server.git, self.path, raw)  # one address for both
                 return
             text = raw.decode()
             answer = server.answer(self.command, self.path, self.headers, text)
@@ -593,12 +598,12 @@ def _handler(server):
                 self.close_connection = True
                 return
             status, headers, body = answer
-            data = body.encode()
+            data = body if isinstance(body, bytes) else body.encode()
             self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
+            for name, value in ({"Content-Type": "application/json; charset=utf-8"} | headers).items():
+                if status not in (204, 304) or name != "Content-Type":
+                    self.send_header(name, value)
             if status not in (204, 304):
-                self.send_header("Content-Type", "application/json; charset=utf-8")
                 self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if status not in (204, 304):

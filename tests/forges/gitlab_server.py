@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from agent import clock
-from forges.faults import Fault, take
+from forges.faults import Fault, answer_git, take
 from forges.front import hand_on
 from forges.host_rules import gitlab_closes, rung
 
@@ -352,7 +352,12 @@ class GitLab:
         raw = handler.rfile.read(length)
         parts = urlsplit(handler.path)
         if self.git is not None and ".git/" in parts.path:
-            hand_on(handler, self.git, handler.path.removeprefix(self.prefix), raw)  # one address for both
+            with self.lock:
+                fault = take(self.faults, handler.command, parts.path, len(raw), git=True)
+            if fault is not None:
+                answer_git(handler, fault)
+            else:
+                hand_on(handler, self.git, handler.path.removeprefix(self.prefix), raw)  # one address for both
             return
         with self.lock:
             record = {

@@ -45,7 +45,7 @@ def served(source, tmp_path):
     sh("git", "clone", "-q", "--bare", str(source.path), str(root / "repo.git"), cwd=tmp_path)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
     server.root, server.passwords, server.accepted, server.forbid = str(root), [], {"good-password"}, False
-    server.status = None
+    server.status = server.page = None
     server.stalls, server.stalled, server.go_on = [], threading.Event(), threading.Event()
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server, f"http://127.0.0.1:{server.server_port}/repo.git", root / "repo.git"

@@ -19,6 +19,8 @@ class LfsBackend(Backend):
     """`server.objects` oid → bytes, `server.verified`, `server.refuse` {operation: status}, `server.log`."""
 
     def do_GET(self):
+        if self.is_page():
+            return
         if self.path.startswith("/storage/"):
             self._storage()
         elif "/info/lfs/" in self.path:

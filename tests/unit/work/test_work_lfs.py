@@ -45,7 +45,7 @@ def lfs(lfs_source, tmp_path):
     sh("git", "clone", "-q", "--bare", str(lfs_source.path), str(root / "repo.git"), cwd=tmp_path)
     server = ThreadingHTTPServer(("127.0.0.1", 0), LfsBackend)
     server.root, server.passwords, server.accepted, server.forbid = str(root), [], {"good-password"}, False
-    server.status, server.stalls = None, []
+    server.status, server.page, server.stalls = None, None, []
     server.objects, server.verified, server.refuse, server.over_quota = {oid(OLD): OLD}, [], {}, set()
     server.log, server.logins_at_storage = [], []
     server.url = f"http://127.0.0.1:{server.server_port}/repo.git"
@@ -174,6 +174,22 @@ def test_a_server_that_is_busy_is_asked_again_later(opened, lfs):
         publisher(workspace).push()
     lfs.refuse.clear()
     publisher(workspace).push()
+    assert lfs.objects[oid(NEW)] == NEW
+
+
+@pytest.mark.parametrize("where", ["objects/batch", "/storage/", "/verify"])
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_page_in_place_of_an_answer_is_neither_a_refusal_nor_an_upload(opened, lfs, where, status):
+    workspace = opened()
+    (workspace.tree / "new.bin").write_bytes(NEW)
+    made = commit(workspace)
+    before = sh("git", "for-each-ref", cwd=lfs.bare)
+    lfs.page = lambda _command, path: (status, b"<html><title>Sign in</title></html>") if where in path else None
+    with pytest.raises(RemoteAway, match="text/html '<html><title>Sign in"):
+        publisher(workspace).push()
+    assert sh("git", "for-each-ref", cwd=lfs.bare) == before, "the content is not there, so nothing points to it"
+    lfs.page = None
+    assert publisher(workspace).push() == made
     assert lfs.objects[oid(NEW)] == NEW
 
 

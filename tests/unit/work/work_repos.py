@@ -96,7 +96,22 @@ class Backend(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.0"
 
+    def is_page(self):
+        """Whether the answer is a page of a proxy, `server.page`; it is then sent, without asking for a login."""
+        page = self.server.page(self.command, self.path) if self.server.page is not None else None
+        if page is None:
+            return False
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(page[0])
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(page[1])))
+        self.end_headers()
+        self.wfile.write(page[1])
+        return True
+
     def do_GET(self):
+        if self.is_page():
+            return
         login = self.headers.get("Authorization", "")
         password = b64decode(login.split()[1]).decode().partition(":")[2] if login else None
         self.server.passwords.append(password)
