@@ -1,4 +1,4 @@
-"""What long-term memory takes from a task that has ended (docs/memory.md, "What goes in").
+"""Takes ended tasks into long-term memory (docs/memory.md, "What goes in").
 
-`job.py` is the work on one task, in a process of its own.
+`job.py` is the work on one task; it runs in a process of its own.
 """

@@ -1,8 +1,8 @@
-"""The episode of a task and the summary of its session, made of its events without a model.
+"""Writes the episode of a task and the summary of its session from the task's events, without a model.
 
-An episode says what was to be done, which steps mattered, which commands failed and then passed, which files were
-touched, how it ended and what it cost.  What people do with the result later is its last part: `amended` replaces it,
-and needs only the stored record.
+An episode has the goal, the steps of the plan, the commands that failed and then passed, the touched files, the outcome
+and the cost.  Its last part says what people did with the result afterwards; `amended` replaces that part in the stored
+record, when the folder of the task may be gone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUMMARY_LENGTH = 4000
 
 
 def episode_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str:
-    """The episode, one part a line."""
+    """The text of the episode, one line for each part."""
     trusted = {one.token for one in events if one.trust > 0}
     plan = next((one.text for one in events if one.source == PLAN), "")
     steps = [step.removeprefix("- ")[:LONGEST_STEP] for step in plan.split("\n")[1:]]
@@ -46,7 +46,7 @@ def episode_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str
 
 
 def summary_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str:
-    """The summary of the session: the model's final text, else the reason of the end, with the last plan."""
+    """The summary of the session: the model's final text, or the reason of the end if there is none; then the plan."""
     final = next((one.text for one in events if one.source == SUMMARY), "")
     plan = next((one.text for one in events if one.source == PLAN), "")
     said = final or (task.ending.message if task.ending is not None else row.error_message or "")
@@ -54,7 +54,8 @@ def summary_text(task: TaskRecord, row: Row, events: Iterable[TaskEvent]) -> str
 
 
 def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
-    """Turns, tokens, money and time of a task, without `later`, the requests to take it in."""
+    """Turns, tokens, money and time of a task.  The row also counts the requests of the extraction (`later`), which are
+    subtracted."""
     counted = later[: row.memory_requests]
     tokens = row.total_tokens - sum(one.usage.prompt + one.usage.completion for one in counted)
     cost = row.cost - sum(one.cost for one in counted)
@@ -71,12 +72,12 @@ def cost_text(row: Row, later: Sequence[MemoryRequest] = ()) -> str:
 
 
 def amended(text: str, notes: Sequence[str]) -> str:
-    """The episode with these notes as its last part, instead of earlier ones."""
+    """The text of an episode with these notes as its last part, in place of earlier notes."""
     body = text.partition(f"\n{AFTERWARDS}")[0]
     return f"{body}\n{AFTERWARDS}{' '.join(notes)}" if notes else body
 
 
 def notes_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The notes of a stored episode, by what they are about."""
+    """The notes of a stored episode, by subject (`pull`, `branch`, `review-…`)."""
     found = metadata.get("afterwards")
     return {str(name): str(note) for name, note in found.items()} if isinstance(found, dict) else {}

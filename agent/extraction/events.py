@@ -1,8 +1,9 @@
-"""The events of an ended task: what was said and done, each with its trust and a token, so that it is stored once.
+"""Makes the events of an ended task: comments, plan, failed commands, summary, outcome; each with its trust.
 
-Trust (`memory.base.TRUST`): a person's text has 1 when the person may ask for work there, else 0.  What the model wrote
-has 1, and 0 when it worked on a text of trust 0, or repeats what a tool, a file or a memory said (`repetition.py`).
-Output of commands has 0.  The outcome is a statement of this program: 2 when the check passed, else 1.
+Each event has a token, by which a second extraction does not store it again.  Trust (`memory.base.TRUST`) depends on
+the author.  The text of a person has 1 if that person may ask for work in the repository, else 0.  A text of the model
+has 1, but 0 if the task contained a text of trust 0, or where it repeats a tool's result, a file or a memory
+(`repetition.py`).  Output of commands has 0.  This program writes the outcome, which has 2 if the check passed, else 1.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LONGEST_PATH = 120
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One event before it is stored: `token` is unique within the task."""
+    """One event, not stored yet.  `token` is unique within the task."""
 
     token: str
     source: str
@@ -46,12 +47,13 @@ class TaskEvent:
 
 
 def events_of(task: TaskRecord, row: Row) -> list[TaskEvent]:
-    """The events of the task in the order in which they happened, without those that say nothing."""
+    """The events of the task: first the texts of people, then plan, commands, summary and outcome; empty ones are left
+    out."""
     return [one for one in _events(task, row) if one.text.strip()]
 
 
 def new_events(task: TaskRecord, actor: str, events: Sequence[TaskEvent]) -> list[NewEvent]:
-    """The events in the form in which they are stored."""
+    """The events as arguments of `MemoryStore.create_events`."""
     shared: dict[str, Any] = {"task": str(task.key)}
     if task.origin.get("confidential"):
         shared["confidential"] = True
@@ -75,7 +77,7 @@ def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
     people = list(_people(task))
     yield from people
     least = min((one.trust for one in people), default=OUTSIDE)
-    own = min(INFERENCE, least)  # what the model wrote about texts of this trust
+    own = min(INFERENCE, least)  # the trust of a text of the model
     others = OtherTexts(task, people)
     plan = others.divide("\n".join(task.plan))
     yield TaskEvent("plan", PLAN, "assistant", _plan(plan), own, task.ended_at)
@@ -93,14 +95,14 @@ def _events(task: TaskRecord, row: Row) -> Iterator[TaskEvent]:
 
 
 class OtherTexts:
-    """The texts of a task that the model did not write itself."""
+    """The texts that the model read in a task and did not write."""
 
     def __init__(self, task: TaskRecord, people: Sequence[TaskEvent]) -> None:
         self.task = task
         self.untrusted = [one.text for one in people if one.trust == OUTSIDE]
 
     def divide(self, text: str) -> Divided:
-        """The sentences of `text` that are the model's own, and those that repeat another text."""
+        """Split `text` into the model's own sentences and those that repeat another text."""
         return divide(text, self._all()) if text.strip() else Divided("", "")
 
     def _all(self) -> Iterator[str]:
@@ -112,7 +114,7 @@ class OtherTexts:
 
 
 def _people(task: TaskRecord) -> Iterator[TaskEvent]:
-    """The issue as one event, then the comments."""
+    """One event for the issue, then one for each comment."""
     may_ask = bool(task.origin.get("author_may_ask"))
     about = [one for one in task.statements if one.source in (ISSUE_TITLE, ISSUE)]
     if about:
@@ -137,7 +139,7 @@ def _plan(plan: Divided) -> str:
 
 
 def command_text(failure: Failure) -> str:
-    """What became of a failed command, in one or two sentences."""
+    """One or two sentences about a failed command: how it ended, and which command passed afterwards."""
     times = f", {failure.tries} times in a row" if failure.tries > 1 else ""
     said = f"`{failure.command}` failed ({failure.ending}{times})."
     if not failure.passed:
@@ -148,14 +150,14 @@ def command_text(failure: Failure) -> str:
 
 
 def paths_text(paths: Sequence[str]) -> str:
-    """Paths in one line: at most SHOWN_FILES of them, without white space and cut to LONGEST_PATH characters."""
+    """Paths in one line: at most SHOWN_FILES, each without white space and at most LONGEST_PATH characters long."""
     shown = ["_".join(printable(path).split())[:LONGEST_PATH] for path in paths[:SHOWN_FILES]]
     more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
     return f"{', '.join(shown)}{more}"
 
 
 def outcome_text(task: TaskRecord, row: Row) -> str:
-    """How the task ended, what it cost and what the check said."""
+    """How the task ended, with the result of its check and its pull request."""
     end = task.ending.outcome.end.value if task.ending is not None else ""
     code = row.error_code or ""
     said = [f"The task ended as {row.status}{f' ({code or end})' if code or end else ''}."]

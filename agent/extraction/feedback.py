@@ -1,9 +1,10 @@
-"""What people did with the result of a task: its episode says so, and the records that the task was given gain or lose.
+"""Feedback after a task: how people used its result changes its episode and the counts of the records that it got.
 
-* Its pull request was merged or closed.  The comment poller sees that in what it reads anyway, and notes it in the row
-  (`Ledger.note_pull`), which makes the extraction due again; so it costs no request.
-* Others changed its branch before that: one look at the remote's refs, when the pull request has ended.
-* A comment asked for more after its end: the task that this comment started says so in its own extraction.
+* Its pull request was merged or closed.  The comment poller finds that in answers that it reads for comments, without a
+  request more, and writes it into the row (`Ledger.note_pull`), which makes the extraction due again.
+* Other people changed its branch before that.  One request for the refs of the remote, when the pull request has ended,
+  shows it.
+* A comment asked for more after the end.  The extraction of the task that this comment started handles it.
 """
 
 from __future__ import annotations
@@ -35,25 +36,26 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 GENERATIONS = 20
-"""Tasks in a row that worked on one branch."""
+"""Most tasks that are followed back along one branch, each started by a comment on the one before."""
 QUOTED = 200
-"""Characters of a comment in an episode."""
+"""Most characters of a comment in an episode."""
 
 NOTES = {"merged": "The pull request was merged.", "closed": "The pull request was closed without a merge."}
 CHANGED = "Others changed the branch before that."
 PENDING = "it needs a second episode, or a result that was verified"
-"""Why a reflection is in quarantine that nothing confirms yet."""
+"""The quarantine reason of a reflection that nothing has confirmed yet."""
 
 
 @dataclass(slots=True)
 class Feedback:
-    """The feedback of the tasks of one memory."""
+    """Writes feedback about tasks into one memory."""
 
     wiring: Wiring
     store: MemoryStore
 
     def of_pull(self, row: Row) -> int:
-        """Take in what became of the pull request; returns the number of episodes that were amended."""
+        """Add the end of the pull request (merged or closed) to the episodes of all tasks on its branch; return the
+        number of changed episodes."""
         state = row.pull_state
         if state not in NOTES:
             return 0
@@ -68,7 +70,8 @@ class Feedback:
         return amended_ones
 
     def of_review(self, row: Row, task: TaskRecord) -> int:
-        """Take in that a comment on the result of an earlier task started this one."""
+        """If a comment on the result of an earlier task started this one, add the comment to the earlier episode;
+        return the number of changed episodes."""
         parent = self.wiring.ledger.get(row.parent_uuid) if row.parent_uuid and row.started_by else None
         if parent is None or parent.status is not Status.COMPLETED or not parent.branch:
             return 0
@@ -83,8 +86,8 @@ class Feedback:
         return self.amend(parent, {f"review-{row.uuid}": note}, token=f"review-{row.uuid}", helped=False)
 
     def amend(self, row: Row, notes: dict[str, str], *, token: str, helped: bool | None) -> bool:
-        """Add notes to the episode of a task, and judge the records that it was given, once.  False when the task has
-        no episode."""
+        """Add notes to the episode of a task, and count the outcome once for the records that the task got.  False if
+        the task has no episode, or has the notes already."""
         episode = self.episode(row)
         if episode is None:
             return False
@@ -121,7 +124,7 @@ class Feedback:
         return True
 
     def episode(self, row: Row) -> MemoryRecord | None:
-        """The present episode of a task; None when there is none."""
+        """The newest episode of a task, active or in quarantine; None when there is none."""
         for confidential in (False, True):
             actor = actor_of_task(self.wiring.settings, row.key, confidential=confidential)
             namespace = f"/episodes/{actor}/{row.uuid}/"
@@ -131,7 +134,7 @@ class Feedback:
         return None
 
     def _of_branch(self, row: Row) -> Iterator[Row]:
-        """The task, and those before it whose work is in the same branch."""
+        """The task, then its parent tasks on the same branch, newest first."""
         now: Row | None = row
         for _ in range(GENERATIONS):
             if now is None or now.branch != row.branch:
@@ -140,7 +143,7 @@ class Feedback:
             now = self.wiring.ledger.get(now.parent_uuid) if now.parent_uuid else None
 
     def _confirm(self, row: Row) -> None:
-        """Make the reflections of a task active that waited for a verified result."""
+        """Make those reflections of a task active that are in quarantine until its result is verified."""
         episode = self.episode(row)
         if episode is None:
             return
@@ -150,8 +153,8 @@ class Feedback:
                 self.store.promote(record.id, reason="the pull request was merged")
 
     def _is_changed_by_others(self, row: Row) -> bool:
-        """Whether the branch of an ended pull request has another commit than the one that its last task pushed.  False
-        where nobody can tell: the branch is gone, or the remote does not answer."""
+        """Whether the branch of an ended pull request points to another commit than the last one that the task pushed.
+        False if that is unknown: the branch is deleted, or the remote does not answer."""
         folder = folder_of(self.wiring.settings, row.uuid)
         delivery = read_task(folder).delivery if folder is not None else {}
         commit, pull = delivery.get("commit"), delivery.get("pull")
@@ -171,5 +174,5 @@ class Feedback:
 
 
 def actor_in(record: MemoryRecord) -> str:
-    """The actor of a record's namespace."""
+    """The actor in the namespace of a record."""
     return record.namespace.strip("/").split("/")[1]

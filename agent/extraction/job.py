@@ -1,11 +1,11 @@
 """One extraction job: takes an ended task into long-term memory (docs/memory.md, "What goes in").
 
-Every step may be done again: events have tokens, the store merges equal records, the index of commits goes on where it
-ended, and the answer of a model is on disk before anything is made of it.  So a process that dies anywhere leaves a job
-that is done again, with the result of one that was done once.
+Every step is idempotent: events have tokens, the store merges equal records, the index of commits continues where it
+ended, and the answer of a model is on disk before it is used.  So if the process dies at any point, another one repeats
+the job with the same result.
 
-The row's `remember_at` is the lease; the job's row in memory.db counts the tries.  `process.py` is the process around
-this.
+The lease of the job is `remember_at` in the row of the task.  The job's own row, in memory.db, counts the tries.
+`process.py` is the process that runs this module.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 LOCK = "memory.lock"
-"""File in base_dir whose flock the one job of this base_dir holds."""
+"""Lock file in base_dir.  A job holds its flock, so that only one runs for each base_dir."""
 
 LEASE_SECONDS = 90.0
 TRIES = 3
 PAUSES = (60.0, 600.0)
-"""Seconds after the first and the second failed try."""
+"""Seconds to wait after the first and after the second failed try."""
 AWAY_SECONDS = 600.0
-"""Seconds after a try that could not open memory.db, which counts no tries then."""
+"""Seconds to wait when memory.db cannot be opened.  No try is counted then, since memory.db has the count."""
 LONGEST_ERROR = 500
 
 
 class Stopped(BaseException):
-    """The process was told to end; its job is done again from the beginning."""
+    """A signal asked the process to end.  The job starts again from the beginning later."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """The lease of a row's extraction, which a thread of its own extends.  `lost` when another process has it."""
+    """The lease of the extraction of one task.  A thread extends it; `lost` is True once another process has it."""
 
     wiring: Wiring
     uuid: str
@@ -58,7 +58,7 @@ class Lease:
     lost: bool = False
 
     def extend(self) -> None:
-        """Move the end of the lease."""
+        """Extend the lease to LEASE_SECONDS from now, or set `lost`."""
         later = clock.now() + timedelta(seconds=LEASE_SECONDS)
         if self.wiring.ledger.delay_extraction(self.uuid, self.until, later):
             self.until = later
@@ -66,15 +66,15 @@ class Lease:
             self.lost = True
 
     def check(self) -> None:
-        """Fenced when another process has the job."""
+        """Raise Fenced if another process has the job."""
         if self.lost:
             raise Fenced(f"the memory extraction of task {self.uuid} is done by another process now")
 
 
 def run(wiring: Wiring, uuid: str) -> bool:
-    """Do the jobs of a task, if they are due and no other job runs here; returns whether nothing is left to do.
+    """Run the jobs of a task, if they are due and no other job runs in this base_dir; return whether all are done.
 
-    Errors of the job are events.  LedgerError and DiskError when the ledger fails."""
+    An error of a job becomes an event and does not pass through.  LedgerError and DiskError when the ledger fails."""
     try:
         lock = durable_files.lock(wiring.settings.base_dir / LOCK)
     except LockHeld:
@@ -100,7 +100,7 @@ def _extending(lease: Lease) -> Iterator[None]:
         while not over.wait(LEASE_SECONDS / 3) and not lease.lost:
             try:
                 lease.extend()
-            except MakimonoError:  # the ledger is away: the next attempt may reach it before the lease ends
+            except MakimonoError:  # the ledger cannot be reached; the next call may reach it before the lease ends
                 continue
 
     thread = threading.Thread(target=extend, name="memory lease", daemon=True)
@@ -114,7 +114,7 @@ def _extending(lease: Lease) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A part of the work on a task that is listed, tried and done for itself."""
+    """A part of the work on a task, with a row of its own in `memory_jobs`: its own tries and its own status."""
 
     id: str
     strategy: str
@@ -122,7 +122,7 @@ class Job:
 
 
 def jobs_of(row: Row) -> list[Job]:
-    """The jobs of a task: its own, and one for each end of its pull request."""
+    """The jobs of a task: the extraction of the task, and one for the end of its pull request, if that has ended."""
     found = [Job(row.uuid, "all", take_in)]
     if row.pull_state:
         found.append(Job(f"{row.uuid}-{row.pull_state}", EPISODES, take_pull))
@@ -130,8 +130,8 @@ def jobs_of(row: Row) -> list[Job]:
 
 
 def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
-    """Take in the task.  Nothing is left to take in of one whose folder was removed meanwhile.  LockHeld while a
-    process still works in the folder."""
+    """Extract the memories of the task from its folder; nothing if the folder was removed meanwhile.  LockHeld while
+    another process works in the folder."""
     folder = folder_of(wiring.settings, row.uuid)
     if folder is None:
         return Extracted()
@@ -143,13 +143,13 @@ def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extra
 
 
 def take_pull(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extracted:
-    """Take in what became of the pull request."""
+    """Add the end of the pull request to memory (`Feedback.of_pull`)."""
     lease.check()
     return Extracted(amended=Feedback(wiring, store).of_pull(row))
 
 
 def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
-    """Do the jobs of a row that are not done; returns whether nothing is left."""
+    """Run the jobs of a row that are not done; return whether all are done now."""
     store = open_memory(wiring.settings, f"extraction of {row.uuid}")
     try:
         pauses = [_try(wiring, store, row, lease, job) for job in jobs_of(row)]
@@ -172,13 +172,13 @@ def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
 
 
 def _give_back(wiring: Wiring, lease: Lease, seconds: float) -> None:
-    """Make the row due again after `seconds`.  Where the ledger fails, the lease ends by itself."""
+    """Make the row due again after `seconds`.  If the ledger fails, the lease expires, with the same effect."""
     with suppress(MakimonoError):
         wiring.ledger.delay_extraction(lease.uuid, lease.until, clock.now() + timedelta(seconds=seconds))
 
 
 def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -> float:
-    """One try of a job, if it is not done; returns the seconds until the next try, 0 when there is none."""
+    """Run one try of a job, unless the job is done; return the seconds until the next try, 0 if none is needed."""
     begun = clock.monotonic()
     actor = actor_of_task(wiring.settings, row.key)
     until = clock.format_stamp(lease.until)
@@ -202,7 +202,7 @@ def _try(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease, job: Job) -
 
 
 def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int, error: Exception) -> float:
-    """Note a failed try; returns the seconds until the next one, 0 after the last."""
+    """Record a failed try; return the seconds until the next one, 0 after the last."""
     why = wiring.redact(f"{type(error).__name__}: {error}")[:LONGEST_ERROR]
     last = attempt >= TRIES
     store.jobs.end(job.id, jobs.FAILED if last else jobs.QUEUED, why)
@@ -211,7 +211,7 @@ def _failed(wiring: Wiring, store: MemoryStore, job: Job, row: Row, attempt: int
 
 
 def restart(wiring: Wiring, store: MemoryStore, job_id: str) -> None:
-    """Have a failed job done again, now.  UsageError when there is no such failed job."""
+    """Queue a failed job again and make it due now.  UsageError when there is no such failed job."""
     found = next((one for one in store.list_memory_extraction_jobs() if one["id"] == job_id), None)
     store.start_memory_extraction_job(job_id)
     wiring.ledger.extract_again(str(found["session_id"]) if found is not None else job_id)

@@ -1,7 +1,7 @@
-"""Facts, preferences and reflections of a task, from one answer of a model (`model_request.py`, `proposals.py`).
+"""Makes facts, preferences and reflections of a task from one answer of a model.
 
-A reflection holds when the result of its task was verified, or when another task has taught the same lesson.  Until
-then it is in quarantine.
+`model_request.py` sends the request, `proposals.py` checks the answer.  A reflection (a lesson for later tasks) is in
+quarantine until the result of its task is verified, or another task gives a similar reflection.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 FACTS, REFLECTIONS = "facts", "reflections"
 KNOWN = 5
-"""Records of each strategy that the model is shown."""
+"""Most existing records of each strategy in the request, so that the model can replace one."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
-"""Characters of the summary that they are looked for with."""
+"""Most characters of the task's summary in the query for these records."""
 SIMILAR = 0.5
-"""Share of common words from which two reflections are the same lesson."""
+"""Least similarity (Jaccard, of words) at which two reflections count as the same lesson."""
 MOST_PENDING = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ModelExtraction:
-    """The records that a model makes of one task.  `check` raises when the job is another process's now."""
+    """Makes the records of one task by a model.  `check` raises Fenced if another process has the job."""
 
     wiring: Wiring
     writer: RecordWriter
@@ -50,10 +50,10 @@ class ModelExtraction:
     check: Callable[[], None]
 
     def run(self, events: Sequence[TaskEvent], ids: Mapping[str, int]) -> tuple[int, int]:
-        """(records made of the answer, proposals dropped).  `events` are those that the model may see.
+        """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
-        A task that leaves nothing to say, or nothing to pay with, is not asked about.  Errors of the client pass
-        through."""
+        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or whose
+        limits of money or tokens are used up.  Errors of the client pass through."""
         if all(one.source == "outcome" for one in events):
             return 0, 0
         folder = self.writer.task.folder
@@ -80,7 +80,7 @@ class ModelExtraction:
         return made, len(judged.dropped)
 
     def _known(self) -> list[MemoryRecord]:
-        """Records that are similar to what the model may say."""
+        """Existing records about the subject of the task, which the model may replace."""
         query = f"{self.writer.title}\n{self.writer.task.summary[:QUERY]}"
         return [
             hit.record
@@ -91,7 +91,7 @@ class ModelExtraction:
         ]
 
     def _shown(self, found: Json) -> list[MemoryRecord]:
-        """The records that were shown for a recorded answer, as far as they still hold."""
+        """The records that the request of a recorded answer contained, without those that are no longer active."""
         shown: list[MemoryRecord] = []
         for name in found.get("shown") or ():
             try:
@@ -118,8 +118,8 @@ class ModelExtraction:
         )
 
     def _is_confirmed(self, one: Proposal, event_id: int) -> bool:
-        """Whether the task's own result is verified, or another task has taught the same lesson, which is then active
-        with both as its sources."""
+        """Whether the result of this task is verified, or another task has given a similar reflection.  The other
+        reflection then becomes active, with this task's event as a second source."""
         task, store = self.writer.task, self.writer.store
         if task.is_verified or self.row.pull_state == "merged":
             return True
@@ -136,7 +136,7 @@ class ModelExtraction:
     # --- what it costs ---------------------------------------------------------------------------------------
 
     def _is_spent(self) -> bool:
-        """Whether a limit of money or tokens, of the task or of the repository's day, leaves nothing for a request."""
+        """Whether a limit is used up: money or tokens of the task, or the money of the repository for today."""
         limits, row = self.wiring.settings.limits, self.row
         if limits.cost is not None and row.cost >= limits.cost:
             return True
@@ -149,9 +149,9 @@ class ModelExtraction:
         return spent >= limits.repository_cost
 
     def _count_requests(self) -> None:
-        """Add the requests that the row does not count yet to its counters."""
+        """Add the requests of the extraction that the row does not count yet to the counters of the row."""
         folder = self.writer.task.folder
-        RequestStore(folder, redact=self.wiring.redact).close()  # ends those of a process that died
+        RequestStore(folder, redact=self.wiring.redact).close()  # opening it ends the requests of a process that died
         requests = memory_requests(folder)
         row = self.wiring.ledger.get(self.row.uuid)
         was = row.memory_requests if row is not None else len(requests)

@@ -1,7 +1,8 @@
-"""The one request to a model after a task, outside its conversation (`memory.extraction`).
+"""Sends the one request to a model that an extraction makes, outside the conversation of the task.
 
-It is recorded in the task's requests.jsonl with purpose `memory`, and the answer in extraction.json of the task's
-folder before anything is made of it, so that a process that dies in between does not ask, or pay, again.
+The request is recorded in the task's requests.jsonl with the purpose `memory`.  The answer is written to
+extraction.json in the task's folder before it is used, so that a process that starts again after a crash does not pay
+for a second request.  `memory.extraction` of the configuration names the model.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
     from agent.values import Answer, Counter, Json
 
 ANSWER = "extraction.json"
-"""File of the task's folder with the answer."""
+"""Name of the file with the answer, in the folder of the task."""
 
 TRIES = 2
-"""Answers that are asked for until one fits the schema."""
+"""Most requests until an answer fits the schema."""
 SHARE = 3
-"""Divisor of the model's window that gives the most tokens of the events."""
+"""The events take at most the window of the model divided by this, in tokens."""
 OUTPUT = 2048
 """Most tokens of the answer."""
 
 
 def recorded_answer(folder: Path) -> Json | None:
-    """The answer that was recorded for the task; None when there is none that can be read."""
+    """The recorded answer of the task; None when there is none, or it cannot be read."""
     try:
         found = orjson.loads((folder / ANSWER).read_bytes())
     except (OSError, ValueError):
@@ -66,9 +67,10 @@ def ask(
     announce: Events | None = None,
     learnt: LearntStore | None = None,
 ) -> Json:
-    """Ask the model and record the answer; returns the record, with `answer`, `provider` and `model`.
+    """Ask the model and record the answer; return the record: `answer`, `provider`, `model`, `request`, `shown`.
 
-    AnswerUnreadable when no answer fits the schema; other errors of the client pass through.
+    `known` are existing records that the answer may replace.  AnswerUnreadable when no answer fits the schema; other
+    errors of the client pass through.
     """
     redact = masker_of(settings)
     requests = RequestStore(folder, redact=redact)
@@ -123,8 +125,8 @@ def _ask(
 
 
 def model_of(settings: Settings) -> tuple[str, str | None]:
-    """(provider, model): those of `memory.extraction`, else of the summary model, else of the conversation.  The model
-    is None for the provider's own."""
+    """(provider, model) of the request: from `memory.extraction`, else from `context_storage.summary_model`, else those
+    of the conversation.  A model of None is the default of the provider."""
     own, summary = settings.memory.extraction, settings.context_storage.summary_model
     if own.provider is not None or own.model is not None:
         return own.provider or summary.provider or settings.llm.provider, own.model
@@ -134,7 +136,8 @@ def model_of(settings: Settings) -> tuple[str, str | None]:
 def prompt_of(
     events: Sequence[TaskEvent], known: Sequence[MemoryRecord], room: int, counter: Counter, *, verified: bool
 ) -> str:
-    """The text of the request, with the events in at most `room` tokens; a long one keeps its two ends."""
+    """The text of the request, with the events in at most about `room` tokens.  Of a long event, beginning and end are
+    in it."""
     marker = new_marker()
     most = max(200, room // max(1, len(events)))
     shown = [
@@ -150,7 +153,8 @@ def prompt_of(
 
 
 def said_by(answer: Answer) -> Any:
-    """The arguments of the call, else the JSON object in the text of a model that does not call."""
+    """The arguments of the tool call in an answer, else the JSON object in its text, for a model that does not call
+    tools; None without either."""
     for call in answer.calls:
         if call["name"] == TOOL and "invalid" not in call:
             return call["arguments"]

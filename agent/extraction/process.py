@@ -1,7 +1,7 @@
-"""The process of one extraction job, or of one index of a history: of low priority, and of nobody's way.
+"""The process of one extraction job, or of one index of a repository's history, with low priority for CPU and disk.
 
-The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it beside itself and does not wait for it.  SIGTERM
-ends it: its job is then due at once, and the try does not count.  An index keeps what it has written.
+The daemon forks it (`daemon/extraction_runner.py`); `solve` starts it and does not wait for it.  SIGTERM ends it: the
+job is then due again at once, and the try does not count.  The index contains what was written before that.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from agent.extraction.process 
 
 
 def main(settings: Settings, uuid: str, report: Connection | None = None) -> None:
-    """Entry point of the forked process.  Every event goes to `report` as (name, fields); the exit code is 0 unless the
-    ledger failed."""
+    """Entry point of the forked process.  It sends every event to `report` as (name, fields).  The exit code is 0
+    unless the ledger failed."""
     with suppress(PermissionError):  # it leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
@@ -82,7 +82,7 @@ def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
 
 
 def start_beside(settings: Settings, uuid: str) -> None:
-    """Do the job of a task in a process that this one does not wait for.  OSError when none can be started."""
+    """Start a process for the job of a task, and do not wait for it.  OSError when the process cannot be started."""
     child = subprocess.Popen(
         [sys.executable, "-I", "-c", _CHILD, uuid, *sys.path],
         stdin=subprocess.PIPE,
@@ -98,7 +98,8 @@ def start_beside(settings: Settings, uuid: str) -> None:
 
 
 def detached(uuid: str) -> None:
-    """Entry point of that process; the settings come by stdin, so that no secret is in an argument."""
+    """Entry point of the process of `start_beside`.  It reads the settings from stdin, because they have secrets and
+    the arguments of a process are public."""
     settings: Settings = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - written by `start_beside`
     _do(settings, uuid, lambda _name, _fields: None)
 
@@ -125,7 +126,7 @@ def _stop(*_: object) -> None:
 
 
 def give_way() -> None:
-    """Take CPU and disk only when no other process wants them, as far as the system allows that."""
+    """Lower the priority of this process for CPU and disk to the lowest that the system allows."""
     with suppress(OSError):
         os.nice(NICE)
     number = _IOPRIO_SET.get(platform.machine())
@@ -144,5 +145,5 @@ def _to(report: Connection | None) -> Listener:
 
 
 def is_wanted(settings: Settings) -> bool:
-    """Whether jobs are done here at all, and base_dir is there."""
+    """Whether the configuration enables extraction, and base_dir exists."""
     return settings.remembers and Path(settings.base_dir).is_dir()

@@ -1,7 +1,8 @@
-"""What a model proposes to remember of a task, and which of it is accepted.
+"""Checks the proposals of a model for records of a task; accepts or drops each.
 
-A proposal must quote its event word for word, say little that the event does not say, and have a source of the right
-kind: a preference comes from a person's words.  An id counts only if it was shown.  All else is dropped, with a reason.
+A proposal must quote its event literally, share most of its words with the event, and have a source of the right kind:
+a preference must come from a text of a person.  It may replace a record only if the request contained that record.  A
+proposal that breaks a rule is dropped with a reason.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ TOOL = "remember"
 ADD, UPDATE, SKIP = "ADD", "UPDATE", "SKIP"
 STRATEGIES = ("facts", "preferences", "reflections")
 MOST = 8
-"""Proposals of each strategy that are used."""
+"""Most proposals of each strategy that are read."""
 LONGEST = 400
-"""Characters of one proposal."""
+"""Most characters of a proposal."""
 QUOTED = 4
-"""Words of the shortest quote."""
+"""Least words of a quote."""
 GROUNDED = 0.5
-"""Least share of the words of a proposal that its event has too."""
+"""Least share of the words of a proposal that must also be in its event."""
 STEM = 5
-"""Characters by which words are compared for that."""
+"""For that share, two words with the same first STEM characters count as equal."""
 
 _ENTRY: Json = {
     "type": "object",
@@ -64,7 +65,7 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An accepted proposal; `event` is its source, `updates` the id of the record that it replaces, "" for none."""
+    """An accepted proposal.  `event` is its source, `updates` the id of the record that it replaces ("" for none)."""
 
     strategy: str
     text: str
@@ -74,14 +75,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`accepted` proposals, and a reason for each of the others."""
+    """The `accepted` proposals, and in `dropped` the reason for each other one."""
 
     accepted: tuple[Proposal, ...]
     dropped: tuple[str, ...]
 
 
 def problem_of(answer: Any) -> str:
-    """Why an answer does not fit the schema, "" when it does."""
+    """The reason why an answer does not fit SCHEMA, "" if it does."""
     error = next(iter(_VALIDATOR.iter_errors(answer)), None)
     if error is None:
         return ""
@@ -90,7 +91,8 @@ def problem_of(answer: Any) -> str:
 
 
 def judge(answer: Json, events: Sequence[TaskEvent], known: Sequence[MemoryRecord]) -> Judged:
-    """Accept and drop the proposals of an answer that fits the schema; the events have the numbers 1, 2, …"""
+    """Accept or drop each proposal of an answer that fits the schema.  A proposal names its event by the position in
+    `events`, from 1."""
     shown = {record.id: record for record in known}
     accepted: list[Proposal] = []
     dropped: list[str] = []
@@ -108,7 +110,7 @@ def _accepted(strategy: str, entry: Json, events: Sequence[TaskEvent], shown: Ma
     event = events[entry["event"] - 1]
     old = shown.get(str(entry.get("id"))) if entry.get("action") == UPDATE else None
     if old is not None and (old.strategy != strategy or old.trust > event.trust or old.pinned):
-        old = None  # what is trusted more is not replaced
+        old = None  # a proposal cannot replace a record with more trust, a pinned one or one of another strategy
     return Proposal(strategy, " ".join(entry["text"].split()), event, old.id if old is not None else "")
 
 
@@ -137,7 +139,7 @@ def _refusals(strategy: str, entry: Json, events: Sequence[TaskEvent]) -> Iterat
 
 
 def _stems(text: str) -> list[str]:
-    """The words without their endings, roughly."""
+    """The words cut to STEM characters, a rough stem."""
     return [word[:STEM] for word in words(text)]
 
 

@@ -1,4 +1,4 @@
-"""Writes the records of one task: all of them name the task, its time and its sources."""
+"""Writes memory records of one task, each with the task, its time and its sources."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from agent.values import Json
 
 HIGHEST = 2
-"""The most that a record of a task is trusted; the store takes the least of this and of its sources."""
+"""Highest trust of a record of a task (a verified result).  The store lowers it to the lowest trust of the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordWriter:
-    """The records of `task` in `store`; `title` is that of its issue."""
+    """Writes records of `task` into `store`.  `title` is the title of its issue."""
 
     store: MemoryStore
     task: TaskRecord
@@ -26,19 +26,19 @@ class RecordWriter:
 
     @property
     def actor(self) -> str:
-        """The actor that the task had."""
+        """The actor under which the task was briefed; its records belong to the same one."""
         return str(self.task.origin["actor"])
 
     def of_session(self, strategy: str) -> str:
-        """The namespace of the records of this session."""
+        """The namespace for records of this task only, like episodes."""
         return f"/{strategy}/{self.actor}/{self.task.uuid}/"
 
     def of_actor(self, strategy: str) -> str:
-        """The namespace of the records of all sessions."""
+        """The namespace for records of all tasks of the actor, like facts."""
         return f"/{strategy}/{self.actor}/"
 
     def present(self, namespace: str) -> list[MemoryRecord]:
-        """The records of a namespace that hold: those that are recalled, and those in quarantine."""
+        """The records of a namespace that are active or in quarantine."""
         return [
             one
             for status in ("active", "quarantined")
@@ -57,7 +57,7 @@ class RecordWriter:
         files: Sequence[str] = (),
         more: Json | None = None,
     ) -> int:
-        """Store a record; returns 1, or 0 for one that was forgotten before."""
+        """Store a record; return 1, or 0 if its text was forgotten before."""
         metadata: dict[str, Any] = {"task": str(self.task.key), **(more or {})}
         if self.task.origin.get("confidential"):
             metadata["confidential"] = True

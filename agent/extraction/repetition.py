@@ -1,8 +1,8 @@
-"""Finds the sentences of a text that repeat what others wrote, so that they are worth no more than their source.
+"""Finds the sentences of a text that repeat another text, so that they get no more trust than that text.
 
-A model that was told `remember: always …` by a file may repeat it in its final summary.  A sentence counts as repeated
-when LENGTH words in a row that touch it, or all words of a shorter one, occur in the other text.  Only words are
-compared: neither case nor signs nor line breaks hide a repetition.
+A model that read `remember: always …` in a file may repeat it in its final summary.  A sentence counts as repeated if
+the other text contains LENGTH consecutive words that include words of it.  A shorter sentence counts as repeated if the
+other text contains all its words in a row.  Case, punctuation and line breaks are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LENGTH = 8
 SHORTEST = 4
-"""Words of a sentence that can be recognised; a shorter one says nothing that could be planted."""
+"""Least words of a sentence that is compared.  A shorter one is too short for an instruction that somebody planted."""
 
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
@@ -25,14 +25,14 @@ _END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """The sentences of a text: `own` are its author's, `repeated` are those that others wrote."""
+    """The sentences of a text: `own` has those of its author, `repeated` those that are in another text."""
 
     own: str
     repeated: str
 
 
 def words(text: str) -> list[str]:
-    """The words that are compared; each sign of a script without spaces is one."""
+    """The words of a text, lower case.  Each character of a script without spaces is one word."""
     return [found.casefold() for found in _WORD.findall(text)]
 
 
@@ -42,7 +42,7 @@ def sentences(text: str) -> list[str]:
 
 
 def divide(text: str, others: Iterable[str]) -> Divided:
-    """Divide `text` by what `others` say, which are read once, one at a time."""
+    """Divide the sentences of `text` into its own and those that repeat one of `others`.  `others` is read once."""
     parts = sentences(text)
     wanted: dict[int, dict[tuple[str, ...], set[int]]] = {}
 

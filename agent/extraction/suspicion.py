@@ -1,7 +1,8 @@
-"""Why a text must not be recalled before a person has looked at it.
+"""Decides whether a new memory goes into quarantine, until a person has read it.
 
-A memory is data, but a model may take an order in it for an order.  An order with an address, a credential, a marker of
-a role, or a phrase of prompt injection has no use in a memory that would outweigh that.
+A memory is data, but a model may follow an instruction in it.  So a text goes into quarantine if it has an instruction
+with an address, a credential, the marker of a chat role, or a phrase of prompt injection.  A useful memory needs none
+of these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _ADDRESS = re.compile(
     r"|[a-z0-9-]\.(?:com|net|org|xyz|ru|cn)\b|[a-z0-9-]\.(?:io|dev|sh|app|info|biz|cloud|site)(?:/|:\d)",
     re.IGNORECASE,
 )
-"""Only the end of a host's or a mailbox's name is matched: a pattern of the whole name takes quadratic time."""
+"""Addresses of hosts and mailboxes.  It matches only the end of a name, since a pattern of the whole name takes
+quadratic time."""
 _ORDER = re.compile(
     r"\b(?:always|never|must|shall|remember|make sure|ensure|before (?:you|each|every|any)|from now on|whenever"
     r"|curl|wget|fetch|download|upload|install|execute|run|send|post|pipe|paste|forward|report|clone|source)\b"
@@ -36,7 +38,7 @@ _PHRASES = ("PI-01", "PI-03", "PI-04", "PI-05", "PI-07", "PI-11", "PI-12", "PI-1
 
 
 def suspicion(text: str) -> str:
-    """The reason for a quarantine, "" for none."""
+    """The reason for a quarantine of the text, "" for none."""
     for rule in clean(text).findings:
         if rule in _PHRASES:
             return f"{RULES[rule].noun} ({rule})"

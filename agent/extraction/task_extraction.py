@@ -1,4 +1,4 @@
-"""Takes one task's folder into long-term memory: events, episode, summary, commits, and what a model says of it."""
+"""Extracts memories from the folder of one task: events, episode, summary, commits, and records made by a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EPISODES, SUMMARIES = "episodes", "summaries"
 
 @dataclass(slots=True)
 class Extracted:
-    """What a job did: numbers of events and records of the task, of new commits, of amended episodes, and of dropped
+    """The result of a job in numbers: events and records of the task, new commits, amended episodes, and dropped
     proposals of the model."""
 
     events: int = 0
@@ -46,7 +46,8 @@ class Extracted:
 
 
 class TaskExtraction:
-    """The work on one folder, whose lock the caller holds.  `check` raises when the job is another process's now."""
+    """The extraction from one folder, of which the caller holds the lock.  `check` raises Fenced if another process has
+    the job."""
 
     def __init__(self, wiring: Wiring, store: MemoryStore, row: Row, folder: Path, check: Callable[[], None]) -> None:
         self.wiring = wiring
@@ -60,7 +61,7 @@ class TaskExtraction:
         self.ids: dict[str, int] = {}  # token → number of the event, without those that were forgotten
 
     def run(self) -> Extracted:
-        """Take in everything; returns what it was.  Nothing is taken of a task in which no model has worked."""
+        """Extract everything and return the numbers.  A task without a turn of the model gives nothing."""
         task = self.task
         if not task.origin or not task.statements or self.row.turns < 1:
             return self.extracted
@@ -75,7 +76,8 @@ class TaskExtraction:
         return self.extracted
 
     def _each(self, parts: Sequence[Callable[[], None]]) -> None:
-        """Do every part, and raise the first error afterwards: a model that is away must not cost the episode."""
+        """Run every part, and raise the first error afterwards, so that a model that cannot be reached does not prevent
+        the episode."""
         failed: Exception | None = None
         for part in parts:
             self.check()
@@ -107,7 +109,7 @@ class TaskExtraction:
         self.extracted.records += 1
 
     def _episode(self) -> None:
-        """The episode; what people did with the result since then stays in it."""
+        """Write the episode.  Notes about feedback in the episode that it replaces are copied."""
         if not self.ids:
             return
         task = self.task
@@ -142,8 +144,8 @@ class TaskExtraction:
     def _commits(self) -> None:
         """Index the new commits of the repository's base branch.
 
-        They belong to the actor of the repository, also where the issue is confidential: everybody who reads the
-        repository reads them."""
+        They belong to the actor of the repository also for a confidential issue, because everybody who can read the
+        repository can read its commits."""
         place, branch = str(self.task.origin.get("mirror") or ""), str(self.task.origin.get("base") or "")
         mirror = self.wiring.settings.base_dir / place
         if place and branch and has_branch(mirror, branch):

@@ -1,8 +1,8 @@
-"""What an ended task's folder says about it: who said what, the plan, commands that failed and then passed, the end.
+"""Reads an ended task from its folder: texts of people, the plan, commands that failed and then passed, the end.
 
-The folder is only read, one line in memory at a time, and every list is bounded.  Texts of people are taken from
-between the fences of the conversation, so text that the program put into a message beside them (rules of the
-repository, memories of earlier tasks, the summary of an earlier run) is never taken for a person's.
+It never writes, has one line of a file in memory at a time, and bounds every list.  It takes texts of people from the
+fenced regions of the conversation only.  So it cannot mistake other text of a message for a person's: rules of the
+repository, memories of earlier tasks, the summary of an earlier run.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 ISSUE_TITLE, ISSUE, COMMENT = "issue title", "issue", "comment"
 PEOPLE = (ISSUE_TITLE, ISSUE, COMMENT)
-"""Sources of fences with the text of a person."""
+"""The sources of fenced regions that have the text of a person."""
 
 MOST_STATEMENTS = 200
 MOST_FAILURES = 40
 LONGEST = 32_000
-"""Characters of one text."""
+"""Most characters of one text."""
 OUTPUT = 1500
-"""Characters of the output of a failed command."""
+"""Most characters of the output of a failed command."""
 
 PURPOSE = "memory"
-"""`purpose` of the requests for long-term memory."""
+"""The `purpose` of an extraction's requests in requests.jsonl."""
 EDITS = ("write_file", "edit_file")
 MEMORY = "memory"
-"""The kind of a message that holds memories alone."""
+"""The `kind` of a message that has only memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A text of a person: `source` is one of PEOPLE, `seq` the message that has it."""
+    """A text of a person.  `source` is one of PEOPLE, `seq` the number of its message."""
 
     source: str
     author: str
@@ -62,10 +62,11 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A command that failed, `tries` times in a row: `ending` is its exit code or signal, `output` the lines that
-    matter and the last ones.
+    """A command that failed `tries` times in a row.
 
-    `passed` is the command that succeeded instead at `passed_seq`, "" when none did; `files` were edited in between.
+    `ending` is its exit code or signal.  `output` has the lines that report failures, and the last lines.  `passed` is
+    the command that succeeded afterwards, as call number `passed_seq`; it is "" if none did.  `files` are the files
+    that were edited in between.
     """
 
     command: str
@@ -83,9 +84,9 @@ class Failure:
 class TaskRecord:
     """One ended task.
 
-    `marker` is that of its fences.  `origin` and `delivery` are the receipts of `worker/task_facts.py`, {} where the
-    task did not come so far; `end` is end.json.  `summary` is the model's final text, `written` are paths that its
-    tools wrote, and `commands` is the number of commands that ran.
+    `marker` is the random marker of its fences.  `origin` and `delivery` are the receipts of `worker/task_facts.py`, {}
+    if the task ended before them; `end` is end.json.  `summary` is the model's final text, `written` the paths that its
+    tools wrote, and `commands` the number of commands that ran.
     """
 
     folder: Path
@@ -121,8 +122,8 @@ class TaskRecord:
         return bool((self.delivery.get("check") or {}).get("ok"))
 
     def texts_of_others(self) -> Iterator[str]:
-        """What the model read and no person said in this task: results of tools (those of `recall` too), rules of the
-        repository, memories of earlier tasks."""
+        """Texts that the model read and that no person wrote for this task: results of tools (those of `recall` too),
+        rules of the repository, memories of earlier tasks."""
         for _, record in records(self.folder / "tools.jsonl"):
             if record.get("tool") not in WORDS:
                 yield str(record.get("result") or "")
@@ -135,7 +136,7 @@ class TaskRecord:
 
 
 def read_task(folder: Path) -> TaskRecord:
-    """The record of the task of a folder.  OSError, ValueError and KeyError when it is not the folder of a task."""
+    """Read the task in a folder.  OSError, ValueError or KeyError if it is not the folder of a task."""
     metadata = orjson.loads((folder / "metadata.json").read_bytes())
     found = TaskRecord(
         folder,
@@ -160,7 +161,7 @@ def read_task(folder: Path) -> TaskRecord:
 
 
 def _statements(folder: Path, marker: str) -> Iterator[Statement]:
-    """The texts of people in the order in which the task got them, each once: a briefing may be written again."""
+    """The texts of people in the order of the conversation, each once, since it may have the briefing twice."""
     known: set[tuple[str, str, str]] = set()
     for _, record in records(folder / "messages.jsonl"):
         if record.get("role") != "user" or record.get("kind") not in ("task", "comment"):
@@ -181,7 +182,7 @@ def _statements(folder: Path, marker: str) -> Iterator[Statement]:
 
 
 def _forked_at(folder: Path) -> int:
-    """The number of the last tool call that was copied from another task; 0 for none."""
+    """The number of the last tool call that a fork copied from another task; 0 for none."""
     point = read_fork_point(folder)
     if point is None:
         return 0
@@ -194,7 +195,7 @@ def _calls(folder: Path, after: int) -> Iterator[Json]:
 
 
 def _read_calls(found: TaskRecord) -> None:
-    """Fill in plan, commands, written files and the model's summary."""
+    """Set plan, failures, written files and summary of `found` from the tool calls of the task."""
     repairs = _Repairs(found.folder)
     written: dict[str, None] = {}
     for record in _calls(found.folder, _forked_at(found.folder)):
@@ -220,7 +221,7 @@ def _read_calls(found: TaskRecord) -> None:
 
 
 class _Repairs:
-    """Pairs each command that failed with the one that then passed, as `window/command_history.py` judges it."""
+    """Pairs each failed command with the one that passed afterwards; `window/command_history.py` decides which one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -230,7 +231,7 @@ class _Repairs:
         self.edits: dict[int, dict[str, None]] = {}  # seq of an unresolved failure → files edited since
 
     def add(self, record: Json) -> None:
-        """Take in one record of a command."""
+        """Add the record of one command, in the order of the calls."""
         seq = int(record["seq"])
         before = {one.seq for one in self.commands.failures}
         self.commands.add(record, 0)
@@ -259,12 +260,12 @@ class _Repairs:
         return Failure(command, ending, output, int(record["seq"]), str(record.get("timestamp") or ""), tries)
 
     def edited(self, path: str) -> None:
-        """Note an edit for every failure that is not resolved yet."""
+        """Add an edited file to every failure that no command has resolved yet."""
         for files in self.edits.values():
             files[path] = None
 
     def _bound(self) -> None:
-        """Above MOST_FAILURES, drop the oldest failure that nothing resolved, else the oldest."""
+        """Above MOST_FAILURES, drop the oldest unresolved failure, or the oldest of all if every one is resolved."""
         if len(self.found) > MOST_FAILURES:
             oldest = min(self.found.values(), key=lambda one: (bool(one.passed), one.seq)).seq
             del self.found[oldest]
@@ -276,7 +277,7 @@ class _Repairs:
 
 
 def memory_requests(folder: Path) -> list[MemoryRequest]:
-    """The requests to a model that were sent to take the task in, in their order."""
+    """The requests to a model that earlier tries of the extraction sent, in their order."""
     return [
         MemoryRequest(
             Usage.of(one.get("usage") or {}), int(one.get("estimated_tokens") or 0), float(one.get("cost") or 0.0)
@@ -287,7 +288,7 @@ def memory_requests(folder: Path) -> list[MemoryRequest]:
 
 
 def recalled_ids(folder: Path) -> list[str]:
-    """Ids of the records that were given to the task, from recalled.jsonl."""
+    """Ids of the memory records that the task got, from recalled.jsonl."""
     found: dict[str, None] = {}
     for _, record in records(folder / "recalled.jsonl"):
         for hit in _list(record.get("hits")):
