@@ -157,8 +157,9 @@ class Answer:
     `calls` are objects `{"id", "name", "arguments": dict}`.  A call with arguments that were not a JSON object has
     `arguments: {}` and `"invalid": "what was found"`, and must not be run.  `fields` are opaque fields that the server
     may want back with the message (reasoning, signatures); `call_fields` are those of each call.  `dropped` is the
-    number of calls beyond the maximum, which were left out.  `request` is the number of the answer's line in
-    requests.jsonl, None if there is none.  `refused`: the text came in the field for a refusal (on OpenAI's wire).
+    number of calls beyond the maximum, which were left out.  `raw_arguments` are the arguments of each call as the
+    server sent them, without any repair.  `request` is the number of the answer's line in requests.jsonl, None if there
+    is none.  `refused`: the text came in the field for a refusal (on OpenAI's wire).
     """
 
     text: str
@@ -172,6 +173,7 @@ class Answer:
     request: int | None = None
     refused: bool = False
     dropped: int = 0
+    raw_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

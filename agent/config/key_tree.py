@@ -29,6 +29,8 @@ VARIABLES: dict[Path, tuple[str, ...]] = {
     ("context_storage", "compression_threshold"): ("COMPRESSION_THRESHOLD",),
     ("context_storage", "cleanup_days"): ("CLEANUP_DAYS",),
     ("task_sources",): ("TASK_SOURCE",),
+    ("consensus", "token_budget"): ("CONSENSUS_TOKEN_BUDGET",),
+    ("consensus", "stream_retries"): ("MAGI_CLI_STREAM_RETRY_COUNT",),
     ("llm", "provider"): ("LLM_PROVIDER",),
     ("llm", "openai", "api_key"): ("OPENAI_API_KEY",),
     ("llm", "openai", "model"): ("OPENAI_MODEL",),

@@ -24,6 +24,7 @@ from agent.config import (
     llm_section,
     long_term_memory,
     path_policy,
+    reviewer_section,
     sections,
 )
 from agent.config.base import SOURCES, Section, section_in
@@ -124,6 +125,9 @@ class Settings(Section):
     memory: long_term_memory.LongTermMemory = Field(
         default_factory=long_term_memory.LongTermMemory,
         description="Long-term memory: what a task knows of earlier ones.",
+    )
+    consensus: reviewer_section.Consensus = Field(
+        default_factory=reviewer_section.Consensus, description="The reviewers that vote on a change or a question."
     )
     mcp_servers: Annotated[tuple[Any, ...], Allowed("an empty list")] = Field(
         default=(), description="MCP servers; none are supported yet, so it must be empty."

@@ -1,10 +1,12 @@
-"""Three reviewers that see different things vote on a change, a question or a plan (docs/design/consensus.md).
+"""Three reviewers that see different things vote on a change, a question or a plan (docs/consensus.md).
 
 A process that does not deliberate imports nothing of this room.
 """
 
 from agent.consensus.decision import ConsensusDecision, Decision
+from agent.consensus.engine import ConsensusEngine, ConsensusRequest
 from agent.consensus.quorum import QuorumManager, QuorumState
+from agent.consensus.streaming import StreamingEmitter
 from agent.consensus.token_budget import BudgetResult, ConsensusContext, TokenBudgetManager
 from agent.consensus.votes import SchemaValidator, ValidationResult, VotePayload
 
@@ -12,10 +14,13 @@ __all__ = [
     "BudgetResult",
     "ConsensusContext",
     "ConsensusDecision",
+    "ConsensusEngine",
+    "ConsensusRequest",
     "Decision",
     "QuorumManager",
     "QuorumState",
     "SchemaValidator",
+    "StreamingEmitter",
     "TokenBudgetManager",
     "ValidationResult",
     "VotePayload",

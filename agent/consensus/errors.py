@@ -41,3 +41,15 @@ class BudgetExceeded(ConsensusError):
     """What a reviewer must see is longer than `consensus.token_budget`."""
 
     code = "consensus_budget"
+
+
+class RetryExceeded(ConsensusError):
+    """A reviewer gave no answer by the schema in all of its tries."""
+
+    code = "CONSENSUS_SCHEMA_RETRY_EXCEEDED"
+
+
+class StreamLost(ConsensusError):
+    """The stream of an answer broke more often than `consensus.stream_retries` allows."""
+
+    code = "consensus_stream_lost"

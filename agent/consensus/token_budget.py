@@ -244,8 +244,12 @@ def _key_sentences(said: Sequence[Statement], _budget: int) -> tuple[Statement, 
 def _log(
     name: str, phase: str, before: int, after: int, old: Sequence[Statement], new: Sequence[Statement]
 ) -> ReductionLog:
-    changed = tuple(
-        f"{one.name}.{number}" for number, (one, other) in enumerate(zip(old, new, strict=True)) if one != other
-    )
-    digest = hashlib.sha256(_text(new).encode("utf-8", "surrogatepass")).hexdigest()
-    return ReductionLog(name, before, after, phase, changed, digest, clock.stamp())
+    pairs = enumerate(zip(old, new, strict=True))
+    changed = tuple(f"{one.name}.{number}" for number, (one, other) in pairs if one != other)
+    return reduction(name, phase, before, after, changed, _text(new))
+
+
+def reduction(name: str, phase: str, before: int, after: int, dropped: tuple[str, ...], text: str) -> ReductionLog:
+    """The line of one step, with the hash of the resulting text."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return ReductionLog(name, before, after, phase, dropped, digest, clock.stamp())

@@ -71,6 +71,21 @@ VOTE_TOOL: Json = {
         "parameters": VOTE_SCHEMA,
     },
 }
+CRITIQUE = "criticise"
+CRITIQUE_SCHEMA: Json = {
+    "type": "object",
+    "properties": {name: VOTE_SCHEMA["properties"][name] for name in ("reason", "findings")},
+    "required": ["reason", "findings"],
+    "additionalProperties": False,
+}
+CRITIQUE_TOOL: Json = {
+    "type": "function",
+    "function": {
+        "name": CRITIQUE,
+        "description": "Criticise what the reviewers said.",
+        "parameters": CRITIQUE_SCHEMA,
+    },
+}
 TEMPLATE_SCHEMA: Json = {
     "type": "object",
     "properties": {
@@ -117,8 +132,25 @@ class VotePayload:
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> VotePayload:
         """Make a vote of an object that fits the schema."""
-        findings = tuple(Finding(one["file"], one["line"], one["problem"]) for one in payload["findings"])
-        return cls(Vote(payload["vote"]), payload["reason"], tuple(payload["conditions"]), findings)
+        return cls(Vote(payload["vote"]), payload["reason"], tuple(payload["conditions"]), _findings(payload))
+
+
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """What a reviewer says in the debate."""
+
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+    def to_dict(self) -> Json:
+        """The form in which critiques are recorded; `of` reads it."""
+        findings = [{"file": one.file, "line": one.line, "problem": one.problem} for one in self.findings]
+        return {"reason": self.reason, "findings": findings}
+
+    @classmethod
+    def of(cls, payload: Mapping[str, Any]) -> Critique:
+        """Make a critique of an object that fits the schema."""
+        return cls(payload["reason"], _findings(payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +167,10 @@ class SchemaValidator:
     @cached_property
     def _votes(self) -> Draft202012Validator:
         return _validator(VOTE_SCHEMA)
+
+    @cached_property
+    def _critiques(self) -> Draft202012Validator:
+        return _validator(CRITIQUE_SCHEMA)
 
     @cached_property
     def _templates(self) -> Draft202012Validator:
@@ -160,6 +196,17 @@ class SchemaValidator:
             raise NoVote(result.errors)
         return VotePayload.of(payload)
 
+    def read_critique(self, text: str) -> Critique:
+        """The critique that is the whole text.  Raises NoVote; nothing is repaired."""
+        payload = read_object(text)
+        if errors := _errors(self._critiques, payload):
+            raise NoVote(errors)
+        return Critique.of(payload)
+
+
+def _findings(payload: Mapping[str, Any]) -> tuple[Finding, ...]:
+    return tuple(Finding(one["file"], one["line"], one["problem"]) for one in payload["findings"])
+
 
 def _validator(schema: Json) -> Draft202012Validator:
     """A validator that loads no remote schema."""
@@ -178,7 +225,7 @@ def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
         found.append(f"{path}: {error.validator}")
         if len(found) == _ERRORS:
             break
-    return tuple(dict.fromkeys(found))
+    return tuple(sorted(set(found)))
 
 
 def _field_errors(payload: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.context.compactions import CompactionStore
+from agent.context.deliberations import DeliberationStore
 from agent.context.outside_effects import EffectStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
@@ -18,6 +19,7 @@ STORES: tuple[type[Store], ...] = (
     EffectStore,
     RequestStore,
     RecalledStore,
+    DeliberationStore,
     ToolStore,
     SummaryStore,
     CompactionStore,

@@ -134,6 +134,7 @@ class ModelClient(Protocol):
     last: Answer | None
     takes_no_pictures: bool  # learnt from a refusal: the server does not accept pictures
     gate: Callable[[], Outcome | None] | None  # returns an outcome when a limit of the task is reached
+    listener: Callable[[str], None] | None  # called with each piece of an answer as it arrives
 
     @property
     def picture_form(self) -> str:
@@ -190,6 +191,13 @@ class ModelClient(Protocol):
 
         Raises AnswerUnreadable when the answer is empty, was cut, or is a call instead of text.
         """
+        ...
+
+    @property
+    def slots(self) -> int | None:
+        """The number of requests that the server answers at the same time, None if it has no such number.
+
+        The value is certain after `loaded_window` was called."""
         ...
 
     def models(self) -> list[str]:

@@ -129,10 +129,12 @@ class ChatClient(Learner, ABC):
         self.most_output = 0  # learnt: the model's maximum number of output tokens
         self._asked_output = 0  # the maximum answer length of the newest request
         self._window: int | None = None  # the loaded window, once the server has reported it
+        self.told_slots = 0  # the number of slots that the server reported, 0 if it reported none
         self.allocated: int | None = (
             None  # the window that the server reported when a prompt seemed to be truncated (`truncation_detector.py`)
         )
         self.gate: Callable[[], Outcome | None] | None = None
+        self.listener: Callable[[str], None] | None = None
         self.input_limit = 0  # the maximum tokens of a request, from the present window; 0 if unknown
         self._transport: Transport | None = None
         self._idle: list[Transport] = []  # additional connections, for concurrent requests
@@ -449,6 +451,7 @@ class ChatClient(Learner, ABC):
             try:
                 with path.open("rb") as body, transport.post(self.url, body, more) as stream:
                     entry.draft, entry.answered = stream.draft, True
+                    stream.draft.listener = self.listener
                     entry.draft = self._read(stream)
                     stream.rest()
                 self._ended(entry.draft)

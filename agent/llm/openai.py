@@ -230,6 +230,7 @@ class OpenAIClient(ChatClient):
         props = self._answer("/props")
         window = model_info.slot_window(props)
         if window is not None:
+            self.told_slots = positive_int(props.get("total_slots")) or 0
             self.recognise(DIALECTS["llamacpp"])
             self.abilities |= model_info.abilities(props)
         return window

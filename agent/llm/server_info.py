@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MOST = 8_192
 """The maximum tokens of an answer if neither the configuration nor a plan limits it."""
+ONE_SLOT = frozenset(("ollama", "lmstudio", "llamacpp"))
+"""Dialects of servers that answer one request after another unless they are configured otherwise."""
 PROBE = 10.0  # time limit in seconds of a request about the server
 
 
@@ -65,6 +67,7 @@ class Server:
     _taking: threading.Lock
     _taken: bool
     _heard_of: set[str]
+    told_slots: int
 
     @contextmanager
     def connection(self) -> Iterator[Transport]:
@@ -128,6 +131,15 @@ class Server:
     def label(self) -> str:
         """The name of the server that messages use."""
         return f"{self.provider} at {urls.shown(urls.clean(self.base_url))}"
+
+    @property
+    def slots(self) -> int | None:
+        """The number of requests that the server answers at the same time; None if it has no such number.
+
+        Ollama, LM Studio and llama.cpp queue the other requests.  llama.cpp reports its number, the other two have one
+        slot by default.
+        """
+        return (self.told_slots or 1) if self.dialect.name in ONE_SLOT else None
 
     def output_limit(self, wanted: int) -> int:
         """The maximum tokens of an answer: the smaller of the plan's reserve and the configured limit.

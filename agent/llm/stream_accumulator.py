@@ -19,7 +19,7 @@ from agent.store.storable_text import fit_json, replace_surrogates
 from agent.values import Answer, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from agent.values import Json
 
@@ -57,6 +57,11 @@ class CallDraft:
         last = next((piece for piece in reversed(self.pieces) if piece.strip()), "")
         return last.rstrip().endswith("}") and isinstance(read_arguments("".join(self.pieces)), dict)
 
+    def raw(self) -> str:
+        """The arguments as they arrived; arguments that arrived as an object are written as JSON."""
+        text = "".join(self.pieces)
+        return replace_surrogates(text if self.ready is None or text.strip() else json.dumps(self.ready))
+
     def is_same(self, arguments: Any) -> bool:
         """Whether these arguments equal those that have arrived."""
         return bool(arguments) and read_arguments_of(arguments) == read_arguments_of(
@@ -71,7 +76,8 @@ class StreamAccumulator:
     `finish` is "" until the server sends a stop reason: an answer without one is not complete.
 
     `began` is the time of the first content (`clock.monotonic`), 0.0 before any content.  `is_early`: the server
-    reported the number of output tokens before it wrote the answer.
+    reported the number of output tokens before it wrote the answer.  `listener` is called with each piece of the text
+    and of the arguments of calls as it arrives.
     """
 
     text: list[str] = field(default_factory=list)
@@ -85,6 +91,7 @@ class StreamAccumulator:
     began: float = 0.0
     is_early: bool = False
     refused: bool = False  # whether a refusal field had text
+    listener: Callable[[str], None] | None = None
 
     def set_usage(self, usage: Usage | None, *, early: bool = False) -> None:
         """Merge token counts of a server.  A later 0, or a missing count, never overwrites a number."""
@@ -103,11 +110,16 @@ class StreamAccumulator:
     def _came(self) -> None:
         self.began = self.began or clock.monotonic()
 
+    def _announce(self, text: str) -> None:
+        if self.listener is not None:
+            self.listener(text)
+
     def add_content(self, content: Any) -> None:
         """Add content, which is text, None, or a list of parts (text, refusal, thinking)."""
         if isinstance(content, str):
             if content:
                 self._came()
+                self._announce(content)
             self.text.append(content)
         elif isinstance(content, list):
             for part in content:
@@ -187,6 +199,7 @@ class StreamAccumulator:
             current.name = ""
         current.name = current.name or name
         if isinstance(arguments, str):
+            self._announce(arguments)
             current.pieces.append(arguments)
         elif arguments is not None:
             current.ready = arguments
@@ -241,6 +254,7 @@ class StreamAccumulator:
             fields=recordable(self.fields),
             call_fields=tuple(recordable(draft.fields) for draft in drafts),
             refused=self.refused,
+            raw_arguments=tuple(draft.raw() for draft in drafts),
         )
 
 

@@ -142,6 +142,10 @@ EVENTS: dict[str, str] = {
     "effect_failed": "An outside effect could not be made (effect, error).",
     "publication_masked": "A text was masked or made inert before it was published (what, rules: id and count).",
     "push_refused": "What would be published holds a secret or touches a guarded path (findings).",
+    # reviewers
+    "reviewers_alike": "All reviewers of a deliberation have one model, which is close to one vote (model).",
+    "reviewer_failed": "A reviewer gave no vote and is excluded (persona, phase, code, error).",
+    "deliberation_ended": "Reviewers came to a decision, or failed safe (decision, why).",
     # long-term memory
     "memory_extracted": (
         "A task that has ended, or the end of its pull request, is in long-term memory (uuid, job; events, records, "
@@ -203,6 +207,8 @@ LEVELS: dict[str, str] = {
     "effect_failed": "warning",
     "poll_failed": "warning",
     "worker_died": "error",
+    "reviewers_alike": "warning",
+    "reviewer_failed": "warning",
     "memory_extraction_failed": "warning",
     "memory_unavailable": "warning",
     "memory_worker_died": "warning",

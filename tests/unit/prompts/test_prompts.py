@@ -10,6 +10,7 @@ from jinja2 import meta
 
 import agent
 from agent import prompts
+from agent.config.reviewer_section import PERSONAS
 from agent.forge.base import PullRef
 from agent.prompts import rendering
 from agent.values import End, Outcome, TaskKey
@@ -72,6 +73,16 @@ SAMPLES = {
     "pull_request": {"summary": "S", "issue": ISSUE, "key": KEY, "uuid": UUID, "report": report(), "ready": True},
     "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
     "nudge": {},
+    **{f"reviewer_{name}": {} for name in PERSONAS},
+    "reviewer_rules": {"schema": '{"type": "object"}'},
+    "deliberation": {
+        "phase": "voting",
+        "parts": [("The change", "<<<D>>>")],
+        "left_out": ["Code around the change"],
+        "said": "<<<S>>>",
+        "tool": "cast_vote",
+        "errors": ["vote: enum"],
+    },
     "taken_over": {"lacks": "commit 0123456789ab is not in the repository any more"},
     "past_point": {"commit": "0123456789abcdef"},
     "length": {},
@@ -102,7 +113,7 @@ SAMPLES = {
 
 def test_every_template_is_rendered_by_the_program():
     code = "".join(path.read_text("utf-8") for path in Path(agent.__file__).parent.rglob("*.py"))
-    rendered = set(re.findall(r"\brender\(\s*\"(\w+)\"", code))
+    rendered = set(re.findall(r"\brender\(\s*\"(\w+)\"", code)) | {f"reviewer_{name}" for name in PERSONAS}
     assert rendered == set(prompts.names())
 
 

@@ -1,0 +1,107 @@
+"""Asks one reviewer until its answer fits the schema, at most `consensus.schema_retries` times more.
+
+Each try is a fresh request that names the errors as `path: keyword`; the answer before is never shown again, since it
+may contain anything.  Errors of the connection are counted by the client, not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.consensus.errors import NoVote, RetryExceeded
+from agent.consensus.phases import Phase
+from agent.consensus.reviewers import designated_text
+from agent.consensus.votes import SchemaValidator
+from agent.context.deliberations import REDUCTION, REFUSED, REQUEST
+from agent.errors import RequestRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agent.consensus.record import DeliberationRecord
+    from agent.consensus.request import Asked, RequestBuilder
+    from agent.consensus.reviewers import Reviewer
+    from agent.consensus.streaming import PersonaStream, StreamingEmitter
+    from agent.consensus.token_budget import Statement
+    from agent.values import Answer, Json
+
+VALIDATOR = SchemaValidator()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One answer that is wanted of one reviewer.  `thinking` and `debates`: what was said before, as it sees it.
+
+    `may_retry` takes one of the retries of the deliberation.
+    """
+
+    reviewer: Reviewer
+    phase: Phase
+    round: int
+    thinking: Sequence[Statement]
+    debates: Sequence[Statement]
+    builder: Callable[[Reviewer], RequestBuilder]
+    emitter: StreamingEmitter
+    record: DeliberationRecord | None
+    tries: int
+    may_retry: Callable[[], bool]
+    reduced: Callable[[Json], None]
+
+    def ask(self) -> Json:
+        """The vote or critique as JSON that fits the schema.
+
+        Raises RetryExceeded, BudgetExceeded, the errors of a client, or Interrupted.
+        """
+        errors: tuple[str, ...] = ()
+        with self.emitter.stream(self.reviewer.name, self.phase.value, self.round) as stream:
+            for number in range(self.tries):
+                if number and not self.may_retry():
+                    break
+                try:
+                    return self._once(stream, errors)
+                except NoVote as no_vote:
+                    errors = no_vote.errors
+                    stream.retry("schema")
+                    self._note(REFUSED, errors=list(errors))
+            raise RetryExceeded(f"{self.reviewer.model} gave no answer by the schema; the last errors: {errors}")
+
+    def _once(self, stream: PersonaStream, errors: Sequence[str]) -> Json:
+        """Send one request and read its answer.  A model that takes no tools is asked again for text."""
+        asked = self._build(errors)
+        try:
+            answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)
+        except RequestRefused:
+            if self.reviewer.plain:
+                raise
+            self.reviewer.plain = True
+            stream.retry("tools")
+            asked = self._build(errors)
+            answer = self.reviewer.ask(asked, stream, output=self.builder(self.reviewer).answer)
+        self._note(
+            REQUEST,
+            system=asked.system,
+            text=asked.text,
+            tokens=asked.tokens,
+            left_out=list(asked.left_out),
+            request=answer.request,
+            finish_reason=answer.finish_reason,
+        )
+        return self._read(answer, asked)
+
+    def _build(self, errors: Sequence[str]) -> Asked:
+        asked = self.builder(self.reviewer).build(self.phase, self.thinking, self.debates, errors)
+        for line in asked.logs:
+            self.reduced({"persona": self.reviewer.name, **line.to_dict()})
+            self._note(REDUCTION, **line.to_dict())
+        return asked
+
+    def _read(self, answer: Answer, asked: Asked) -> Json:
+        text = designated_text(answer, asked.tool["function"]["name"])
+        found = VALIDATOR.read_critique(text) if self.phase is Phase.DEBATE else VALIDATOR.read_vote(text)
+        return found.to_dict()
+
+    def _note(self, kind: str, **fields: Any) -> None:
+        if self.record is not None:
+            about = {"persona": self.reviewer.name, "phase": self.phase.value, "round": self.round}
+            self.record.add(kind, **{**about, "model": self.reviewer.model, **fields})

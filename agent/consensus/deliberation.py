@@ -1,0 +1,331 @@
+"""One deliberation, from the blind votes to the decision (`engine.py` starts it)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent import deadline
+from agent.consensus.answers import Question
+from agent.consensus.citations import CheckedVote, Citable, check_citations
+from agent.consensus.decision import EXIT_CODES, ConsensusDecision, Decision, decide, final_vote
+from agent.consensus.errors import BudgetExceeded, ConsensusError, StreamLost
+from agent.consensus.material import prepare
+from agent.consensus.phases import Phase, advance
+from agent.consensus.quorum import QuorumManager
+from agent.consensus.request import RequestBuilder
+from agent.consensus.reviewers import LOST
+from agent.consensus.token_budget import Statement, conservative
+from agent.consensus.votes import Critique, VotePayload
+from agent.context.deliberations import DECISION, FAILED, STATEMENT, masked
+from agent.errors import ModelError
+from agent.llm.base import Interrupted
+from agent.security.sanitise import output
+from agent.tokens import counter_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.config.reviewer_section import Consensus
+    from agent.consensus.material import Material, Prepared
+    from agent.consensus.record import DeliberationRecord
+    from agent.consensus.request import Templates
+    from agent.consensus.reviewers import Reviewer
+    from agent.consensus.streaming import StreamingEmitter
+    from agent.llm.base import EventSink
+    from agent.values import Json, Redact
+
+YOU = "You"
+Said = dict[str, Any]
+"""Persona → its VotePayload or Critique of one phase, with only the findings whose place exists."""
+
+
+class _FailedSafe(Exception):
+    """The deliberation cannot come to a decision; the text says why."""
+
+
+@dataclass
+class Deliberation:
+    """The state of one deliberation.  `run` may be called once."""
+
+    section: Consensus
+    reviewers: Mapping[str, Reviewer]
+    templates: Templates
+    emitter: StreamingEmitter
+    record: DeliberationRecord | None
+    events: EventSink | None
+    redact: Redact
+    material: Material
+    overrides: Mapping[str, str]
+    phase: Phase = Phase.THINKING
+    excluded: dict[str, str] = field(default_factory=dict)
+    struck: dict[str, int] = field(default_factory=dict)
+    reductions: list[Json] = field(default_factory=list)
+    permutations: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.prepared: Prepared = prepare(self.material, self.redact)
+        self.citable = Citable.of(self.material.diff, self.material.tests)
+        self.quorum = QuorumManager(self.section.schema_retries * len(self.reviewers))
+        self.quorum.register_agents(len(self.reviewers), self.section.quorum)
+        self.seed = hashlib.sha256(repr(sorted(self.material.parts().items())).encode("utf-8", "replace")).hexdigest()
+        self.known = self.record.statements() if self.record is not None else {}
+        self.slots: dict[str, threading.Semaphore] = {}
+        for one in self.reviewers.values():
+            if one.slots is not None:
+                self.slots.setdefault(one.server, threading.Semaphore(one.slots))
+
+    def run(self) -> ConsensusDecision:
+        """Deliberate and record the decision."""
+        if len({one.model for one in self.reviewers.values()}) == 1:
+            self._emit("reviewers_alike", model=next(iter(self.reviewers.values())).model)
+        try:
+            decision = self._decide()
+        except _FailedSafe as failed:
+            self.phase = advance(self.phase, Phase.FAILED_SAFE)
+            decision = self._result(Decision.FAILED_SAFE, str(failed), {}, ())
+        if self.record is not None:
+            self.record.add(DECISION, result=decision.to_dict())
+        self._emit("deliberation_ended", decision=decision.decision.value, why=decision.reason)
+        return decision
+
+    def _decide(self) -> ConsensusDecision:
+        self._check_size()
+        provisional = self._ask_all(0, {}, [])
+        debates: list[Said] = []
+        for number in range(1, self.section.rounds + 1):
+            self.phase = advance(self.phase, Phase.DEBATE)
+            debates.append(self._ask_all(number, provisional, debates))
+        self.phase = advance(self.phase, Phase.VOTING)
+        final = self._ask_all(0, provisional, debates) if debates else provisional
+        votes, kept = {}, []
+        for name, vote in final.items():
+            before = CheckedVote(provisional[name]) if name in provisional else None
+            votes[name], was_kept = final_vote(before, CheckedVote(vote))
+            if was_kept:
+                kept.append(name)
+        decision, reason, conditions = decide(votes, quorum=self.section.quorum, veto=self.section.veto)
+        self.phase = advance(self.phase, Phase.FAILED_SAFE if decision is Decision.FAILED_SAFE else Phase.COMPLETED)
+        counted = {} if decision is Decision.FAILED_SAFE else {name: one.vote for name, one in votes.items()}
+        return self._result(decision, reason, counted, conditions, tuple(kept))
+
+    def _result(
+        self,
+        decision: Decision,
+        reason: str,
+        votes: Mapping[str, VotePayload],
+        conditions: tuple[str, ...],
+        kept: tuple[str, ...] = (),
+    ) -> ConsensusDecision:
+        names = {name: self._template(one) for name, one in self.reviewers.items()}
+        return ConsensusDecision(
+            decision,
+            votes,
+            EXIT_CODES[decision],
+            conditions,
+            reason,
+            dict(self.excluded),
+            dict(self.struck),
+            kept,
+            {name: one.model for name, one in self.reviewers.items()},
+            tuple(self.reductions),
+            self.prepared.hits,
+            {name: f"{template} {self.templates.version(template)}" for name, template in names.items()},
+            dict(self.permutations),
+        )
+
+    # --- one phase ----------------------------------------------------------------------------------------------
+
+    def _ask_all(self, number: int, provisional: Said, debates: list[Said]) -> Said:
+        """What each reviewer says in the present phase, side by side.
+
+        Raises _FailedSafe when too few are left, after the others were cancelled.
+        """
+        self.quorum.begin_phase()
+        said: Said = {}
+        heard: dict[str, tuple[list[Statement], list[Statement]]] = {}
+        left = [one for name, one in self.reviewers.items() if name not in self.excluded]
+        for one in list(left):
+            heard[one.name] = self._heard_by(one.name, number, provisional, debates)
+            if (known := self.known.get((self.phase.value, number, one.name))) is not None:
+                said[one.name] = self._read(known["payload"])
+                self._count_struck(one.name, known["struck"])
+                self.quorum.note_success(one.name)
+                left.remove(one)
+        with ThreadPoolExecutor(max(1, len(left)), thread_name_prefix="reviewer") as threads:
+            pending = {threads.submit(self._ask, one, number, *heard[one.name]): one for one in left}
+            try:
+                self._collect(pending, said, number)
+            except BaseException:
+                self._cancel()
+                raise
+        return {name: said[name] for name in self.reviewers if name in said}
+
+    def _collect(self, pending: dict[Future[Json], Reviewer], said: Said, number: int) -> None:
+        """Take answers as they come.  Answers that come after the quorum is lost are ignored."""
+        with deadline.within("the reviewers", self._longest()):
+            while pending:
+                done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    reviewer = pending.pop(future)
+                    try:
+                        payload = future.result()
+                    except (ConsensusError, ModelError) as error:
+                        self._failed(reviewer, error, number)
+                    except Interrupted as stop:
+                        if stop.outcome.code != LOST:
+                            raise
+                        self._failed(reviewer, StreamLost(f"the stream of {reviewer.model} broke too often"), number)
+                    else:
+                        said[reviewer.name] = self._accepted(reviewer, payload, number)
+                        self.quorum.note_success(reviewer.name)
+
+    def _accepted(self, reviewer: Reviewer, payload: Json, number: int) -> Any:
+        """Mask secrets, strike findings without a place, and record what counts."""
+        found = self._read(masked(payload, self.redact))
+        checked = check_citations(found, self.citable)
+        self._count_struck(reviewer.name, checked.struck)
+        if self.record is not None:
+            self.record.add(
+                STATEMENT,
+                persona=reviewer.name,
+                phase=self.phase.value,
+                round=number,
+                payload=checked.vote.to_dict(),
+                struck=checked.struck,
+                model=reviewer.model,
+            )
+        return checked.vote
+
+    def _count_struck(self, name: str, struck: int) -> None:
+        if struck:
+            self.struck[name] = self.struck.get(name, 0) + struck
+
+    def _failed(self, reviewer: Reviewer, error: ConsensusError | ModelError, number: int) -> None:
+        """Exclude a reviewer; raises _FailedSafe if too few are left."""
+        self.quorum.note_failure(reviewer.name)
+        self.excluded[reviewer.name] = error.code
+        self._emit("reviewer_failed", persona=reviewer.name, phase=self.phase.value, code=error.code, error=str(error))
+        if self.record is not None:
+            state = self.quorum.current_state()
+            self.record.add(
+                FAILED,
+                persona=reviewer.name,
+                phase=self.phase.value,
+                round=number,
+                code=error.code,
+                error=str(error),
+                alive=state.alive,
+                partial=state.partial_results,
+            )
+        if not self.quorum.can_continue():
+            named = ", ".join(f"{name} ({code})" for name, code in self.excluded.items())
+            raise _FailedSafe(
+                f"{self.quorum.current_state().alive} of {len(self.reviewers)} reviewers are left, and "
+                f"{self.section.quorum} must vote; failed: {named}"
+            )
+
+    def _ask(self, reviewer: Reviewer, number: int, thinking: list[Statement], debates: list[Statement]) -> Json:
+        """Ask one reviewer, in a thread of its own, when its server has a free slot."""
+        slot = self.slots.get(reviewer.server)
+        if slot is not None:
+            while not slot.acquire(timeout=0.5):
+                if (outcome := reviewer.control.poll()) is not None:
+                    raise Interrupted(outcome)
+        try:
+            return Question(
+                reviewer,
+                self.phase,
+                number,
+                thinking,
+                debates,
+                self._builder,
+                self.emitter,
+                self.record,
+                1 + self.section.schema_retries,
+                self.quorum.note_retry,
+                self.reductions.append,
+            ).ask()
+        finally:
+            if slot is not None:
+                slot.release()
+
+    def _heard_by(
+        self, name: str, number: int, provisional: Said, debates: list[Said]
+    ) -> tuple[list[Statement], list[Statement]]:
+        """(statements of the blind phase, of the debate) as a persona sees them: the others have the names R1 and R2 in
+        an order that depends on the request, so that no persona is always first."""
+        if not provisional:
+            return [], []
+        others = [other for other in self.reviewers if other != name]
+        random.Random(f"{self.seed}:{name}:{self.phase}:{number}").shuffle(others)  # noqa: S311 - an order, no secret
+        self.permutations[f"{name}.{self.phase}.{number}"] = tuple(others)
+        shown = {name: YOU} | {other: f"R{place}" for place, other in enumerate(others, 1)}
+        order = [name, *others]
+        thinking = [self._statement(shown[one], provisional[one]) for one in order if one in provisional]
+        debated = [self._statement(shown[one], said[one]) for said in debates for one in order if one in said]
+        return thinking, debated
+
+    # --- details ------------------------------------------------------------------------------------------------
+
+    def _builder(self, reviewer: Reviewer) -> RequestBuilder:
+        """The builder of requests to this reviewer."""
+        return RequestBuilder(
+            reviewer.name,
+            self._template(reviewer),
+            self.prepared,
+            self.templates,
+            conservative(counter_for(reviewer.client.model)),
+            reviewer.budget,
+            self.section.answer_tokens,
+            plain=reviewer.plain,
+        )
+
+    def _template(self, reviewer: Reviewer) -> str:
+        return self.overrides.get(reviewer.name, reviewer.template)
+
+    def _check_size(self) -> None:
+        """Raise _FailedSafe if a reviewer cannot see the change whole beside the votes, before anything is asked."""
+        votes = [Statement(name, "CONDITIONAL") for name in (YOU, "R1", "R2")]
+        debates = [Statement(one.name, "critique") for one in votes] * self.section.rounds
+        for reviewer in self.reviewers.values():
+            builder = self._builder(reviewer)
+            try:
+                builder.build(Phase.THINKING)
+                if debates:
+                    builder.build(Phase.VOTING, votes, debates)
+            except BudgetExceeded as error:
+                self.excluded[reviewer.name] = error.code
+                raise _FailedSafe(str(error)) from error
+
+    def _read(self, payload: Json) -> Any:
+        return Critique.of(payload) if self.phase is Phase.DEBATE else VotePayload.of(payload)
+
+    def _cancel(self) -> None:
+        """Cancel the requests under way; they end within a second."""
+        for reviewer in self.reviewers.values():
+            reviewer.control.cancelled.set()
+
+    def _longest(self) -> float:
+        """Seconds that a phase may take, if each request takes its whole time."""
+        timeouts = [one.timeout for one in self.reviewers.values()]
+        return sum(timeouts) * (1 + self.section.schema_retries) * (1 + self.section.stream_retries)
+
+    def _emit(self, name: str, **fields: object) -> None:
+        if self.events is not None:
+            self.events.emit(name, **fields)
+
+    def _statement(self, name: str, said: Any) -> Statement:
+        """What a reviewer said, cleaned and masked like any other text from outside."""
+        conditions = getattr(said, "conditions", ())
+        objections = [*(str(one) for one in said.findings), *(f"condition: {one}" for one in conditions)]
+        vote = said.vote.value if isinstance(said, VotePayload) else "critique"
+        return Statement(name, vote, self._plain(said.reason), tuple(self._plain(one) for one in objections))
+
+    def _plain(self, text: str) -> str:
+        """One paragraph, so that no line looks like another statement."""
+        return self.redact(" ".join(output(text).split()))

@@ -1,0 +1,93 @@
+"""ConsensusEngine lets three reviewers deliberate on a request, and returns one decision.
+
+The reviewers think blind and cast provisional votes, criticise each other in `consensus.rounds` rounds, and vote.
+Whatever prevents that, a lost quorum, a budget, an answer that is no vote, ends FAILED_SAFE and never APPROVED.  The
+checks that a machine can make come before, in the caller, and no vote can outweigh them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from agent import prompts
+from agent.config import settings_of
+from agent.consensus.deliberation import Deliberation
+from agent.consensus.material import Material
+from agent.consensus.streaming import StreamingEmitter
+from agent.security.redact import masker_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.consensus.decision import ConsensusDecision
+    from agent.consensus.record import DeliberationRecord
+    from agent.consensus.request import Templates
+    from agent.consensus.reviewers import Reviewer
+    from agent.llm.base import EventSink
+
+
+@dataclass(frozen=True, slots=True)
+class ConsensusRequest:
+    """What is to be decided: `prompt` is shown to every reviewer, `material` has the rest.
+
+    `plugin_overrides` names another prompt for a persona, for this request alone.
+    """
+
+    prompt: str
+    plugin_overrides: Mapping[str, str] = field(default_factory=dict)
+    material: Material = field(default_factory=Material)
+
+
+class ConsensusEngine:
+    """Runs deliberations.  `clients` are the reviewers by persona (`reviewers.open_reviewers`); they serve one
+    deliberation.
+
+    `record` makes a deliberation go on where an earlier process stopped, from the last finished vote.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        clients: Mapping[str, Reviewer],
+        *,
+        templates: Templates = prompts,
+        emitter: StreamingEmitter | None = None,
+        record: DeliberationRecord | None = None,
+        events: EventSink | None = None,
+    ) -> None:
+        self.settings = settings_of(config)
+        self.clients = clients
+        self.templates = templates
+        self.emitter = emitter or StreamingEmitter()
+        self.record = record
+        self.events = events
+
+    def execute(self, request: ConsensusRequest) -> ConsensusDecision:
+        """Deliberate.
+
+        Raises Interrupted for a stop or a limit of the task, DiskError, and KeyboardInterrupt; the requests under way
+        are cancelled first, and each stream has its end.
+        """
+        material = request.material
+        if request.prompt:
+            material = Material(
+                request.prompt,
+                material.issue,
+                material.diff,
+                material.checks,
+                material.rules,
+                material.code,
+                material.tests,
+            )
+        return Deliberation(
+            section=self.settings.consensus,
+            reviewers=self.clients,
+            templates=self.templates,
+            emitter=self.emitter,
+            record=self.record,
+            events=self.events,
+            redact=masker_of(self.settings),
+            material=material,
+            overrides=request.plugin_overrides,
+        ).run()

@@ -1,0 +1,90 @@
+"""What is judged, and which reviewer sees which part of it.
+
+The safety reviewer sees no text by the author of a change: a story about a change lowers how often reviewers find its
+faults, and leaving the story out restores it.  Every text from outside is cleaned and fenced here, with a marker of
+this deliberation alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from agent.security.fence import fence, new_marker
+from agent.security.hidden_diff_lines import show_hidden
+from agent.security.sanitise import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+CORRECTNESS, SAFETY, UPKEEP = "correctness", "safety", "upkeep"
+PERSONAS = (CORRECTNESS, SAFETY, UPKEEP)
+QUESTION, DIFF = "question", "diff"
+WHOLE = (QUESTION, DIFF)
+"""Parts that are never cut: what cannot be shown whole is not voted on."""
+SEES: Mapping[str, tuple[str, ...]] = {
+    CORRECTNESS: (QUESTION, "issue", DIFF, "checks"),
+    SAFETY: (QUESTION, DIFF, "checks"),
+    UPKEEP: (QUESTION, DIFF, "rules", "code"),
+}
+HEADINGS = {
+    QUESTION: "What is to be decided",
+    "issue": "What was asked for",
+    DIFF: "The change",
+    "checks": "What the checks said",
+    "rules": "Rules of the repository",
+    "code": "Code around the change",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The parts, each "" if there is none.  `question` is what a person or this program asks; it is shown to all.
+
+    `tests` are ids of tests that a finding may name.
+    """
+
+    question: str = ""
+    issue: str = ""
+    diff: str = ""
+    checks: str = ""
+    rules: str = ""
+    code: str = ""
+    tests: frozenset[str] = frozenset()
+
+    def parts(self) -> dict[str, str]:
+        """The texts by name, without empty ones."""
+        return {one.name: text for one in fields(self) if one.name != "tests" and (text := getattr(self, one.name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The cleaned parts; `hits`: rule id → count of what was found in them."""
+
+    parts: Mapping[str, str]
+    marker: str
+    hits: Mapping[str, int] = field(default_factory=dict)
+
+    def seen_by(self, persona: str) -> dict[str, str]:
+        """The parts that a persona sees, in the order in which it sees them."""
+        return {name: self.parts[name] for name in SEES[persona] if name in self.parts}
+
+    def fenced(self, name: str, text: str) -> str:
+        """A part, or a shortened part, between the marks of this deliberation."""
+        return fence(text, self.marker, source=name)
+
+
+def prepare(material: Material, redact: Callable[[str], str]) -> Prepared:
+    """Clean the parts and mask secrets.
+
+    Hidden characters in a change are shown escaped, since a reviewer has to see them; in other texts they are removed.
+    """
+    hits: Counter[str] = Counter()
+    parts = {}
+    for name, text in material.parts().items():
+        cleaned = show_hidden(text) if name == DIFF else clean(text, markup=name == "issue")
+        hits.update(cleaned.findings)
+        if cleaned.text.strip():
+            parts[name] = redact(cleaned.text.strip("\n"))
+    return Prepared(parts, new_marker(), dict(hits))

@@ -1,0 +1,52 @@
+"""The record of one deliberation in deliberations.jsonl, and what a process that starts again reads of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.context.deliberations import BEGIN, DECISION, STATEMENT
+
+if TYPE_CHECKING:
+    from agent.context.deliberations import DeliberationStore
+    from agent.values import Json
+
+
+@dataclass(frozen=True, slots=True)
+class DeliberationRecord:
+    """The lines of deliberation `number`."""
+
+    store: DeliberationStore
+    number: int
+
+    @classmethod
+    def open(cls, store: DeliberationStore, subject: str) -> DeliberationRecord:
+        """The newest deliberation about `subject` (the hash of a commit, a hash of a question); a new one if there is
+        none."""
+        newest, found = 0, 0
+        for line in store.records():
+            newest = max(newest, int(line.get("deliberation") or 0))
+            if line.get("kind") == BEGIN and line.get("subject") == subject:
+                found = int(line["deliberation"])
+        if not found:
+            found = newest + 1
+            store.add(BEGIN, found, subject=subject)
+        return cls(store, found)
+
+    def add(self, kind: str, **fields: Any) -> None:
+        """Record one line."""
+        self.store.add(kind, self.number, **fields)
+
+    def statements(self) -> dict[tuple[str, int, str], Json]:
+        """(phase, round, persona) → the line of the statement, with `payload` and `struck`, for all that were made so
+        far."""
+        return {(line["phase"], line["round"], line["persona"]): line for line in self._lines(STATEMENT)}
+
+    def decision(self) -> Json | None:
+        """The decision, None while the deliberation goes on."""
+        return next((line["result"] for line in self._lines(DECISION)), None)
+
+    def _lines(self, kind: str) -> list[Json]:
+        return [
+            line for line in self.store.records() if line.get("deliberation") == self.number and line["kind"] == kind
+        ]

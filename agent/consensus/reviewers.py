@@ -1,0 +1,194 @@
+"""The reviewers of a deliberation: each with a folder, a client and a control of its own.
+
+Their requests are recorded in the requests.jsonl that the caller hands in, so they count in its limits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.consensus.errors import NoVote
+from agent.consensus.material import PERSONAS
+from agent.context import MessageStore
+from agent.errors import AnswerUnreadable, ConfigError
+from agent.llm import make_client
+from agent.values import End, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from agent.config import Settings
+    from agent.consensus.request import Asked
+    from agent.consensus.streaming import PersonaStream
+    from agent.context import RequestStore
+    from agent.llm.base import EventSink, LearntStore, ModelClient
+    from agent.values import Answer, Control
+
+PURPOSE = "vote"
+"""Purpose of the requests in requests.jsonl."""
+WHOLE = ("stop", "tool_calls")
+CANCELLED, LOST = "cancelled", "stream_retries"
+
+
+@dataclass
+class ReviewerControl:
+    """Ends the requests of one reviewer: all are cancelled, its stream broke too often, or the task ends."""
+
+    inner: Control | None
+    cancelled: threading.Event
+    is_lost: bool = False
+
+    def poll(self, *, answering: bool = False) -> Outcome | None:
+        """The reason to end now, None to go on."""
+        if self.cancelled.is_set():
+            return Outcome(End.STOPPED, code=CANCELLED)
+        if self.is_lost:
+            return Outcome(End.FAILED, code=LOST)
+        return self.inner.poll(answering=answering) if self.inner is not None else None
+
+
+@dataclass
+class ReviewerEvents:
+    """Passes the events of a client on; a repeated request is shown in the present stream."""
+
+    inner: EventSink | None
+    control: ReviewerControl
+    breaks: int
+    stream: PersonaStream | None = None
+
+    def emit(self, name: str, /, **fields: Any) -> None:
+        """Send an event to the listeners."""
+        if name == "model_wait" and self.stream is not None:
+            self.stream.retry(str(fields.get("code") or ""))
+            self.control.is_lost = self.control.is_lost or self.stream.breaks > self.breaks
+        if self.inner is not None:
+            self.inner.emit(name, **fields)
+
+
+@dataclass
+class Reviewer:
+    """One persona with its model.  `plain`: the model has no tool calls, so it answers with text."""
+
+    name: str
+    template: str
+    client: ModelClient
+    folder: Path
+    control: ReviewerControl
+    events: ReviewerEvents
+    budget: int
+    server: str
+    slots: int | None
+    timeout: float
+    plain: bool = False
+
+    @property
+    def model(self) -> str:
+        """Provider and model."""
+        return f"{self.client.provider}/{self.client.model}"
+
+    def ask(self, asked: Asked, stream: PersonaStream, *, output: int) -> Answer:
+        """Send one request; its tokens go to the stream.
+
+        Raises RequestRefused if the model takes no tools and `asked` has one, and the other errors of a client.
+        """
+        self.events.stream, self.client.listener = stream, stream.token
+        try:
+            tool = asked.tool["function"]["name"]
+            return self.client.ask_aside(
+                [{"role": "user", "content": asked.text}],
+                purpose=PURPOSE,
+                system=asked.system,
+                tools=() if self.plain else [asked.tool],
+                tool_choice=None if self.plain else tool,
+                folder=self.folder,
+                output=output,
+            )
+        except AnswerUnreadable:
+            raise NoVote(("$: unreadable",)) from None
+        finally:
+            self.events.stream = self.client.listener = None
+
+
+def designated_text(answer: Answer, tool: str) -> str:
+    """The text of an answer in which the vote is: the arguments of its one call, or its whole text if it has no call.
+
+    Thinking is never read.  Raises NoVote for an answer that is not complete, is a refusal, or has another call.
+    """
+    if answer.refused:
+        raise NoVote(("$: refusal",))
+    if answer.finish_reason not in WHOLE:
+        raise NoVote(("$: finishReason",))
+    if not answer.calls:
+        return answer.text
+    if len(answer.calls) != 1 or answer.calls[0]["name"] != tool:
+        raise NoVote((f"$: oneCall {tool}",))
+    return answer.raw_arguments[0]
+
+
+@contextmanager
+def open_reviewers(
+    settings: Settings,
+    requests: RequestStore,
+    *,
+    control: Control | None = None,
+    events: EventSink | None = None,
+    gate: Callable[[], Outcome | None] | None = None,
+    learnt: LearntStore | None = None,
+    templates: Sequence[str] = (),
+) -> Iterator[dict[str, Reviewer]]:
+    """The reviewers of the configuration, by persona.
+
+    `templates` are the names of the known prompts.  Raises ConfigError for an unknown prompt, provider or model.
+    """
+    cancelled = threading.Event()
+    section = settings.consensus
+    with tempfile.TemporaryDirectory(prefix="makimono-review-") as scratch, ExitStack() as opened:
+        found: dict[str, Reviewer] = {}
+        for name in PERSONAS:
+            persona = getattr(section.personas, name)
+            template = persona.template or f"reviewer_{name}"
+            if template not in templates:
+                raise ConfigError(
+                    f"consensus.personas.{name}.template: there is no prompt {template!r}; known are "
+                    f"{', '.join(templates)}"
+                )
+            folder = Path(scratch) / name
+            folder.mkdir()
+            store = MessageStore(folder, settings, requests=requests)
+            opened.callback(store.close)
+            own = ReviewerControl(control, cancelled)
+            sink = ReviewerEvents(events, own, section.stream_retries)
+            provider = persona.provider or settings.llm.provider
+            client = make_client(
+                settings,
+                store,
+                folder,
+                control=own,
+                events=sink,
+                provider=provider,
+                model=persona.model,
+                kept=learnt,
+            )
+            opened.callback(client.close)
+            client.gate = gate
+            keys = settings.provider_of(provider)
+            window = client.loaded_window() or keys.context_length
+            found[name] = Reviewer(
+                name,
+                template,
+                client,
+                folder,
+                own,
+                sink,
+                min(section.token_budget, window),
+                getattr(client, "address", provider),
+                section.slots or client.slots,
+                keys.timeout,
+                plain=keys.tool_calls == "text",
+            )
+        yield found

@@ -1,0 +1,143 @@
+"""Emits what reviewers write, as they write it, to one consumer.
+
+A stream is one answer of one reviewer: any number of `stream.token` and `stream.error`, then exactly one `stream.end`.
+If a request is sent again, `stream.error` has `retrying` and `discard_from_seq`: tokens from that number on are void,
+and a consumer never joins two attempts.  A slow consumer gets fewer, longer tokens; errors and ends are never dropped.
+Votes are read from the whole answer and never from the stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from agent.values import Json
+
+TOKEN, ERROR, END = "stream.token", "stream.error", "stream.end"
+WAITING = 64
+"""Events that may wait before tokens of one stream are joined."""
+
+
+class StreamingEmitter:
+    """Gives events to `consumer`, one at a time, from a thread of its own.  Thread-safe.
+
+    Without a consumer nothing is emitted and no thread is started.  An error of the consumer ends the output, not the
+    deliberation.
+    """
+
+    def __init__(self, consumer: Callable[[Json], None] | None = None, *, session: str = "") -> None:
+        self.consumer = consumer
+        self.session = session
+        self._events: deque[Json] = deque()
+        self._ready = threading.Condition()
+        self._closed = consumer is None
+        self._thread: threading.Thread | None = None
+
+    def stream(self, persona: str, phase: str, round_: int = 0) -> PersonaStream:
+        """A stream for one answer; to be used as a context."""
+        return PersonaStream(self, persona, phase, round_)
+
+    def put(self, event: Json) -> None:
+        """Queue an event; a token may be joined with the one before it."""
+        with self._ready:
+            if self._closed:
+                return
+            last = self._events[-1] if self._events else None
+            if len(self._events) >= WAITING and last is not None and _joinable(last, event):
+                last["chunk"] += event["chunk"]
+            else:
+                self._events.append({"session": self.session, **event})
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="stream", daemon=True)
+                self._thread.start()
+            self._ready.notify()
+
+    def close(self) -> None:
+        """Wait until the consumer has every event; later events are ignored."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._ready:
+                while not self._events:
+                    if self._closed:
+                        return
+                    self._ready.wait()
+                event = self._events.popleft()
+            try:
+                assert self.consumer is not None, "the thread is started for a consumer"
+                self.consumer(event)
+            except Exception:  # noqa: BLE001 - the consumer is foreign code: its errors end the output alone
+                with self._ready:
+                    self._closed = True
+                    self._events.clear()
+                return
+
+
+def _joinable(last: Json, event: Json) -> bool:
+    keys = ("event", "persona", "phase", "round", "attempt")
+    return event["event"] == TOKEN and all(last.get(key) == event[key] for key in keys)
+
+
+class PersonaStream:
+    """The stream of one answer.  `attempt` counts its requests from 1, `seq` its tokens and errors."""
+
+    def __init__(self, emitter: StreamingEmitter, persona: str, phase: str, round_: int) -> None:
+        self._emitter = emitter
+        self._about = {"persona": persona, "phase": phase, "round": round_}
+        self._lock = threading.Lock()
+        self._seq = 0
+        self._began = 1  # the number of the first token of this attempt
+        self._ended = False
+        self.attempt = 1
+        self.breaks = 0  # how often this answer broke off after a token
+
+    def token(self, chunk: str) -> None:
+        """Emit a piece of the answer; nothing after the end."""
+        self._emit(TOKEN, chunk=chunk)
+
+    def retry(self, reason: str) -> None:
+        """Emit that the request is sent again: the tokens of the attempt before are void."""
+        with self._lock:
+            began, self._began = self._began, self._seq + 2
+            self.breaks += self._seq >= began
+        self._emit(ERROR, reason=reason, retrying=True, discard_from_seq=began)
+        with self._lock:
+            self.attempt += 1
+
+    def error(self, reason: str) -> None:
+        """Emit that there will be no answer."""
+        self._emit(ERROR, reason=reason, retrying=False, discard_from_seq=self._began)
+
+    def end(self, reason: str) -> None:
+        """Emit the end; a second call does nothing."""
+        self._emit(END, reason=reason)
+
+    def _emit(self, name: str, **more: object) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = name == END
+            self._seq += 1
+            self._emitter.put({"event": name, **self._about, "attempt": self.attempt, "seq": self._seq, **more})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.end("done")
+            return
+        reason = str(getattr(error, "code", None) or type(error).__name__)
+        self.error(reason)
+        self.end("cancelled" if reason in ("interrupted", "KeyboardInterrupt") else "failed")
