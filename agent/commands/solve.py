@@ -219,8 +219,10 @@ def work_on(
 
 
 def remember_beside(settings: Settings, row: Row) -> None:
-    """Have an ended task taken into long-term memory, by a process that nobody waits for; a daemon that works here does
-    it itself.  Where no process can be started, the next daemon or `solve` does it."""
+    """Start a process that takes an ended task into long-term memory, without waiting for it.
+
+    Nothing is started while a daemon works on this base_dir, since the daemon does it.  If the process cannot be
+    started, the next daemon or `solve` does it."""
     if row.remember_at is not None and not durable_files.is_locked(lock_of(settings)):
         with suppress(OSError):
             start_beside(settings, row.uuid)

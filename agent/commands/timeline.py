@@ -116,7 +116,7 @@ def timeline(settings: Settings, ledger: Ledger, prefix: str) -> Timeline:
 
 
 def lies_elsewhere(settings: Settings, row: Row, folder: Path | None) -> str:
-    """Where the conversation is, if it is not, or not all, in the folder on this host; else "".
+    """A sentence that says where the conversation is, if the folder on this host does not have all of it; else "".
 
     If hosts share the base_dir, that folder has all of it.
     """

@@ -1,4 +1,4 @@
-"""Which findings of a vote name a place that exists: a line of the changed files in the diff, or a known test.
+"""Removes the findings of a vote that name no existing place: neither a line in the diff nor a known test.
 
 The lines that a diff shows are the added and the unchanged ones, numbered as in the new file, and the removed ones,
 numbered as in the old file.
@@ -20,14 +20,14 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 @dataclass(frozen=True, slots=True)
 class Citable:
-    """The places that a finding may name: (file, line) of the diff, and ids of tests."""
+    """The places that a finding may name: lines of the diff as (file, line), and ids of tests."""
 
     lines: frozenset[tuple[str, int]] = frozenset()
     tests: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, diff: str, tests: Iterable[str] = ()) -> Citable:
-        """The places in a diff of git's form."""
+        """The places in the output of `git diff`."""
         return cls(frozenset(diff_lines(diff)), frozenset(tests))
 
     def has(self, finding: Finding) -> bool:
@@ -37,7 +37,7 @@ class Citable:
 
 @dataclass(frozen=True, slots=True)
 class CheckedVote:
-    """A vote without the findings whose place does not exist; `struck` is the number of those."""
+    """A vote without the findings that name no existing place; `struck` is the number of removed findings."""
 
     vote: VotePayload
     struck: int = 0
@@ -49,7 +49,7 @@ class CheckedVote:
 
 
 def check_citations(vote: VotePayload, citable: Citable) -> CheckedVote:
-    """Strike the findings whose place does not exist."""
+    """Remove the findings that name no existing place."""
     kept = tuple(one for one in vote.findings if citable.has(one))
     return CheckedVote(replace(vote, findings=kept), len(vote.findings) - len(kept))
 

@@ -1,14 +1,14 @@
-"""Makes one decision of the votes.  Pure; the table of all votes is in `tests/unit/consensus/`.
+"""Makes one decision from the votes of the reviewers.  Pure; a test in `tests/unit/consensus/` has all combinations.
 
-In this order:
+The first rule that applies decides:
 
 1. Fewer voters than the quorum: FAILED_SAFE.
 2. DENY of a persona with a veto, and a finding whose place exists: DENIED, whatever the others say.
 3. As many DENY as the quorum: DENIED.
 4. As many APPROVE and CONDITIONAL together as the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
-5. Neither: FAILED_SAFE.
+5. No rule applies: FAILED_SAFE.
 
-FAILED_SAFE is no vote: it counts for no side, and the partial votes are in the log alone.
+FAILED_SAFE is no decision for or against.  The votes that were cast before it are in the log only.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ EXIT_CODES = {Decision.APPROVED: 0, Decision.DENIED: 10, Decision.CONDITIONAL: 1
 
 @dataclass(frozen=True, slots=True)
 class ConsensusDecision:
-    """The decision with the votes that it is made of, by persona; none for FAILED_SAFE.
+    """The decision with the votes that it is made from, by persona; without votes for FAILED_SAFE.
 
     `reason` is a sentence for a person: why it failed, or which rule decided.  `excluded`: personas that failed, with
-    the code of the failure.  `struck`: findings whose place does not exist, by persona.  `kept_denials`: personas whose
-    APPROVE counts as their earlier DENY.  `models`: `provider/model` by persona.
+    the code of the failure.  `struck`: the number of removed findings by persona.  `kept_denials`: personas that
+    changed DENY to APPROVE without a new finding; their DENY counts.  `models`: `provider/model` by persona.
     """
 
     decision: Decision
@@ -90,7 +90,7 @@ class ConsensusDecision:
 def decide(
     votes: Mapping[str, CheckedVote], *, quorum: int, veto: Collection[str] = ()
 ) -> tuple[Decision, str, tuple[str, ...]]:
-    """(decision, reason, conditions) of the votes by persona; a persona that abstained is missing."""
+    """(decision, reason, conditions) from the votes by persona.  A persona that abstained is not in `votes`."""
     cast = [one.vote.vote for one in votes.values()]
     if len(votes) < quorum:
         return Decision.FAILED_SAFE, f"{len(votes)} of the {quorum} votes that are needed", ()
@@ -110,10 +110,10 @@ def decide(
 
 
 def final_vote(provisional: CheckedVote | None, final: CheckedVote) -> tuple[CheckedVote, bool]:
-    """(the vote that counts, whether an earlier DENY was kept).
+    """(the vote that counts, whether it is the earlier DENY).
 
-    APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite: a
-    reviewer that just joins the others keeps its DENY.
+    APPROVE after a provisional DENY counts only with a finding at a place that the provisional vote did not cite.
+    Without one the reviewer has only joined the others, and its DENY counts.
     """
     if provisional is None or provisional.vote.vote is not Vote.DENY or final.vote.vote is not Vote.APPROVE:
         return final, False

@@ -2,9 +2,9 @@
 
 MakimonoError
 └── ConsensusError
-    ├── IllegalTransition    a phase that cannot follow the present one
-    ├── NoVote               an answer has no vote that can be counted; carries `errors`
-    └── BudgetExceeded       what a reviewer must see is longer than `consensus.token_budget`
+    ├── IllegalTransition    a phase that cannot follow the current one
+    ├── NoVote               an answer without a valid vote; has `errors`
+    └── BudgetExceeded       the part of a request that cannot be shortened exceeds `consensus.token_budget`
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class ConsensusError(MakimonoError):
 
 
 class IllegalTransition(ConsensusError):
-    """A phase cannot follow the present one."""
+    """A phase cannot follow the current one."""
 
     code = "consensus_transition"
 
 
 class NoVote(ConsensusError):
-    """An answer has no vote that can be counted.
+    """An answer has no valid vote.
 
     `errors` are texts of the form `path: keyword`, without any part of the answer.
     """
@@ -38,7 +38,7 @@ class NoVote(ConsensusError):
 
 
 class BudgetExceeded(ConsensusError):
-    """What a reviewer must see is longer than `consensus.token_budget`."""
+    """The part of a reviewer's request that cannot be shortened exceeds `consensus.token_budget`."""
 
     code = "consensus_budget"
 

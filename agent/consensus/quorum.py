@@ -1,6 +1,6 @@
-"""Counts the reviewers that can still vote in a phase; judged at each failure.
+"""Counts the reviewers that can still vote in a phase; the engine asks after each failure of a reviewer.
 
-Below the quorum a deliberation cannot be saved by those that are left: the engine cancels them and ends FAILED_SAFE.
+If fewer are left than the quorum, no decision is possible: the engine cancels the others and ends with FAILED_SAFE.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QuorumState:
-    """`alive` reviewers can still vote, `quorum` must; `partial_results`: some have answered in this phase and some
-    have failed; `retries_left`: requests for another answer that are left, over all reviewers."""
+    """`alive`: the number of reviewers that can still vote.  `quorum`: the number that must vote.  `partial_results`:
+    some reviewers have answered in this phase and some have failed.  `retries_left`: the number of repeated requests
+    that all reviewers together may still send."""
 
     alive: int
     quorum: int
@@ -77,7 +78,7 @@ class QuorumManager:
             return tuple(self._failed)
 
     def current_state(self) -> QuorumState:
-        """The present numbers."""
+        """The numbers at this moment."""
         with self._lock:
             partial = bool(self._failed and self._answered)
             return QuorumState(self._total - len(self._failed), self._quorum, partial, self._retries)

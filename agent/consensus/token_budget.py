@@ -1,9 +1,9 @@
-"""Fits what reviewers said into a budget of tokens: no reviewer disappears, and objections are cut last.
+"""Shortens the statements of reviewers to a budget of tokens: every reviewer stays, and objections are cut last.
 
-The steps, each used only if the text is still too long: duplicates are dropped; each reason is cut to its first
-sentences; reasons are shortened further, down to nothing; objections are shortened, with at least FLOOR of the budget
-for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes something has a line in
-the log, which has numbers and a hash but no text.
+There are four steps, each used only if the text is still too long: duplicates are dropped; each reason is cut to its
+first sentences; reasons are shortened further, down to nothing; objections are shortened, with at least FLOOR of the
+budget for each reviewer.  The line with the vote of a reviewer is never cut.  Each step that changes something writes
+a line to the log, with numbers and a hash but no text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.values import Counter, Json
 
 FLOOR = 0.15
-"""The share of the budget that the objections of each reviewer get at least, if they need it."""
+"""Minimum share of the budget for the objections of each reviewer, if they need it."""
 SENTENCES = 2
 """The number of sentences of a reason that the second step keeps."""
 BYTES = 3
@@ -35,8 +35,8 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]*+(?:[.!?。！？\n]+|\Z)\s*+")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one reviewer said in one phase: `name` is the name that others see (R1), `objections` are its findings and
-    conditions, the most important first."""
+    """The vote and arguments of one reviewer in one phase.  `name` is the name that the others see (R1), `objections`
+    are its findings and conditions, the most important first."""
 
     name: str
     vote: str
@@ -59,7 +59,7 @@ class ContextMeta:
 
 @dataclass(frozen=True, slots=True)
 class ConsensusContext:
-    """What was said so far: in the blind phase, and in each round of the debate."""
+    """All statements so far: `thinking` of the blind phase, `debates` of all rounds of the debate."""
 
     thinking: tuple[Statement, ...]
     debates: tuple[Statement, ...]
@@ -95,7 +95,7 @@ class ReductionLog:
 
 @dataclass(frozen=True, slots=True)
 class BudgetResult:
-    """`context` is the text within the budget, "" if nothing was said yet."""
+    """`context` is the text within the budget, "" if there is no statement yet."""
 
     context: str
     reduced_tokens: int = 0
@@ -104,7 +104,8 @@ class BudgetResult:
 
 
 def conservative(counter: Counter) -> Callable[[str], int]:
-    """A count of tokens that is not below one for BYTES bytes, since an estimate may be low for a text of code."""
+    """A count of tokens that is at least the number of bytes divided by BYTES, since an estimate may be too low for
+    code."""
 
     def count(text: str) -> int:
         return max(counter.count(text), -(-len(text.encode("utf-8", "surrogatepass")) // BYTES))
@@ -113,13 +114,13 @@ def conservative(counter: Counter) -> Callable[[str], int]:
 
 
 class TokenBudgetManager:
-    """Reduces what reviewers said to a budget; `count` counts the tokens of a text."""
+    """Reduces the statements of reviewers to a budget; `count` counts the tokens of a text."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self.count = count
 
     def enforce_budget(self, context: ConsensusContext) -> BudgetResult:
-        """The text of everything that was said, within the budget of `context`.
+        """The text of all statements, within the budget of `context`.
 
         Raises BudgetExceeded if not even the lines with the votes fit.
         """
@@ -150,7 +151,7 @@ class TokenBudgetManager:
         return BudgetResult(_text(said), first - before, summarised, tuple(logs))
 
     def _shorter_reasons(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
-        """Reasons in the tokens that votes and objections leave."""
+        """Cut the reasons to the tokens that votes and objections leave."""
         bare = tuple(replace(one, reason="") for one in said)
         parts = divide(budget - self.count(_text(bare)), [self.count(one.reason) for one in said])
         while True:
@@ -163,7 +164,7 @@ class TokenBudgetManager:
             parts = [part * 3 // 4 for part in parts]
 
     def _shorter_objections(self, said: Sequence[Statement], budget: int) -> tuple[Statement, ...]:
-        """Objections in the tokens that the votes leave; reasons are gone.
+        """Drop the reasons, and cut the objections to the tokens that the votes leave.
 
         A reviewer gets FLOOR of the budget before the rest is divided.
         """
@@ -187,7 +188,7 @@ class TokenBudgetManager:
         return sum(self.count(f"- {one}\n") for one in statement.objections)
 
     def _within(self, statement: Statement, share: int, wanted: int) -> Statement:
-        """The objections of one statement in its part of the share of its reviewer; the first ones stay whole."""
+        """Cut the objections of one statement to its part of the reviewer's share; the first ones stay whole."""
         left = share * self._size(statement) // max(1, wanted)
         kept: list[str] = []
         for objection in statement.objections:
@@ -221,7 +222,7 @@ def _text(said: Sequence[Statement]) -> str:
 
 
 def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
-    """Objections and reasons that a reviewer repeats are said once; the newer statement keeps its vote."""
+    """Remove objections and reasons that the same reviewer has in an earlier statement; the votes stay."""
     seen: set[tuple[str, str]] = set()
     found = []
     for one in said:
@@ -233,7 +234,7 @@ def _without_duplicates(said: Sequence[Statement], _budget: int) -> tuple[Statem
 
 
 def _key_sentences(said: Sequence[Statement], _budget: int) -> tuple[Statement, ...]:
-    """The first sentences of each reason: a reviewer states its result first."""
+    """Cut each reason to its first sentences, since a reviewer states its result first."""
     found = []
     for one in said:
         sentences = _SENTENCE.findall(one.reason)

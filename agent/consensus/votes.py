@@ -1,8 +1,8 @@
-"""The vote of a reviewer: its schema, its check, and the value that is made of it.
+"""The vote of a reviewer: its JSON schema, the checks of an answer, and `VotePayload`, the parsed vote.
 
-The schema is flat, since servers and small models fail on deep ones, and `reason` precedes `vote`, so that a model
-argues before it commits.  The rule between `vote` and `conditions` is checked here, since the strict subset of OpenAI's
-schemas has no `if`.
+The schema is flat, since servers and small models fail on nested ones.  `reason` precedes `vote`, so that a model
+argues before it decides.  Code checks the rule between `vote` and `conditions`, since the strict subset of JSON schema
+that OpenAI accepts has no `if`.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class SchemaValidator:
         return ValidationResult(not errors, errors)
 
     def read_vote(self, text: str) -> VotePayload:
-        """The vote that is the whole text.  Raises NoVote; nothing is repaired."""
+        """Parse a text that must be a vote and nothing else.  Raises NoVote for any other text; repairs nothing."""
         payload = read_object(text)
         result = self.validate_vote(payload)
         if not result.ok:
@@ -217,8 +217,7 @@ def _validator(schema: Json) -> Draft202012Validator:
 
 
 def _errors(validator: Draft202012Validator, payload: Any) -> tuple[str, ...]:
-    """`path: keyword` of the first errors.  A key that the schema does not know is not named, since it is foreign
-    text."""
+    """`path: keyword` of the first errors.  An unknown key is not in these texts, since it comes from the model."""
     found = []
     for error in validator.iter_errors(payload):
         path = ".".join(str(part) for part in error.absolute_path) or "$"

@@ -1,4 +1,4 @@
-"""RequestStore has requests.jsonl: one line for each request that was sent to a model, with any result.
+"""RequestStore writes requests.jsonl: one line for each request to a model, successful or not.
 
 A line is written at the end of the request: answered, refused, cut, stalled or cancelled.  Until then the file
 `.requests.begun` has the beginning of the request, written before the first byte is sent.  After a crash the beginning

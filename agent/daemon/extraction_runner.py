@@ -58,8 +58,9 @@ class ExtractionRunner:
         return self._process.pid if self._process is not None else None
 
     def step(self, *, look: bool, starts: bool = True) -> None:
-        """Collect what the job reports.  Where it `starts` any, start the next one that is due: when that one has
-        ended, with `look`, and now and then."""
+        """Read the events of the running job, and start the next one that is due, unless `starts` is False.
+
+        Due jobs are looked for when a job has ended, with `look`, and every LOOK_SECONDS."""
         if self._process is not None:
             self._read()
             if self._process.exitcode is None:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from agent.wiring.wiring import Wiring
 
 GENERATIONS = 20
-"""Most tasks that are followed back along one branch, each started by a comment on the one before."""
+"""Maximum number of tasks that are followed back along one branch, each started by a comment on the one before."""
 QUOTED = 200
-"""Most characters of a comment in an episode."""
+"""Maximum number of characters of a comment in an episode."""
 
 NOTES = {"merged": "The pull request was merged.", "closed": "The pull request was closed without a merge."}
 CHANGED = "Others changed the branch before that."

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 FACTS, REFLECTIONS = "facts", "reflections"
 KNOWN = 5
-"""Most existing records of each strategy in the request, so that the model can replace one."""
+"""Maximum number of existing records of each strategy in the request.  The model may replace one of them."""
 KNOWN_RELEVANCE = 0.1
 QUERY = 1000
-"""Most characters of the task's summary in the query for these records."""
+"""Maximum number of characters of the task's summary in the query for these records."""
 SIMILAR = 0.5
-"""Least similarity (Jaccard, of words) at which two reflections count as the same lesson."""
+"""Minimum similarity (Jaccard, of words) at which two reflections count as the same lesson."""
 MOST_PENDING = 1000
 
 

@@ -41,11 +41,11 @@ ANSWER = "extraction.json"
 """Name of the file with the answer, in the folder of the task."""
 
 TRIES = 2
-"""Most requests until an answer fits the schema."""
+"""Maximum number of requests until an answer fits the schema."""
 SHARE = 3
 """The events take at most the window of the model divided by this, in tokens."""
 OUTPUT = 2048
-"""Most tokens of the answer."""
+"""Maximum number of tokens of the answer."""
 
 
 def recorded_answer(folder: Path) -> Json | None:

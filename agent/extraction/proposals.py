@@ -27,13 +27,13 @@ TOOL = "remember"
 ADD, UPDATE, SKIP = "ADD", "UPDATE", "SKIP"
 STRATEGIES = ("facts", "preferences", "reflections")
 MOST = 8
-"""Most proposals of each strategy that are read."""
+"""Maximum number of proposals of each strategy that are read."""
 LONGEST = 400
-"""Most characters of a proposal."""
+"""Maximum number of characters of a proposal."""
 QUOTED = 4
-"""Least words of a quote."""
+"""Minimum number of words in a quote."""
 GROUNDED = 0.5
-"""Least share of the words of a proposal that must also be in its event."""
+"""Minimum share of the words of a proposal that must also be in its event."""
 STEM = 5
 """For that share, two words with the same first STEM characters count as equal."""
 

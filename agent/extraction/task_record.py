@@ -38,9 +38,9 @@ PEOPLE = (ISSUE_TITLE, ISSUE, COMMENT)
 MOST_STATEMENTS = 200
 MOST_FAILURES = 40
 LONGEST = 32_000
-"""Most characters of one text."""
+"""Maximum number of characters of one text."""
 OUTPUT = 1500
-"""Most characters of the output of a failed command."""
+"""Maximum number of characters of the output of a failed command."""
 
 PURPOSE = "memory"
 """The `purpose` of an extraction's requests in requests.jsonl."""

@@ -42,5 +42,5 @@ def said_unknown(fork: str, present: str, why: str, first: str = "") -> str:
 
 
 def remedy(present: str) -> str:
-    """What a person has to do, as the end of a sentence."""
+    """The end of a sentence that tells a person how to let the agent work on a changed fork."""
     return f"look at {present[:SHOWN]} and set the label again, and that commit is worked on"

@@ -196,7 +196,7 @@ def read(answer: requests.Response, largest: int | None = None) -> requests.Resp
 
 
 def came(status: int, content_type: str, body: bytes) -> str:
-    """What an answer is, for people: status, content type and the first characters of the body."""
+    """A description of an answer for people: status, content type and the first characters of the body."""
     start = " ".join(body[:SHOWN_BYTES].decode("utf-8", "replace").split())
     more = "…" if len(body) > SHOWN_BYTES else ""
     return f"{status} {content_type.partition(';')[0].strip() or 'without a content type'} {start + more!r}"

@@ -282,7 +282,7 @@ def finish_call(draft: CallDraft, used: Collection[str], offered: Collection[str
 
 
 def bare_name(name: str, offered: Collection[str]) -> str:
-    """The tool of `offered` that remains of `name` without markers of a chat format; `name` if there is no such tool.
+    """Remove the markers of a chat format from a tool name; return `name` unchanged if the rest is not in `offered`.
 
     Markers are `<|channel|>` and the text after it, `functions.`, `namespace::`, white space and quotes.
     """

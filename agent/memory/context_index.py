@@ -26,8 +26,8 @@ Group = tuple[str, str]
 BEFORE, AFTER = 2, 1
 """Neighbours of a text in its window: two texts before it and one after it, in the same session."""
 BLOCK = 64
-"""Most texts of a session in one document.  A longer session has several documents, since each added text rewrites the
-document that it is in."""
+"""Maximum number of texts of a session in one document.  A longer session has several documents, since each added text
+rewrites the document that it is in."""
 NEIGHBOUR = 300
 """Terms of a neighbour that are indexed.  With more of them, a long output would outweigh the text beside it."""
 SESSION = 100

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
 
 POSTINGS = 2000
-"""Most texts that the terms of the first step may match together."""
+"""Maximum number of texts that the terms of the first step may match together."""
 MOST = 150
-"""Most candidates, unless 5 times `top_k` is more."""
+"""Maximum number of candidates; 5 times `top_k` if that is more."""
 MOST_TERMS = 24
-"""Most terms of a query that are searched for: the rarest that occur."""
+"""Maximum number of terms of a query that are searched for: the rarest that occur."""
 
 
 @dataclass(frozen=True, slots=True)

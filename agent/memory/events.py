@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 ROLES = frozenset(("user", "assistant", "tool", "system", "other", "USER", "ASSISTANT", "TOOL", "OTHER"))
 LONGEST = 32_000
-"""Most characters of an event.  Of a longer text, beginning and end are stored."""
+"""Maximum number of characters of an event.  Of a longer text, beginning and end are stored."""
 LONGEST_QUERY = 10_000
 """Characters of a query that are read."""
 MOST_COVERED = 100
-"""Most events whose coverage is computed, unless `top_k` is more."""
+"""Maximum number of events for which coverage is computed; `top_k` if that is more."""
 _NAMED = re.compile(r"\s*([A-Z][\w.-]{1,30}(?: [A-Z][\w.-]{1,30})?): ")
 
 

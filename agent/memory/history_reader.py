@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Commits that one call of git reads."""
 MOST_FILES = 200
-"""Most files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not show which
-files belong to a change."""
+"""Maximum number of files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not
+show which files belong to a change."""
 LARGEST = 200 << 10
 """Largest file whose content is read, in bytes."""
 CONTENT = 16 << 20
-"""Most bytes of content that one call of git reads."""
+"""Maximum number of bytes of content that one call of git reads."""
 TOTAL = 32 << 20
-"""Most bytes of content that are read of one tree."""
+"""Maximum number of bytes of content that are read of one tree."""
 _BINARY = 8000
 
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 COMMITS = 50
-"""Most similar commits that vote."""
+"""Number of commits that vote: those most similar to the query."""
 EPISODES = 10
-"""Most similar episodes that vote."""
+"""Number of episodes that vote: those most similar to the query."""
 FILES = 100
 """Files of each ranking that enter the joined one."""
 RANK = 10
 """The damping constant of the joined ranking: rank r (0, 1, …) in one ranking is worth 1 / (RANK + r)."""
 MOST_TERMS = 24
-"""Most terms of a query that are looked up: the rarest."""
+"""Maximum number of terms of a query that are looked up: the rarest."""
 _HOUSEKEEPING = re.compile(
     r"(?:^|/)(?:(?:change-?log|changes|history|news|release-?notes|releases|authors|contributors)(?:\.\w+)?"
     r"|[\w.-]*\.lock|package-lock\.json|npm-shrinkwrap\.json|pnpm-lock\.yaml|go\.sum)$",

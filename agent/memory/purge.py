@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from agent.memory.views import Views
 
 SIZE = 32
-"""Most bytes of a piece of text that is searched for.  The boundary of a database page could split a longer one."""
+"""Maximum number of bytes of a piece of text that is searched for.  The boundary of a database page could split a
+longer one."""
 LEAST = 6
-"""Least bytes of a piece.  A shorter one would be found by chance."""
+"""Minimum number of bytes of a piece.  A shorter one would be found by chance."""
 MOST = 300
-"""Most pieces that are searched for."""
+"""Maximum number of pieces that are searched for."""
 PATIENCE = 5.0
 """Seconds that the truncation of the write-ahead log waits for readers."""
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f]+(?: [^\s\"\\\x00-\x1f]+)*")

@@ -23,7 +23,7 @@ SPEAKER = 0.1
 FULL = 12
 """Of a query with more terms than this, only the FULL heaviest known ones are needed for a coverage near 1."""
 PARTIAL = 0.99
-"""Highest coverage of a hit that lacks a term of the query."""
+"""Maximum coverage of a hit that lacks a term of the query."""
 
 
 def weights(query: Sequence[str], counts: Mapping[str, int], total: int) -> dict[str, float]:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from agent.memory.store import MemoryStore
 
 FILES = 8
-"""Most files in a briefing (`likely_files.py`)."""
+"""Maximum number of files in a briefing (`likely_files.py`)."""
 FOUND = 8
-"""Most records, most events and most files in a result of the tool."""
+"""Maximum number of records, of events and of files in a result of the tool."""
 RELEVANCE = 0.2
-"""Least relevance of an event in a result of the tool.  It is lower than for a briefing, since the model asked."""
+"""Minimum relevance of an event in a result of the tool.  It is lower than for a briefing, since the model asked."""
 SHORT = 8
 """Digits of the id of a task or commit that are shown."""
 LONGEST_PATH = 300
@@ -55,7 +55,7 @@ class TaskRecall:
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens of all records of one retrieval (`memory.max_tokens`)."""
+        """Maximum number of tokens of all records of one retrieval (`memory.max_tokens`)."""
         return self.store.config.max_tokens
 
     def abandon(self) -> None:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from agent.memory.writing import Writing
 
 SIMILAR = 0.8
-"""Least Jaccard similarity of the words of two texts for a duplicate or a new version."""
+"""Minimum Jaccard similarity of the words of two texts for a duplicate or a new version."""
 NEIGHBOURS = 5
-"""Most records that a new one is compared with."""
+"""Maximum number of records that a new one is compared with."""
 _NEGATIONS = frozenset(
     ("no", "not", "never", "none", "without", "cannot", "don", "doesn", "won", "isn", "aren", "nicht")
 )

@@ -43,7 +43,7 @@ STOP = frozenset(
 LONGEST = 64
 """Characters of a word that are indexed.  Longer words are hashes or encoded data."""
 MOST = 60_000
-"""Most words in the cache of stems.  A fuller cache is cleared."""
+"""Maximum number of words in the cache of stems.  A fuller cache is cleared."""
 
 
 def words(text: str, *, pairs_only: bool = False) -> Iterator[str]:

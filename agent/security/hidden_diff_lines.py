@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST = 10
-"""Most lines that are listed."""
+"""Maximum number of lines that are listed."""
 
 SHOWN = 120
 """A listed line is shortened to this many characters."""

@@ -22,7 +22,7 @@ OVERLAP = 4096
 if a declared secret is longer."""
 
 MOST = 50
-"""Most findings that are listed."""
+"""Maximum number of findings that are listed."""
 
 _START = rb"(?<![A-Za-z0-9_-])"
 

@@ -233,7 +233,7 @@ class JsonlFile:
 
         An editor replaces the old file by a new one, made from the version that it had read.  The records that only the
         old file has are appended to the new one; if the file was removed, all records are written to a new file.
-        Numbers never decrease.
+        The record numbers that this instance has given out are not given out again.
         """
         try:
             found = os.stat(self._name)  # noqa: PTH116 - takes the path as text, since it runs at each append

@@ -61,7 +61,7 @@ _FAR, _NEAR = re.compile("[^\0-\u07ff\u1e00-\u1eff]+"), re.compile("[\0-\u07ff\u
 """Vietnamese letters have two bytes or three in UTF-8, and are weighed as one script."""
 
 SIX_EQUAL = bytes(5)
-"""The five differences between six equal characters: all are 0."""
+"""Searched for in the differences between neighbouring characters: five zeros in a row mean six equal characters."""
 
 ASCII = bytes(range(128))
 
@@ -254,8 +254,9 @@ def without(text: str, runs: list[tuple[int, int]]) -> str:
 
 
 def code_units(text: str) -> tuple[bytes, bytes]:
-    """Two strings with a byte for each UTF-16 code unit, (class of its high byte, class of its low byte): one for
-    `Fit.near`, one for `Fit.far`.
+    """Encode the text for the estimate: each UTF-16 code unit becomes two bytes, the classes of its high and low byte.
+
+    Returns one string for the characters of `Fit.near`, and one for those of `Fit.far`.
 
     In nearly all texts one of the two strings is empty.  ASCII characters are left out where there are many; otherwise
     they remain and have the weight 0.

@@ -185,7 +185,7 @@ class NameIndex:
         _add(self.said, "\n".join([content, *(str(call.get("arguments")) for call in calls)]))
 
     def pool(self, more: Iterable[str], without: Iterable[str], least: int) -> dict[str, Forms]:
-        """The names by which a summary is checked, with their forms, except those in `without`.
+        """The names that a good summary should contain, each with its spellings; those in `without` are left out.
 
         They are the names of `said` and `more`; if those are fewer than `least`, those of `shown` are added; if they
         are still fewer, plain names are added too.

@@ -223,7 +223,7 @@ class _Question:
 def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] | str]:
     """The memories of each layer, or the reason why there are none.
 
-    Each layer runs in a thread of its own, which is abandoned at the time limit; a plug-in's then goes on.
+    Each layer runs in a thread of its own, which is abandoned at the time limit; a plug-in may continue in it.
     """
     answers: dict[str, Sequence[_Memory] | str] = {}
 

@@ -24,7 +24,7 @@ SHORT = 60
 width of two."""
 
 DEEPEST = 64
-"""Most containers inside each other of which the texts count."""
+"""Maximum depth of nested containers from which texts are read."""
 
 BULLETS = frozenset("-*+•‣◦·・–—")
 """Signs that precede the entries of a list; another sign may precede a heading."""

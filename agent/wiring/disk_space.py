@@ -25,7 +25,7 @@ _PROBE = 64 << 10
 
 
 def shortage(settings: Settings, *, probe: bool = False) -> str:
-    """Why base_dir has no space for another task; "" if it has.
+    """The reason why base_dir has no space for another task; "" if it has.
 
     With `probe` a few bytes are written to see whether the disk accepts them.
     """

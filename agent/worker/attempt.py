@@ -45,7 +45,7 @@ CLAIMED = "claimed"
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """The differences between the callers that work on a task.
+    """How an attempt differs between its callers: a worker of the daemon, `solve` and `replay`.
 
     `named`: the process has no other purpose, so its title becomes `makimono: {uuid}` and it adopts orphaned commands
     as a subreaper.  `grouped`: the process joins a control group of its own.  `drains`: SIGTERM drains the task; SIGINT

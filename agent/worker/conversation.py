@@ -175,7 +175,7 @@ class Conversation:
         yield from self._recalled(COMPACTION, query, records.given(BRIEFING))
 
     def _recalled_after_index(self) -> Iterator[FencedComment]:
-        """What the briefing lacked, when the history of the repository has been indexed for the first time."""
+        """New memories, once the history of the repository is indexed, if that was not so at the briefing."""
         if self.awaited is None or self.awaited.is_open(self.run.settings.base_dir):
             return
         self.awaited = None

@@ -158,7 +158,7 @@ class TrackerFiles:
         _sweep(path)
         with durable_files.replacing(path, MODE) as temporary:
             durable_files.write_all(temporary, data)
-            _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - a stat result is needed
+            _take_owner(temporary, os.stat(self.root))  # noqa: PTH116 - `_take_owner` takes an os.stat_result
 
     def append_line(self, relative: str, line: bytes, *, torn: Callable[[bytes], bool]) -> None:
         """Append `line` and a newline in one write, durable at the return; the caller holds `locked`.
@@ -174,7 +174,7 @@ class TrackerFiles:
         try:
             size = os.fstat(descriptor).st_size
             if not size:
-                _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - a stat result is needed
+                _take_owner(descriptor, os.stat(self.root))  # noqa: PTH116 - `_take_owner` takes an os.stat_result
             glue = b""
             if size and durable_files.read_at(descriptor, 1, size - 1) != b"\n":
                 start, rest = next(durable_files.read_backwards(descriptor, size))
