@@ -40,6 +40,7 @@ class Commands(TyperGroup):
         "resume",
         "retry",
         "replay",
+        "deliberate",
         "memory",
         "doctor",
     )

@@ -32,7 +32,7 @@ from agent.store.remote_storage import RemoteFolder
 from agent.store.replica import STATE
 from agent.taskqueue.row_holder import of_another_host
 from agent.wiring import private_tracker
-from agent.wiring.folders import REPLAYS, folder_of
+from agent.wiring.folders import DELIBERATIONS, REPLAYS, folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -182,10 +182,10 @@ def remove(folder: Path | None, going: list[Path], *, whole: bool) -> None:
 
 
 def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: bool) -> list[Removed]:
-    """Remove the copies of `replay` that were last written before the time `before`, except a copy that a running
-    replay uses.
+    """Remove the copies of `replay` and the records of `deliberate` that were last written before the time `before`,
+    except a copy that a running replay uses.
 
-    Returns the removed copies; with `dry_run` those that would be removed."""
+    Returns the removed folders; with `dry_run` those that would be removed."""
 
     def one(folder: Path) -> Removed | None:
         changed = clock.stamp(datetime.fromtimestamp(folder.lstat().st_mtime, UTC))
@@ -194,7 +194,8 @@ def old_replays(settings: Settings, before: str, failed: OnFailure, *, dry_run: 
         size = tree_size(folder)
         if not dry_run:
             filetree.remove(folder)
-        return Removed(folder.name, "replay", changed, size)
+        return Removed(folder.name, "replay" if folder.parent.name == REPLAYS else "deliberation", changed, size)
 
-    top = settings.base_dir / REPLAYS
-    return list(remove_each(sorted(top.iterdir()) if top.is_dir() else (), one, failed))
+    tops = [settings.base_dir / name for name in (REPLAYS, DELIBERATIONS)]
+    found = [folder for top in tops if top.is_dir() for folder in sorted(top.iterdir())]
+    return list(remove_each(found, one, failed))

@@ -27,6 +27,9 @@ QUARANTINE = "quarantine"
 REPLAYS = "replays"
 """The folder below base_dir that has one folder for each copy that `replay` made."""
 
+DELIBERATIONS = "deliberations"
+"""The folder below base_dir that has one folder for each call of `deliberate`."""
+
 
 def is_uuid(name: str) -> bool:
     """Whether `name` is a uuid in canonical form."""

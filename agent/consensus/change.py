@@ -1,0 +1,76 @@
+"""Reads a change out of a repository for the reviewers: the diff, the code around it, and the repository's rules.
+
+The rules are read from the old commit, since the change could have rewritten them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.consensus.citations import diff_lines
+from agent.gitcmd import git
+from agent.work import changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+RULES = ("AGENTS.md", "CLAUDE.md", "CONTRIBUTING.md")
+AROUND = 30
+"""Lines before and behind each changed line that the reviewer of upkeep sees."""
+MOST = 1 << 20
+"""Bytes of a diff or a file that are read; a longer diff does not fit into any budget."""
+
+
+def diff_of(git_dir: Path, old: str, new: str) -> str:
+    """The diff between two commits as text, the first MOST bytes of it."""
+    data = bytearray()
+    for chunk in changes.diff(git_dir, old, new):
+        data += chunk
+        if len(data) > MOST:
+            break
+    return data[:MOST].decode("utf-8", "replace")
+
+
+def rules_of(git_dir: Path, commit: str) -> str:
+    """The files of rules at a commit, each under its name."""
+    found = ((name, _file(git_dir, commit, name)) for name in RULES)
+    return "\n\n".join(f"# {name}\n\n{text.strip()}" for name, text in found if text.strip())
+
+
+def code_around(git_dir: Path, commit: str, diff: str) -> str:
+    """The lines around each changed place in the new files, with their numbers."""
+    places: dict[str, set[int]] = {}
+    for path, line in diff_lines(diff):
+        places.setdefault(path, set()).update(range(max(1, line - AROUND), line + AROUND + 1))
+    return "\n\n".join(
+        part for path, wanted in places.items() if (part := _numbered(path, _file(git_dir, commit, path), wanted))
+    )
+
+
+def _numbered(path: str, text: str, wanted: set[int]) -> str:
+    lines = list(_wanted(text, wanted))
+    return f"# {path}\n" + "\n".join(lines) if lines else ""
+
+
+def _wanted(text: str, wanted: set[int]) -> Iterator[str]:
+    last = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if number in wanted:
+            if last and number > last + 1:
+                yield "…"
+            yield f"{number}: {line}"
+            last = number
+
+
+def _file(git_dir: Path, commit: str, path: str) -> str:
+    """A file at a commit; "" if it is not there, is binary, or is too large."""
+    if "\n" in path:
+        return ""
+    done = git("cat-file", "--batch", git_dir=git_dir, stdin=f"{commit}:{path}\n".encode("utf-8", "surrogateescape"))
+    head, _, rest = done.output.partition(b"\n")
+    words = head.split(b" ")
+    if len(words) != 3 or words[1] != b"blob":
+        return ""
+    data = rest[: int(words[2])]
+    return "" if len(data) > MOST or b"\0" in data else data.decode("utf-8", "replace")
