@@ -60,6 +60,7 @@
         ├── RequestRefused       any other 4xx
         │   └── ToolsRefused     the model, or its server as it was started, has no tool calls
         └── AnswerUnreadable     200 without an answer in it (HTML, no choices, bad JSON)
+            ├── ShapeWrong       a field of the answer has another type than its wire says
             └── CallUnreadable   the model wrote a call that its server cannot read
 
 Errors of one room are defined and drawn there: those of the window in `window/base.py`.
@@ -570,6 +571,10 @@ class AnswerUnreadable(ModelError):
     """The status was 200, but the body contains no answer."""
 
     code = "answer_unreadable"
+
+
+class ShapeWrong(AnswerUnreadable):
+    """A field of the answer has another type than its wire says."""
 
 
 class CallUnreadable(AnswerUnreadable):

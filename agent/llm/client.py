@@ -33,6 +33,7 @@ from agent.errors import (
     ModelNotFound,
     ModelStalled,
     RequestRefused,
+    ShapeWrong,
 )
 from agent.llm import images, urls
 from agent.llm.base import TURN, Interrupted, SideRequest
@@ -462,9 +463,8 @@ class ChatClient(Learner, ABC):
     def _read(self, stream: Stream) -> StreamAccumulator:
         try:
             return self.read(stream)
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            # The answer is JSON, but not of this wire: a list instead of an object, text instead of a list, or too
-            # deeply nested.
+        except ShapeWrong as error:
+            # The answer is JSON, but not of this wire: a list instead of an object, or text instead of a list.
             raise AnswerUnreadable(
                 f"{self.label} sent JSON of another shape than an answer has ({error}); check base_url and provider"
             ) from error

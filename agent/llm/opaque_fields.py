@@ -54,8 +54,8 @@ def _extend(items: list[Any], more: list[Any]) -> None:
 
 def _is_one(known: Mapping[str, Any], item: Mapping[str, Any]) -> bool:
     """Whether two list items are fragments of one item: they have the same index and no different type."""
-    kinds = {one.get("type") for one in (known, item)} - {None}
-    return bool(known.get("index") == item.get("index") and len(kinds) < 2)
+    kinds = [kind for one in (known, item) if (kind := one.get("type")) is not None]
+    return bool(known.get("index") == item.get("index") and (len(kinds) < 2 or kinds[0] == kinds[1]))
 
 
 def _copy(value: Any) -> Any:
@@ -67,6 +67,11 @@ def _copy(value: Any) -> Any:
 def recordable(fields: Mapping[str, Any]) -> Json:
     """The fields that can be stored and sent: those that are plain JSON and not nested too deeply."""
     return {str(key): fit_json(value) for key, value in fields.items() if is_shallow(value)}
+
+
+def shallow(fields: Mapping[str, Any]) -> Json:
+    """The fields that are not nested too deeply: only these are merged, since merging is recursive."""
+    return {key: value for key, value in fields.items() if is_shallow(value)}
 
 
 def is_shallow(value: Any) -> bool:

@@ -113,5 +113,8 @@ def parse(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         if HALF.search(data):
-            return json.loads(data)
+            try:
+                return json.loads(data)
+            except RecursionError:
+                raise json.JSONDecodeError("nested too deeply", "", 0) from None
         raise

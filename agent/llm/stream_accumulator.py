@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from agent import clock
 from agent.llm.inline_reasoning import split_thoughts
-from agent.llm.opaque_fields import DEEPEST, is_shallow, merge, recordable
+from agent.llm.opaque_fields import DEEPEST, is_shallow, merge, recordable, shallow
 from agent.store.storable_text import fit_json, replace_surrogates
 from agent.values import Answer, Usage
 
@@ -64,9 +64,9 @@ class CallDraft:
 
     def is_same(self, arguments: Any) -> bool:
         """Whether these arguments equal those that have arrived."""
-        return bool(arguments) and read_arguments_of(arguments) == read_arguments_of(
-            self.ready if self.ready is not None else "".join(self.pieces)
-        )
+        own = read_arguments_of(self.ready if self.ready is not None else "".join(self.pieces))
+        other = read_arguments_of(arguments)
+        return bool(arguments) and is_shallow(own) and is_shallow(other) and own == other
 
 
 @dataclass
@@ -149,12 +149,8 @@ class StreamAccumulator:
                 self._came()
             self.reasoning.append(text)
 
-    def set_finish(self, reason: Any) -> None:
-        """Set the server's stop reason; null, and the texts "null" and "none", are ignored."""
-        if reason is None or reason == "":
-            return
-        if not isinstance(reason, str):
-            raise TypeError(f"the reason of the end is {type(reason).__name__}")
+    def set_finish(self, reason: str) -> None:
+        """Set the server's stop reason; the texts "", "null" and "none" are ignored."""
         if reason.strip().lower() not in ("", "null", "none"):
             self.finish = reason
 
@@ -170,7 +166,7 @@ class StreamAccumulator:
 
     def add_fields(self, fields: Mapping[str, Any]) -> None:
         """Merge provider-specific fields of the message."""
-        merge(self.fields, fields)
+        merge(self.fields, shallow(fields))
 
     def add_call_part(
         self, place: Any, call_id: Any, name: Any, arguments: Any, fields: Mapping[str, Any] | None = None
@@ -203,7 +199,7 @@ class StreamAccumulator:
             current.pieces.append(arguments)
         elif arguments is not None:
             current.ready = arguments
-        merge(current.fields, fields or {})
+        merge(current.fields, shallow(fields or {}))
         return current
 
     def _current(self, place: Any, call_id: str) -> CallDraft | None:
@@ -355,7 +351,7 @@ def parse_repeated(raw: str, pieces: Sequence[str]) -> Any:
             value, end = decoder.raw_decode(text, end)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(value, dict) or (value and found and value != found):
+        if not isinstance(value, dict) or not is_shallow(value) or (value and found and value != found):
             return None
         found = value or found
         if space := _SPACE.match(text, end):

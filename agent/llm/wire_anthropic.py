@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
+from agent.llm.answer_fields import index_in, object_in, objects_in, text_in
 from agent.llm.call_ids import ANTHROPIC, translate_id
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import map_error
 from agent.llm.normalize import GO_ON, arguments_of, parsed
-from agent.llm.opaque_fields import merge
+from agent.llm.opaque_fields import is_shallow, merge
 from agent.llm.sse import DONE, events, is_stream
 from agent.llm.stream_accumulator import read_arguments, usage_of_counts
 from agent.llm.wire_openai import cut_off
@@ -205,19 +206,20 @@ def _lay_out(draft: StreamAccumulator, layout: Mapping[Any, Json]) -> None:
 
 def _take(draft: StreamAccumulator, layout: dict[Any, Json], usage: dict[str, int], kind: str, record: Json) -> None:
     if kind == "message_start":
-        message = record.get("message") or {}
+        message = object_in(record, "message")
         draft.model = str(message.get("model") or "")
-        _count(usage, message.get("usage"))
+        _count(usage, object_in(message, "usage"))
         draft.set_usage(usage_of(usage), early=True)
     elif kind == "content_block_start":
-        _block(draft, layout, record.get("index"), record.get("content_block") or {}, streamed=True)
+        _block(draft, layout, index_in(record), object_in(record, "content_block"), streamed=True)
     elif kind == "content_block_delta":
-        _delta(draft, layout.get(record.get("index")), record.get("index"), record.get("delta") or {})
+        index = index_in(record)
+        _delta(draft, layout.get(index), index, object_in(record, "delta"))
     elif kind == "message_delta":
-        draft.set_finish((record.get("delta") or {}).get("stop_reason"))
-        _count(usage, told := record.get("usage"))
+        draft.set_finish(text_in(object_in(record, "delta"), "stop_reason"))
+        _count(usage, told := object_in(record, "usage"))
         # The count of the answer in message_start is a placeholder; only later counts cover the whole answer.
-        early = not isinstance(told, dict) or not told.get("output_tokens")
+        early = not told.get("output_tokens")
         draft.set_usage(usage_of(usage), early=early and draft.is_early)
 
 
@@ -234,7 +236,8 @@ def _block(
     elif kind == "text":
         _text(draft, layout[index], block.get("text"))
     else:
-        layout[index] = dict(block)
+        layout[index] = {key: value for key, value in block.items() if key != "partial_json" and is_shallow(value)}
+        layout[index]["type"] = kind
         draft.add_reasoning(block.get("thinking"))
 
 
@@ -255,7 +258,8 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
         return
     if "signature" in delta:  # a signature that arrives whole replaces the earlier one
         block["signature"] = delta["signature"]
-    merge(block, {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")})
+    own = {key: value for key, value in delta.items() if key not in ("type", "signature", "partial_json")}
+    merge(block, {key: value for key, value in own.items() if is_shallow(value)})
     if isinstance(delta.get("partial_json"), str):
         pieces = block.setdefault("partial_json", "") + delta["partial_json"]
         block["partial_json"] = pieces
@@ -263,9 +267,8 @@ def _delta(draft: StreamAccumulator, block: Json | None, index: Any, delta: Mapp
             block["input"] = whole
 
 
-def _count(usage: dict[str, int], record: Any) -> None:
+def _count(usage: dict[str, int], record: Json) -> None:
     """Merge counts; a later 0 never overwrites a number."""
-    record = record or {}
     usage.update({name: value for name, value in record.items() if isinstance(value, int) and value > 0})
     if (thought := thinking_of(record)) is not None:
         usage[THOUGHT] = thought or usage.get(THOUGHT, 0)
@@ -281,11 +284,11 @@ def _whole(body: bytes, stream: Stream, who: str) -> StreamAccumulator:
     draft = stream.draft
     draft.model = str(record.get("model") or "")
     layout: dict[Any, Json] = {}
-    for index, block in enumerate(record.get("content") or ()):
+    for index, block in enumerate(objects_in(record, "content")):
         _block(draft, layout, index, block, streamed=False)
     _lay_out(draft, layout)
-    draft.set_finish(record.get("stop_reason") or "end_turn")
-    draft.set_usage(usage_of(record.get("usage") or {}))
+    draft.set_finish(text_in(record, "stop_reason") or "end_turn")
+    draft.set_usage(usage_of(object_in(record, "usage")))
     return draft
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent.errors import AnswerUnreadable
+from agent.llm.answer_fields import object_in, objects_in, text_in
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import RESAMPLE_TRIES, map_error
 from agent.llm.message_lines import lines
@@ -128,17 +129,17 @@ def read_answer(stream: Stream, who: str) -> StreamAccumulator:
 
 
 def _take(draft: StreamAccumulator, record: Json) -> None:
-    message = record.get("message") or {}
+    message = object_in(record, "message")
     draft.model = str(record.get("model") or draft.model)
     draft.add_content(message.get("content"))
     draft.add_reasoning(message.get("thinking"))
     draft.add_fields({key: value for key, value in message.items() if key not in KNOWN and value != ""})
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
+    for call in objects_in(message, "tool_calls"):
+        function = object_in(call, "function")
         # Ollama sends each call as a whole, so each one is a new call; its index is ignored.
         arguments = function.get("arguments") or {}
         own = own_fields(call, function)
         draft.add_call_part(len(draft.calls), call.get("id"), function.get("name"), arguments, own)
     if record.get("done"):
-        draft.set_finish(record.get("done_reason") or "stop")
+        draft.set_finish(text_in(record, "done_reason") or "stop")
         draft.set_usage(usage_of_counts(*(record.get(key) for key in COUNTS), partly=True))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from agent.errors import ConfigError, HistoryRefused, ModelStalled
+from agent.llm.answer_fields import index_in, object_in, objects_in, text_in
 from agent.llm.error_body import parse_document, parse_error_body
 from agent.llm.error_mapping import STALLED_TRIES, map_error
 from agent.llm.message_lines import sized
@@ -176,12 +177,12 @@ def _take(draft: StreamAccumulator, chunk: Mapping[str, Any]) -> None:
     draft.model = str(chunk.get("model") or draft.model)
     draft.set_usage(usage_of(chunk.get("usage")))
     if "x_groq" in chunk:  # where Groq's older streams report usage
-        draft.set_usage(usage_of((chunk["x_groq"] or {}).get("usage")))
-    for choice in chunk.get("choices") or ():
+        draft.set_usage(usage_of(object_in(chunk, "x_groq").get("usage")))
+    for choice in objects_in(chunk, "choices"):
         draft.set_usage(usage_of(choice.get("usage")))  # where Moonshot's streams report usage
         if choice.get("index") in (None, 0):
-            take_message(draft, choice.get("delta") or choice.get("message") or {})
-            draft.set_finish(choice.get("finish_reason"))
+            take_message(draft, object_in(choice, "delta") or object_in(choice, "message"))
+            draft.set_finish(text_in(choice, "finish_reason"))
 
 
 def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
@@ -193,11 +194,11 @@ def take_message(draft: StreamAccumulator, message: Mapping[str, Any]) -> None:
     if isinstance(old := message.get("function_call"), dict) and not message.get("tool_calls"):
         # the older form of tool calls in OpenAI's API
         draft.add_call_part(None, None, old.get("name"), old.get("arguments"))
-    calls = message.get("tool_calls") or ()
-    for call in [calls] if isinstance(calls, dict) else calls:
-        function = call.get("function") or {}
+    calls = message.get("tool_calls")
+    for call in [calls] if isinstance(calls, dict) else objects_in(message, "tool_calls"):
+        function = object_in(call, "function")
         own = own_fields(call, function)
-        draft.add_call_part(call.get("index"), call.get("id"), function.get("name"), function.get("arguments"), own)
+        draft.add_call_part(index_in(call), call.get("id"), function.get("name"), function.get("arguments"), own)
 
 
 def own_fields(call: Mapping[str, Any], function: Mapping[str, Any]) -> Json:
