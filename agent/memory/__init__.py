@@ -6,18 +6,21 @@
 from agent.memory.base import (
     EventHit,
     FileHit,
+    Followed,
     Forgotten,
     MemoryHit,
     MemoryRecord,
     NewEvent,
     RetrievalConfig,
     Selector,
+    SharedPlace,
 )
 from agent.memory.store import MemoryStore
 
 __all__ = [
     "EventHit",
     "FileHit",
+    "Followed",
     "Forgotten",
     "MemoryHit",
     "MemoryRecord",
@@ -25,4 +28,5 @@ __all__ = [
     "NewEvent",
     "RetrievalConfig",
     "Selector",
+    "SharedPlace",
 ]

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
+
+    from agent.store.base import Database
 
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
@@ -155,22 +157,78 @@ class Entry:
     payload: Mapping[str, Any] | None
 
 
-class Log(Protocol):
-    """The append-only log.  Every entry has a higher number than the ones before; the number of an event's entry is the
-    id of the event."""
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What `follow` did: the number of `entries` that this host had not got, and of its own ones that were `imported`
+    into the shared log; `remains` as in `Forgotten`."""
 
-    def transaction(self) -> AbstractContextManager[Any]:
-        """A transaction of one writer at a time.  It is rolled back when the block raises."""
-        ...
+    entries: int = 0
+    imported: int = 0
+    remains: tuple[str, ...] = ()
 
-    def append(self, operation: str, subject: str, payload: Mapping[str, Any], *, who: str, reason: str = "") -> Entry:
-        """Append an entry inside a transaction."""
-        ...
 
-    def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
-        """At most `limit` entries with a higher number than `after`, in order."""
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """Where the shared log is, for messages, and a function that opens its database."""
+
+    where: str
+    open: Callable[[], Database]
+
+
+class Appending(Protocol):
+    """The part of a log that a write uses, inside a transaction."""
+
+    def append(
+        self,
+        operation: str,
+        subject: str,
+        payload: Mapping[str, Any],
+        *,
+        who: str,
+        reason: str = "",
+        at: str | None = None,
+    ) -> Entry:
+        """Append an entry; `at` is now by default."""
         ...
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Set the payload of these entries to None, inside a transaction."""
+        """Remove the texts of entries."""
+        ...
+
+
+class Log(Appending, Protocol):
+    """The append-only log.  Numbers grow; an event's number is its id.
+
+    `LocalLog` is a table of memory.db, `SharedLog` one of PostgreSQL that several hosts share.  The table of memory.db
+    always has the entries that the other tables are made from.  Every method raises MemoryUnavailable.
+    """
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Writers run one after the other, on all hosts; rolled back when the block raises.  Inside, the tables have
+        every entry."""
+        ...
+
+    def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
+        """At most `limit` entries of memory.db with a higher number than `after`, in order."""
+        ...
+
+    def follow(self) -> Followed:
+        """Bring memory.db up to the newest entry."""
+        ...
+
+    def rebuilding(self) -> AbstractContextManager[Any]:
+        """A transaction in which the tables are made again from `entries`."""
+        ...
+
+    def purge(self) -> str:
+        """Remove the bytes of forgotten texts from the shared log; the reason when they may remain."""
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """`where` the log is, its `last` number and the number that memory.db has `applied`; `last` is None, with an
+        `error`, when the log cannot be reached.  `own` says whether memory.db has entries that it has not."""
+        ...
+
+    def close(self) -> None:
+        """Close what the log has opened."""
         ...

@@ -145,11 +145,15 @@ def _runs(keys: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _touched(keys: Sequence[int], changed: Iterable[int]) -> set[int]:
-    """Indices in `keys` of the texts with a changed text in their window.  A changed text may be missing in `keys`."""
+    """Places in `keys` of the texts whose window has a changed one, or had it: the changed one may be gone.
+
+    `_write_windows` has read as many neighbours as these windows need, and no more.
+    """
     places: set[int] = set()
     for key in changed:
         at = bisect_left(keys, key)
-        places.update(range(max(0, at - AFTER), min(len(keys), at + BEFORE + 1)))
+        is_there = at < len(keys) and keys[at] == key
+        places.update(range(max(0, at - AFTER), min(len(keys), at + BEFORE + is_there)))
     return places
 
 

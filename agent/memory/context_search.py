@@ -112,6 +112,6 @@ def rare(known: Sequence[str], counts: Mapping[str, int]) -> Sequence[str]:
     return known
 
 
-def as_json(values: Iterable[int]) -> str:
-    """The values as a JSON list, for `json_each` in SQL."""
+def as_json(values: Iterable[object]) -> str:
+    """A list for `json_each`."""
     return orjson.dumps(list(values)).decode()

@@ -47,48 +47,54 @@ def add_event(write: Writing, event: NewEvent, mask: Callable[[str], str]) -> in
     if not 0 <= event.trust <= 3:
         raise UsageError(f"trust {event.trust} is not allowed; allowed are 0 to 3")
     text = shortened(mask(event.text))
-    if event.client_token is not None:
-        for row in write.run("event_of_token", client_token=event.client_token):
-            return int(row["id"])
-    if write.has_forgotten and (number := _forgotten(write, event, text)):
+    if number := event_of_token(write, event.client_token):
         return number
-    block, events = _newest_block(write, event)
-    entry = write.append(
-        "event",
-        event.session_id,
-        {
-            "actor_id": event.actor_id,
-            "session_id": event.session_id,
-            "block": block if events < BLOCK else 0,
-            "timestamp": stamp_of(event.timestamp),
-            "role": mask(event.role),
-            "speaker": mask(speaker_of(event)),
-            "source": mask(event.source),
-            "trust": event.trust,
-            "text": text,
-            "metadata": masked(event.metadata, mask),
-            "client_token": event.client_token,
-        },
-    )
-    place = event.actor_id, event.session_id
+    payload = {
+        "actor_id": event.actor_id,
+        "session_id": event.session_id,
+        "timestamp": stamp_of(event.timestamp),
+        "role": masked(event.role, mask),
+        "speaker": masked(speaker_of(event), mask),
+        "source": masked(event.source, mask),
+        "trust": event.trust,
+        "text": text,
+        "metadata": masked(event.metadata, mask),
+        "client_token": event.client_token,
+    }
+    if write.has_forgotten and (number := forgotten_by(write, payload)):
+        return number
+    return append_event(write, payload)
+
+
+def append_event(write: Writing, payload: Mapping[str, Any], *, at: str | None = None, who: str | None = None) -> int:
+    """Append an event that is not known yet; its number.  `at` and `who` are now and the writer by default."""
+    place = payload["actor_id"], payload["session_id"]
+    block, events = _newest_block(write, place)
+    made = {**payload, "block": block if events < BLOCK else 0}
+    entry = write.append("event", place[1], made, at=at, who=who)
     write.blocks[place] = (block, events + 1) if events < BLOCK and block else (entry.number, 1)
     return entry.number
 
 
-def _forgotten(write: Writing, event: NewEvent, text: str) -> int:
-    """The number of the log entry that forgot this event before, 0 for none."""
-    hashes = [event_tombstone(event.actor_id, event.session_id, sha_of(text))]
-    if event.client_token is not None:
-        hashes.append(token_tombstone(event.client_token))
+def event_of_token(write: Writing, client_token: str | None) -> int:
+    """The number of the event that has this `client_token`, 0 for none."""
+    if client_token is None:
+        return 0
+    return next((int(row["id"]) for row in write.run("event_of_token", client_token=client_token)), 0)
+
+
+def forgotten_by(write: Writing, payload: Mapping[str, Any]) -> int:
+    """The number of the entry that forgot this event, 0 for none."""
+    hashes = [event_tombstone(payload["actor_id"], payload["session_id"], sha_of(payload["text"]))]
+    if payload["client_token"] is not None:
+        hashes.append(token_tombstone(payload["client_token"]))
     return next((int(row["number"]) for sha in hashes for row in write.run("tombstone_get", sha=sha)), 0)
 
 
-def _newest_block(write: Writing, event: NewEvent) -> tuple[int, int]:
-    """The key of the newest document of the session (`context_index.BLOCK`) and the number of events in it; (0, 0) for
-    none."""
-    place = event.actor_id, event.session_id
+def _newest_block(write: Writing, place: tuple[str, str]) -> tuple[int, int]:
+    """The newest block of the session and the number of events in it; (0, 0) for none."""
     if place not in write.blocks:
-        found = write.run("event_block", actor_id=event.actor_id, session_id=event.session_id)
+        found = write.run("event_block", actor_id=place[0], session_id=place[1])
         write.blocks[place] = (int(found[0]["block"]), int(found[0]["events"])) if found else (0, 0)
     return write.blocks[place]
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import UsageError
+from agent.memory.context_search import as_json
 from agent.memory.namespaces import session_of, span
 from agent.memory.tombstones import event_tombstone, record_tombstone, token_tombstone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agent.memory.base import Selector
     from agent.memory.database import MemoryDatabase
@@ -48,12 +49,7 @@ def select(database: MemoryDatabase, selector: Selector) -> Selection:
         if _fits_record(row, selector):
             found.records.add(row["id"])
     _close(database, found)
-    for row in _rows(database, "events_page", "id"):
-        if row["id"] in found.events:
-            found.texts += (row["text"], row["source"], row["metadata"])
-    for row in _rows(database, "records_page", "key"):
-        if row["id"] in found.records:
-            found.texts += (row["text"], row["title"], row["metadata"], row["files"] or "")
+    found.texts += texts_of(database, found.events, found.records)
     return found
 
 
@@ -114,23 +110,40 @@ def _close(database: MemoryDatabase, found: Selection) -> None:
         found.records |= lost
 
 
-def forget(write: Writing, found: Selection, reason: str) -> None:
-    """Remove the selection from the log and from the tables, inside a transaction."""
-    tombstones, numbers = [], []
+def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[str], actor: str | None) -> None:
+    """Remove the selection from the log and from the tables, inside a transaction.  `commits` and `actor` are what was
+    removed from the history of commits, for other hosts."""
+    tombstones = []
     for event_id in sorted(found.events):
         (row,) = write.run("event_get", id=event_id)
         tombstones.append(event_tombstone(row["actor_id"], row["session_id"], row["sha"]))
         if row["client_token"] is not None:
             tombstones.append(token_tombstone(row["client_token"]))
-        numbers.append(event_id)
     for record_id in sorted(found.records):
         (row,) = write.run("record_row", id=record_id)
         tombstones.append(record_tombstone(row["namespace"], row["sha"]))
-        numbers += [entry["number"] for entry in write.run("log_of_subject", subject=record_id)]
-    write.append(
-        "forgotten",
-        "",
-        {"events": sorted(found.events), "records": sorted(found.records), "tombstones": tombstones},
-        reason,
-    )
+    numbers = entries_of(write.views.database, found.events, found.records)
+    payload: dict[str, Any] = {
+        "events": sorted(found.events),
+        "records": sorted(found.records),
+        "tombstones": tombstones,
+        "commits": list(commits),
+        "actor": actor,
+    }
+    write.append("forgotten", "", payload, reason)
     write.log.blank(numbers)
+
+
+def entries_of(database: MemoryDatabase, events: Iterable[int], records: Iterable[str]) -> list[int]:
+    """The numbers of the entries of the log that have texts of these events and records."""
+    entries = (row["number"] for one in sorted(records) for row in database.run("log_of_subject", subject=one))
+    return [*sorted(events), *entries]
+
+
+def texts_of(database: MemoryDatabase, events: Iterable[int], records: Iterable[str]) -> Iterator[str]:
+    """The texts of these events and records."""
+    for event_id in events:
+        for row in database.run("event_get", id=event_id):
+            yield from (row["text"], row["source"], row["metadata"])
+    for row in database.run("records_of", ids=as_json(records)):
+        yield from (row["text"], row["title"], row["metadata"], row["files"] or "")

@@ -16,7 +16,7 @@ from agent.memory.namespaces import check_name
 from agent.store.storable_text import replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from agent.memory.base import Selector
@@ -114,20 +114,31 @@ class History:
             self.database.run("file_terms_remove", key=key)
             self.database.run("tree_file_delete", key=key)
 
-    def forget(self, selector: Selector) -> None:
-        """Forget all history of `selector.actor`, and commits with `selector.match` in their subject, inside a
-        transaction."""
-        after = 0
+    def forget(self, selector: Selector) -> list[str]:
+        """Forget the history of an actor, and commits with a text in their subject, inside a transaction; the hashes of
+        the commits."""
+        after, shas = 0, []
         while rows := self.database.run("commits_page", after=after, limit=TOGETHER):
             after = rows[-1]["key"]
             for row in rows:
                 matches = selector.match and selector.match.casefold() in row["subject"].casefold()
                 if matches or selector.actor == row["actor_id"]:
-                    for name in ("commit_terms_remove", "touched_delete", "commit_delete"):
-                        self.database.run(name, key=row["key"])
+                    self._remove_commit(row["key"])
+                    if matches:
+                        shas.append(row["sha"])
         if selector.actor is not None:
             self._remove_files(row["key"] for row in self.database.run("files_of_actor", actor_id=selector.actor))
             self.database.run("history_delete", actor_id=selector.actor)
+        return shas
+
+    def forget_commits(self, shas: Sequence[str]) -> None:
+        """Forget commits that another host has forgotten, inside a transaction."""
+        for row in self.database.run("commits_of_sha", shas=orjson.dumps(list(shas)).decode()):
+            self._remove_commit(row["key"])
+
+    def _remove_commit(self, key: object) -> None:
+        for name in ("commit_terms_remove", "touched_delete", "commit_delete"):
+            self.database.run(name, key=key)
 
     def optimize(self) -> None:
         """Merge the segments of the indexes, which removes deleted terms from the file."""

@@ -12,14 +12,15 @@ from agent import clock
 
 if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
+    from agent.memory.shared_entries import SharedEntries
 
 QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
 
 
 class ExtractionJobs:
-    """The table `memory_jobs`.  `session_id` is the uuid of the task."""
+    """The table `memory_jobs`, beside the log.  `session_id` is the task whose row of the ledger is due."""
 
-    def __init__(self, database: MemoryDatabase) -> None:
+    def __init__(self, database: MemoryDatabase | SharedEntries) -> None:
         self.database = database
 
     def begin(self, job_id: str, actor_id: str, session_id: str, strategy: str, owner: str, until: str) -> int:
@@ -46,6 +47,10 @@ class ExtractionJobs:
     def list(self, status: str | None) -> list[dict[str, Any]]:
         """Jobs, oldest first."""
         return self.database.run("job_list", status=status)
+
+    def by_status(self) -> dict[str, int]:
+        """status → number of jobs."""
+        return {row["status"]: int(row["jobs"]) for row in self.database.run("jobs_by_status")}
 
     def restart(self, job_id: str) -> bool:
         """Queue a failed job again; False when there is no such failed job."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import clock
-from agent.memory.base import Entry
+from agent.memory.base import Entry, Followed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from agent.memory.database import MemoryDatabase
 
@@ -30,36 +31,78 @@ class LocalLog:
             self._number = None
             yield self
 
-    def append(self, operation: str, subject: str, payload: Mapping[str, Any], *, who: str, reason: str = "") -> Entry:
+    def rebuilding(self) -> AbstractContextManager[Any]:
+        """A transaction: the log itself is not touched."""
+        return self.transaction()
+
+    def append(
+        self,
+        operation: str,
+        subject: str,
+        payload: Mapping[str, Any],
+        *,
+        who: str,
+        reason: str = "",
+        at: str | None = None,
+    ) -> Entry:
         """Append an entry inside a transaction."""
-        entry = Entry(self._next(), clock.stamp(), operation, subject, who, reason, payload)
+        entry = Entry(self.next_number(), at or clock.stamp(), operation, subject, who, reason, payload)
+        self.insert(entry)
+        return entry
+
+    def insert(self, entry: Entry) -> None:
+        """Store an entry that has its number already."""
+        payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
         self.database.run(
             "log_append",
             number=entry.number,
             at=entry.at,
-            operation=operation,
-            subject=subject,
-            who=who,
-            reason=reason,
-            payload=orjson.dumps(payload).decode(),
+            operation=entry.operation,
+            subject=entry.subject,
+            who=entry.who,
+            reason=entry.reason,
+            payload=payload,
         )
-        return entry
 
-    def _next(self) -> int:
-        """The next number.  No other writer can take it, since the transaction excludes writers."""
+    def next_number(self) -> int:
+        """The next number, which no other writer can take inside the transaction."""
         if self._number is None:
-            self._number = int(self.database.run("log_last")[0]["number"])
+            self._number = self.last()
         self._number += 1
         return self._number
+
+    def renumber(self) -> None:
+        """Continue after the entries that were stored with their numbers."""
+        self._number = None
+
+    def last(self) -> int:
+        """The highest number, 0 for an empty log."""
+        return int(self.database.run("log_last")[0]["number"])
 
     def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
         """At most `limit` entries with a higher number than `after`, in order."""
         return [entry_of(row) for row in self.database.run("log_entries", after=after, limit=limit)]
 
     def blank(self, numbers: Iterable[int]) -> None:
-        """Remove the payload of entries, inside a transaction."""
+        """Remove the texts of entries, inside a transaction."""
         for number in numbers:
             self.database.run("log_blank", number=number)
+
+    def follow(self) -> Followed:
+        """Nothing: the tables are written with the log."""
+        return Followed()
+
+    def purge(self) -> str:
+        """Nothing: `purge.py` cleans memory.db."""
+        return ""
+
+    def status(self) -> Mapping[str, Any]:
+        """The tables are never behind."""
+        last = self.last()
+        return {"where": str(self.database.path), "last": last, "applied": last, "error": "", "own": False}
+
+    def close(self) -> None:
+        """Nothing: the connection belongs to the store."""
 
 
 def entry_of(row: Mapping[str, Any]) -> Entry:

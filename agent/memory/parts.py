@@ -13,6 +13,7 @@ from agent.memory.likely_files import LikelyFiles
 from agent.memory.log import LocalLog
 from agent.memory.record_search import RecordSearch
 from agent.memory.records import Records
+from agent.memory.shared_log import SharedLog
 from agent.memory.terms import Terms
 from agent.memory.views import Views
 
@@ -21,24 +22,38 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config.long_term_memory import LongTermMemory
+    from agent.memory.base import Log, SharedPlace
 
 
 class Parts:
     """The objects of one connection.  Only one thread may use them at a time."""
 
-    def __init__(self, path: Path, config: LongTermMemory, mask: Callable[[str], str], busy_timeout: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: LongTermMemory,
+        mask: Callable[[str], str],
+        busy_timeout: float,
+        shared: SharedPlace | None,
+    ) -> None:
         self.database = MemoryDatabase(path, busy_timeout=busy_timeout)
         self.terms = Terms()
         self.views = Views(self.database, self.terms)
-        self.log = LocalLog(self.database)
-        self.jobs = ExtractionJobs(self.database)
         records = ContextSearch(self.database, self.views.records)
         self.records = Records(self.database, self.terms, records, mask, config.cap)
         self.retrieval = RecordSearch(self.database, self.terms, self.records, records, config.half_life_days)
         self.history = History(self.database, self.terms, mask)
+        self.log: Log = LocalLog(self.database)
+        self.jobs = ExtractionJobs(self.database)
+        self.shared: SharedLog | None = None
+        """The log where hosts share one; the jobs are beside it."""
+        if shared is not None:
+            self.log = self.shared = SharedLog(shared, self.database, self.views, self.history)
+            self.jobs = ExtractionJobs(self.shared)
         self.files = LikelyFiles(self.database, self.terms)
         self.search = EventSearch(self.database, self.terms, ContextSearch(self.database, self.views.events))
 
     def close(self) -> None:
+        self.log.close()
         self.database.close()
         self.terms.close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from agent import clock, durable_files
+from agent.memory.views import UNPURGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,18 +41,31 @@ ELSEWHERE = (
 """Places that may contain the texts too, and that `forget` does not change."""
 
 
-def purge(database: MemoryDatabase, views: Views, exports: Path, texts: Sequence[str], ids: Iterable[str]) -> list[str]:
-    """Remove the bytes of deleted texts; return the files that still contain one, each with a reason."""
+def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequence[bytes]) -> list[str]:
+    """Remove the bytes of everything that was ever forgotten.
+
+    `pieces` are pieces of the texts (`pieces_of`), which are looked for afterwards; the result names the files in which
+    they are still found, each with a reason.  The state `unpurged` is removed when all is gone: a process that ends
+    before leaves it, and the next one purges again.
+    """
+    unpurged = database.run("state_get", name=UNPURGED)
     views.optimize()
-    _remove_lines(exports, set(ids))
+    _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
-    pieces = _pieces(texts)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
     if not busy and _left(database, files, pieces):
         database.execute("VACUUM")
         busy = _truncate_log(database)
     left = _left(database, files, pieces)
+    if not (left or busy) and unpurged:
+        database.run("state_drop", name=UNPURGED, value=unpurged[0]["value"])
     return [f"{path}: {busy or 'a text was found in it after everything was removed'}" for path in left]
+
+
+def _forgotten_ids(database: MemoryDatabase) -> set[str]:
+    """The ids of all events and records that were ever forgotten."""
+    found = (orjson.loads(row["payload"]) for row in database.run("log_forgotten"))
+    return {str(one) for payload in found for one in (*payload["events"], *payload["records"])}
 
 
 def _left(database: MemoryDatabase, files: Iterable[Path], pieces: Sequence[bytes]) -> list[Path]:
@@ -74,8 +88,8 @@ def _truncate_log(database: MemoryDatabase) -> str:
         clock.sleep(0.1)
 
 
-def _pieces(texts: Iterable[str]) -> list[bytes]:
-    """The pieces to search for: beginning, middle and end of the longest plain run (`_PLAIN`) of each text."""
+def pieces_of(texts: Iterable[str]) -> list[bytes]:
+    """Pieces of the texts to look for: beginning, middle and end of the longest plain run of each."""
     found: dict[bytes, None] = {}
     for text in texts:
         run = max(_PLAIN.findall(text), key=len, default="").encode()

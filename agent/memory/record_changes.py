@@ -6,12 +6,19 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import UsageError
+from agent.memory.context_index import BLOCK
 from agent.memory.log import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.memory.writing import Writing
+
+
+def newest_block(write: Writing, namespace: str, session_id: str) -> int:
+    """The block that a new record of a session belongs to, 0 for a block of its own."""
+    found = write.run("record_block", namespace=namespace, session_id=session_id) if session_id else []
+    return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0
 
 
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:

@@ -18,10 +18,10 @@ import orjson
 from agent import clock
 from agent.errors import UsageError
 from agent.memory.base import MemoryRecord
-from agent.memory.context_index import BLOCK
 from agent.memory.context_search import as_json
 from agent.memory.events import masked, shortened, stamp_of
 from agent.memory.namespaces import check_namespace, scope, session_of, span
+from agent.memory.record_changes import newest_block
 from agent.memory.terms import words
 from agent.memory.tombstones import record_tombstone
 from agent.memory.views import sha_of
@@ -116,7 +116,6 @@ class Records:
         sources: Mapping[str, Any],
     ) -> None:
         session_id = self._session(write, new)
-        found = write.run("record_block", namespace=new.namespace, session_id=session_id) if session_id else []
         write.append(
             "created",
             record_id,
@@ -124,7 +123,7 @@ class Records:
                 "namespace": new.namespace,
                 "strategy": new.strategy,
                 "session_id": session_id,
-                "block": found[0]["block"] if found and found[0]["records"] < BLOCK else 0,
+                "block": newest_block(write, new.namespace, session_id),
                 "title": shortened(self.mask(new.title)),
                 "text": text,
                 "timestamp": stamp_of(new.timestamp),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,6 +16,7 @@ from agent.memory.base import (
     Entry,
     EventHit,
     FileHit,
+    Followed,
     Forgotten,
     MemoryHit,
     MemoryRecord,
@@ -29,6 +31,7 @@ from agent.memory.log import entry_of
 from agent.memory.namespaces import expand, span
 from agent.memory.parts import Parts
 from agent.memory.records import NewRecord
+from agent.memory.views import UNPURGED
 from agent.memory.writing import Writing, writing
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config.long_term_memory import LongTermMemory, Retrieval
+    from agent.memory.base import SharedPlace
     from agent.memory.jobs import ExtractionJobs
 
 
@@ -47,9 +51,10 @@ def _unmasked(text: str) -> str:
 class MemoryStore:
     """Long-term memory in `base_dir/memory.db`, which is opened at the first use.
 
-    `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the number
-    of tokens of a text, for `budget_tokens`.  `who` is the author of each change in the log.  `busy_timeout` is the
-    number of seconds that a writer waits for another one, in each of three tries.
+    `mask` removes secrets from every text before it is written (the masker of the process).  `count` gives the tokens
+    of a text, for `budget_tokens`.  `who` is recorded in the log with each change.  `busy_timeout` is how many seconds
+    a writer waits for another one, three times.  `shared` is the log that several hosts share, where they do; memory.db
+    then follows it (`follow`), and a write needs its server.
 
     There is one connection, so calls from several threads run one after the other.  A process that forks must open the
     store after the fork.  Every method raises MemoryUnavailable when memory.db cannot be used, and UsageError for a
@@ -65,6 +70,7 @@ class MemoryStore:
         count: Callable[[str], int] | None = None,
         who: str = "",
         busy_timeout: float = BUSY_SECONDS,
+        shared: SharedPlace | None = None,
     ) -> None:
         self.base_dir = base_dir
         self.config = config
@@ -72,6 +78,7 @@ class MemoryStore:
         self.count = count or (lambda text: len(text) // 3)
         self.who = who
         self.busy_timeout = busy_timeout
+        self.shared = shared
         self._lock = threading.RLock()
         self._parts: Parts | None = None
         self._stopped = False
@@ -87,7 +94,7 @@ class MemoryStore:
             if self._stopped:
                 raise MemoryUnavailable(f"{self.path} was closed while it was asked")
             if self._parts is None:
-                self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout)
+                self._parts = Parts(self.path, self.config, self.mask, self.busy_timeout, self.shared)
             return self._parts
 
     def close(self) -> None:
@@ -155,9 +162,9 @@ class MemoryStore:
         with self._lock, self.writing() as write:
             if write.run("event_of_token", client_token=event.client_token):
                 return False
-            add_event(write, event, self.mask)
+            number = add_event(write, event, self.mask)
             if helped is not None:
-                record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(event.text))
+                record_changes.mark_outcome(write, record_ids, helped=helped, reason=f"event {number}")
             return True
 
     def search_events(
@@ -366,11 +373,11 @@ class MemoryStore:
                 return Forgotten(tuple(sorted(found.events)), tuple(sorted(found.records)), elsewhere=purge.ELSEWHERE)
             with self.writing() as write:
                 found = forget.select(parts.database, selector)
-                forget.forget(write, found, "forgotten on demand")
-                parts.history.forget(selector)
-            ids = {*found.records, *map(str, found.events)}
-            parts.history.optimize()
-            remains = purge.purge(parts.database, parts.views, self.exports, found.texts, ids)
+                commits = parts.history.forget(selector)
+                forget.forget(write, found, "forgotten on demand", commits=commits, actor=selector.actor)
+            remains = self._purge(purge.pieces_of(found.texts))
+            if why := parts.log.purge():
+                remains.append(why)
             return Forgotten(
                 tuple(sorted(found.events)),
                 tuple(sorted(found.records)),
@@ -378,6 +385,31 @@ class MemoryStore:
                 remains=tuple(remains),
                 elsewhere=purge.ELSEWHERE,
             )
+
+    def follow(self) -> Followed:
+        """Bring memory.db up to the newest entry of the log, and remove the bytes of what was forgotten meanwhile, on
+        another host or by a process that was killed."""
+        with self._lock:
+            parts = self._open
+            found = parts.log.follow()
+            if not parts.database.run("state_get", name=UNPURGED):
+                return found
+            pieces = parts.shared.follower.take_pieces() if parts.shared is not None else []
+            return replace(found, remains=tuple(self._purge(pieces)))
+
+    def _purge(self, pieces: Sequence[bytes]) -> list[str]:
+        """Remove the bytes of forgotten texts; the places where pieces of them are still found."""
+        parts = self._open
+        try:
+            parts.history.optimize()
+            return purge.purge(parts.database, parts.views, self.exports, pieces)
+        except MemoryUnavailable as error:
+            return [f"{self.path}: {error}"]
+
+    def log_status(self) -> Mapping[str, Any]:
+        """Where the log is, and how far memory.db is behind it (`Log.status`)."""
+        with self._lock:
+            return self._open.log.status()
 
     @property
     def exports(self) -> Path:
@@ -387,7 +419,9 @@ class MemoryStore:
     def rebuild(self) -> int:
         """Build the searched tables again from the log; return the number of its entries."""
         with self._lock:
-            return upkeep.rebuild(self._open.log, self._open.views)
+            found = upkeep.rebuild(self._open.log, self._open.views)
+            self._purge(())
+            return found
 
     def export(self, path: Path | None = None) -> Path:
         """Write every event and record as a line of JSON; return the file, by default in `base_dir/memory/`."""
@@ -397,9 +431,10 @@ class MemoryStore:
         return path
 
     def figures(self) -> dict[str, Any]:
-        """The number of events, of records by strategy and status, of jobs by status, and the bytes of the file."""
+        """Events, records by strategy and status, jobs by status, bytes of the file; no jobs when the shared log, which
+        they are beside, cannot be reached."""
         with self._lock:
-            return upkeep.figures(self._open.database)
+            return upkeep.figures(self._open.database, self._open.jobs)
 
     # --- history of commits, jobs ----------------------------------------------------------------------------
 

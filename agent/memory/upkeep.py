@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from agent import durable_files
+from agent.errors import MemoryUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,26 +15,27 @@ if TYPE_CHECKING:
 
     from agent.memory.base import Log
     from agent.memory.database import MemoryDatabase
+    from agent.memory.jobs import ExtractionJobs
     from agent.memory.views import Views
 
 PAGE = 1000
 
 
 def rebuild(log: Log, views: Views) -> int:
-    """Build every searched table again from the log, in one transaction; return the number of entries."""
-    with log.transaction():
-        try:
+    """Make every table that is searched again from the log, in one transaction; the number of entries."""
+    try:
+        with log.rebuilding():
             views.clear()
-            found = follow(log, views, 0)
+            found = apply_entries(log, views, 0)
             views.optimize()
-        except BaseException:
-            views.forget_stale()
-            raise
+    except BaseException:
+        views.forget_stale()
+        raise
     return found
 
 
-def follow(log: Log, views: Views, after: int) -> int:
-    """Apply the entries with a higher number than `after` to the tables, inside a transaction; return how many."""
+def apply_entries(log: Log, views: Views, after: int) -> int:
+    """Apply the entries with a higher number than `after`, inside a transaction of the tables; their number."""
     found = 0
     while entries := log.entries(after, PAGE):
         for entry in entries:
@@ -70,14 +72,18 @@ def _line(kind: str, row: dict[str, Any]) -> bytes:
     return orjson.dumps({"kind": kind, **kept}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def figures(database: MemoryDatabase) -> dict[str, Any]:
-    """The number of events, of records by strategy and status, of jobs by status, and the bytes of the file."""
+def figures(database: MemoryDatabase, jobs: ExtractionJobs) -> dict[str, Any]:
+    """What memory holds: events, records by strategy and status, jobs by status, bytes of the file."""
     records: dict[str, dict[str, int]] = {}
     for row in database.run("records_by_status"):
         records.setdefault(row["strategy"], {})[row["status"]] = row["records"]
+    try:
+        by_status = jobs.by_status()
+    except MemoryUnavailable:
+        by_status = {}
     return {
         "events": database.run("event_total")[0]["texts"],
         "records": records,
-        "jobs": {row["status"]: row["jobs"] for row in database.run("jobs_by_status")},
+        "jobs": by_status,
         "bytes": database.path.stat().st_size,
     }

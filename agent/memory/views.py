@@ -27,7 +27,9 @@ MONTHS = (
 )
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 APPLIED = "applied"
-"""The key in the table of states for the number of the last applied entry."""
+"""The name of the state with the number of the last entry that was applied."""
+UNPURGED = "unpurged"
+"""The name of the state with the last entry that forgot something whose bytes may still be in the file (`purge.py`)."""
 
 
 def sha_of(text: str) -> str:
@@ -190,6 +192,7 @@ class Views:
             self.database.run("file_delete_record", id=record_id)
         for sha in payload["tombstones"]:
             self.database.run("tombstone_insert", sha=sha, number=entry.number)
+        self.database.run("state_put", name=UNPURGED, value=str(entry.number))
 
     def _row(self, record_id: str) -> Sequence[dict[str, Any]]:
         return self.database.run("record_row", id=record_id)

@@ -6,17 +6,19 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from agent.store.storable_text import replace_surrogates
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from agent.memory.base import Entry, Log
+    from agent.memory.base import Appending, Entry, Log
     from agent.memory.views import Views
 
 
 class Writing:
     """The open transaction of a `writing` block: queries the tables, and appends to the log."""
 
-    def __init__(self, log: Log, views: Views, who: str) -> None:
+    def __init__(self, log: Appending, views: Views, who: str) -> None:
         self.log = log
         self.views = views
         self.who = who
@@ -33,20 +35,30 @@ class Writing:
         """Whether memory.db has any tombstone; without one no text has to be compared."""
         return bool(self.run("tombstone_any"))
 
-    def append(self, operation: str, subject: str, payload: Mapping[str, Any], reason: str = "") -> Entry:
-        """Append an entry to the log and apply it to the tables."""
-        entry = self.log.append(operation, subject, payload, who=self.who, reason=reason)
+    def append(
+        self,
+        operation: str,
+        subject: str,
+        payload: Mapping[str, Any],
+        reason: str = "",
+        *,
+        at: str | None = None,
+        who: str | None = None,
+    ) -> Entry:
+        """Append an entry, and apply it to the tables; `who` is the writer by default."""
+        named = self.who if who is None else who
+        entry = self.log.append(operation, subject, payload, who=named, reason=replace_surrogates(reason), at=at)
         self.views.apply(entry)
         return entry
 
 
 @contextmanager
 def writing(log: Log, views: Views, who: str) -> Iterator[Writing]:
-    """A transaction of log and tables together.  If the block raises, neither changes."""
-    with log.transaction():
-        try:
+    """A transaction; when the block raises, neither the log nor a table has changed."""
+    try:
+        with log.transaction():
             yield Writing(log, views, who)
             views.flush()
-        except BaseException:
-            views.forget_stale()
-            raise
+    except BaseException:
+        views.forget_stale()
+        raise

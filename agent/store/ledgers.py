@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,7 +20,7 @@ from agent.errors import ConfigError
 from agent.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from agent.config import Settings
@@ -124,6 +125,12 @@ class LedgerKind:
         look = getattr(self.entry, "look", None)
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db
         return found
+
+    def memory_log(self) -> Callable[[], Database] | None:
+        """A function that opens the database of the log of long-term memory, which the hosts of this ledger share; None
+        if each host has a memory of its own."""
+        asked = getattr(self.entry, "memory_log", None)
+        return None if asked is None else partial(asked, self.base_dir, self.address)
 
     def check(self) -> Finding:
         """The finding of `doctor` about the ledger."""

@@ -1,9 +1,9 @@
 """Numbered migrations, each applied once and recorded in `schema_version`.
 
-Each database has its own folder, named after its first table: `migrations/tasks/NNNN_name.sql` is plain SQL with one or
-more statements.  A migration file and its row in `schema_version` are one transaction, so after a crash the schema is
-the one before or the one after the migration.  A released file never changes: a new change gets a new number, a new
-database a new folder.
+Each database has its own folder: `migrations/tasks/NNNN_name.sql` is plain SQL with one or more statements.  A
+migration file and its row in `schema_version` are one transaction, so after a crash the schema is the one before or the
+one after the migration.  A released file never changes: a new change gets a new number, a new database a new folder.
+Two sets of tables in one PostgreSQL schema have a table of versions each.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ Known = tuple[tuple[int, str, Path], ...]
 FOLDER = Path(__file__).parent / "migrations"
 TASKS = "tasks"
 """The name of the ledger's database."""
+SHARED_LOG = "shared_memory_log"
+"""The name of the tables of long-term memory that are beside the ledger's in PostgreSQL."""
+FIRST_TABLE = {SHARED_LOG: "memory_log"}
+"""database → its first table, where that has not the name of the database."""
+VERSIONS = {SHARED_LOG: "memory_schema_version"}
+"""database → its table of applied migrations, where that is not `schema_version`."""
 
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
@@ -57,26 +63,26 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
 
     Raises HostError for a database that a newer version of the program has changed.
     """
-    known = migrations(name)
-    if database.has_table("schema_version") and not database.has_table(name):
+    known, versions = migrations(name), _versions(name)
+    if database.has_table(versions) and not database.has_table(FIRST_TABLE.get(name, name)):
         _make_again(database, known, name)
-    missing = _missing(database, known)
+    missing = _missing(database, known, versions)
     if not missing:
         return []
     applied = []
     for number, called, path in missing:
         with database.transaction():
             database.define(
-                "CREATE TABLE IF NOT EXISTS schema_version "
+                f"CREATE TABLE IF NOT EXISTS {versions} "
                 "(version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
             )
             # Another process may have applied the migration meanwhile; inside the transaction this check is reliable.
-            if database.execute("SELECT 1 FROM schema_version WHERE version = :version", version=number):
+            if database.execute(f"SELECT 1 FROM {versions} WHERE version = :version", version=number):  # noqa: S608 - a name of this module
                 continue
             for statement in statements(path.read_text(encoding="utf-8")):
                 database.define(statement)
             database.execute(
-                "INSERT INTO schema_version (version, name, applied_at) VALUES (:version, :name, :now)",
+                f"INSERT INTO {versions} (version, name, applied_at) VALUES (:version, :name, :now)",  # noqa: S608
                 version=number,
                 name=called,
                 now=clock.stamp(),
@@ -85,15 +91,25 @@ def apply(database: Database, name: str = TASKS) -> list[int]:
     return applied
 
 
-def _make_again(database: Database, known: Known, table: str) -> None:
-    """Create a dropped `table` and its indexes again, with the migrations that were applied before; other tables stay
-    unchanged."""
+def _versions(name: str) -> str:
+    """The table of the applied migrations of a database."""
+    return VERSIONS.get(name, "schema_version")
+
+
+def _applied(database: Database, versions: str) -> set[int]:
+    """The numbers of the applied migrations."""
+    return {row["version"] for row in database.execute(f"SELECT version FROM {versions}")}  # noqa: S608
+
+
+def _make_again(database: Database, known: Known, name: str) -> None:
+    """Create the dropped first table and its indexes again, with the migrations that were applied before; other tables
+    stay unchanged."""
     with database.transaction():
-        if database.has_table(table):  # another process created it first
+        if database.has_table(FIRST_TABLE.get(name, name)):  # another process created it first
             return
-        versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
+        applied = _applied(database, _versions(name))
         for number, _, path in known:
-            for statement in statements(path.read_text(encoding="utf-8")) if number in versions else ():
+            for statement in statements(path.read_text(encoding="utf-8")) if number in applied else ():
                 made = _TABLE.match(statement)
                 if made is None or not database.has_table(made.group(1)):
                     database.define(statement)
@@ -102,8 +118,7 @@ def _make_again(database: Database, known: Known, table: str) -> None:
 def newer(database: Database, name: str = TASKS) -> str:
     """The reason why this version of the program must not use the database any more, "" if it may: another host that
     shares it may have migrated it to a newer schema at any time."""
-    found = database.execute("SELECT MAX(version) AS version FROM schema_version")
-    return _newer(database.where, int(found[0]["version"] or 0), migrations(name)[-1][0])
+    return _newer(database.where, max(_applied(database, _versions(name)), default=0), migrations(name)[-1][0])
 
 
 def _newer(where: str, version: int, known: int) -> str:
@@ -115,10 +130,10 @@ def _newer(where: str, version: int, known: int) -> str:
     )
 
 
-def _missing(database: Database, known: Known) -> Known:
-    if not database.has_table("schema_version"):
+def _missing(database: Database, known: Known, versions: str) -> Known:
+    if not database.has_table(versions):
         return known
-    versions = {row["version"] for row in database.execute("SELECT version FROM schema_version")}
-    if why := _newer(database.where, max(versions, default=0), known[-1][0]):
+    applied = _applied(database, versions)
+    if why := _newer(database.where, max(applied, default=0), known[-1][0]):
         raise HostError(why)
-    return tuple(migration for migration in known if migration[0] not in versions)
+    return tuple(migration for migration in known if migration[0] not in applied)

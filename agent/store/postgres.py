@@ -76,6 +76,14 @@ class PostgresDatabase:
     HostError is raised for a first connection, LedgerError for a later one.
     """
 
+    queries_folder = LEDGER
+    """The folder of the named queries (`queries.queries`)."""
+    lock_name = "makimono "
+    """The advisory lock of transactions is this name with that of the schema."""
+    lock_timeout = LOCK_TIMEOUT
+    transaction_settings: tuple[str, ...] = ()
+    """Settings of the server that hold for transactions only."""
+
     def __init__(self, address: str, *, patience: float = OPEN_SECONDS) -> None:
         self._patience = patience
         self.where = shown(address)
@@ -92,9 +100,9 @@ class PostgresDatabase:
 
     def run(self, name: str, /, **params: Any) -> Records:
         """Execute the named query; returns its rows as dicts."""
-        statement = queries(LEDGER).get(name)
+        statement = queries(self.queries_folder).get(name)
         if statement is None:
-            raise ValueError(f"there is no query {name!r} in agent/store/sql")
+            raise ValueError(f"there is no query {name!r} in agent/store/sql/{self.queries_folder}")
         if name in NOTIFYING:
             statement = notifying(statement)
         return self._execute(statement, params, repeatable=name in REPEATABLE)
@@ -204,7 +212,10 @@ class PostgresDatabase:
     def _begin(self) -> Records:
         self._once("BEGIN", {})
         try:
-            return self._once("SELECT pg_advisory_xact_lock(hashtext('makimono ' || current_schema()))", {})
+            for setting in self.transaction_settings:
+                self._once(f"SET LOCAL {setting}", {})
+            lock = "SELECT pg_advisory_xact_lock(hashtext(:name || current_schema()))"
+            return self._once(lock, {"name": self.lock_name})
         except BaseException:
             self._roll_back()
             raise
@@ -296,7 +307,7 @@ class PostgresDatabase:
             tcp_user_timeout=30_000,
         )
         try:
-            connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT}".encode())
+            connection.execute(f"SET lock_timeout = {self.lock_timeout}".encode())
             # A host that disappears in a transaction must not hold the lock, since all other hosts wait for it.
             connection.execute(b"SET idle_in_transaction_session_timeout = 30000")
             connection.execute(b"SET synchronous_commit = on")
@@ -329,7 +340,9 @@ class PostgresDatabase:
         if state in UNKNOWN:
             return self._unreachable(error)
         if state in BUSY:
-            return LedgerError(f"{self.where} is busy: another one held it for {LOCK_TIMEOUT // 1000} s; try again")
+            return LedgerError(
+                f"{self.where} is busy: another one held it for {self.lock_timeout // 1000} s; try again"
+            )
         if self._is_cut(error):
             return LedgerError(f"{self.where}: the connection was cut ({_line(error)}); try again")
         return LedgerError(f"{self.where}: {_line(error)}")

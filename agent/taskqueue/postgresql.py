@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.config.url_passwords import shown
-from agent.store import ledgers, migrate, postgres
+from agent.store import ledgers, migrate, postgres, postgres_memory_log
 from agent.taskqueue import row_holder
 from agent.taskqueue.ledger import Ledger
 
@@ -30,7 +30,7 @@ class PostgresLedger(Ledger):
     """
 
     is_local = False
-    preload = ("psycopg", "agent.store.postgres", "agent.taskqueue.postgresql")
+    preload = ("psycopg", "agent.store.postgres", "agent.store.postgres_memory_log", "agent.taskqueue.postgresql")
 
     def __init__(self, base_dir: Path, address: str) -> None:
         super().__init__(postgres.open_postgres(address), place=row_holder.place(base_dir))
@@ -42,6 +42,10 @@ class PostgresLedger(Ledger):
     @staticmethod
     def look(base_dir: Path, address: str) -> postgres.PostgresDatabase:  # noqa: ARG004
         return postgres.PostgresDatabase(address, patience=0)
+
+    @staticmethod
+    def memory_log(base_dir: Path, address: str) -> postgres.PostgresDatabase:  # noqa: ARG004
+        return postgres_memory_log.open_memory_log(address)
 
     @classmethod
     def backup(cls, base_dir: Path, address: str, target: Path) -> tuple[str, str]:

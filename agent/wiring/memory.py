@@ -10,11 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.forge.local.forge import resolved_address
-from agent.memory import MemoryStore
+from agent.memory import MemoryStore, SharedPlace
 from agent.memory.namespaces import actor_name, actor_of
 from agent.memory.recall import TaskRecall
 from agent.security.redact import masker_of
 from agent.security.token_masking import mask_tokens
+from agent.store.ledgers import LedgerKind
+from agent.taskqueue.row_holder import hostname
 from agent.wiring import private_tracker
 
 if TYPE_CHECKING:
@@ -49,11 +51,24 @@ def actors_of_task(settings: Settings, key: TaskKey, *, confidential: bool = Fal
 
 
 def open_memory(settings: Settings, who: str) -> MemoryStore:
-    """The store, which is opened at the first call of a method.  `who` is recorded in the log with each change."""
+    """The store, which is opened at the first call of a method.  `who` is recorded in the log with each change, with
+    the name of this host where hosts share the log."""
     redact = masker_of(settings)
+    shared = shared_place(settings)
     return MemoryStore(
-        settings.base_dir, settings.memory, mask=lambda text: mask_tokens(redact(text), Counter()), who=who
+        settings.base_dir,
+        settings.memory,
+        mask=lambda text: mask_tokens(redact(text), Counter()),
+        who=f"{who} on {hostname()}" if shared is not None else who,
+        shared=shared,
     )
+
+
+def shared_place(settings: Settings) -> SharedPlace | None:
+    """The log that the hosts of the ledger share; None where each has its own."""
+    kind = LedgerKind.of(settings)
+    opens = kind.memory_log()
+    return None if opens is None else SharedPlace(kind.where, opens)
 
 
 def task_recall(

@@ -94,6 +94,15 @@ def test_tables_that_are_made_again_are_equal(done):
         store.close()
 
 
+def test_a_text_that_is_forgotten_in_a_long_session_changes_no_window_but_those_that_had_it(store):
+    numbers = store.create_events([NewEvent("a", "s", f"text {n}") for n in range(12)])
+    for number in (numbers[0], numbers[6], numbers[7], numbers[-1]):
+        store.forget(Selector(ids=(str(number),)), dry_run=False)
+    live = contents(store)
+    store.rebuild()
+    assert contents(store) == live
+
+
 def test_a_write_that_fails_changes_neither_log_nor_tables(store):
     store.create_events([NewEvent("a", "s", "one"), NewEvent("a", "s", "two")])
     before = contents(store), store._open.log.entries()

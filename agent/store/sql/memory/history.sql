@@ -72,7 +72,10 @@ SELECT path FROM memory_files
 WHERE actor_id = :actor_id AND path IN (SELECT value FROM json_each(:paths));
 
 -- name: commits_page
-SELECT key, actor_id, subject FROM memory_commits WHERE key > :after ORDER BY key LIMIT :limit;
+SELECT key, actor_id, sha, subject FROM memory_commits WHERE key > :after ORDER BY key LIMIT :limit;
+
+-- name: commits_of_sha
+SELECT key FROM memory_commits WHERE sha IN (SELECT value FROM json_each(:shas));
 
 -- name: commit_delete
 DELETE FROM memory_commits WHERE key = :key;

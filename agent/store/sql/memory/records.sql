@@ -128,6 +128,10 @@ ORDER BY helped - hurt, uses, COALESCE(last_used_at, created_at), key LIMIT :lim
 SELECT r.*, (SELECT group_concat(path, ' ') FROM memory_record_files WHERE record_id = r.id) AS files
 FROM memory_records AS r WHERE r.key > :after ORDER BY r.key LIMIT :limit;
 
+-- name: records_of
+SELECT r.*, (SELECT group_concat(path, ' ') FROM memory_record_files WHERE record_id = r.id) AS files
+FROM memory_records AS r WHERE r.id IN (SELECT value FROM json_each(:ids)) ORDER BY r.key;
+
 -- name: sources_all
 SELECT record_id, event_id, source_id FROM memory_sources;
 

@@ -1,0 +1,53 @@
+"""Applies entries of the shared log to memory.db, as they were applied on the host that appended them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent.memory import purge
+from agent.memory.base import Selector
+from agent.memory.forget import entries_of, texts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.memory.base import Entry
+    from agent.memory.history import History
+    from agent.memory.log import LocalLog
+    from agent.memory.views import Views
+
+FORGOTTEN = "forgotten"
+
+
+class Follower:
+    """Applies entries.  `pieces` are pieces of the texts that were forgotten meanwhile, to be looked for."""
+
+    def __init__(self, local: LocalLog, views: Views, history: History) -> None:
+        self.local = local
+        self.views = views
+        self.history = history
+        self.pieces: list[bytes] = []
+
+    def apply(self, entries: Sequence[Entry]) -> None:
+        """Store the entries and bring the tables up to them, inside a transaction of memory.db."""
+        for entry in entries:
+            self.local.insert(entry)
+            if entry.operation == FORGOTTEN and entry.payload is not None:
+                self._forget(entry.payload)
+            self.views.apply(entry)
+        self.views.flush()
+
+    def take_pieces(self) -> list[bytes]:
+        """The pieces, which are then given up."""
+        found, self.pieces = self.pieces, []
+        return found
+
+    def _forget(self, payload: Mapping[str, Any]) -> None:
+        """Remove from the log and from the history what another host has forgotten."""
+        database = self.local.database
+        self.pieces += purge.pieces_of(texts_of(database, payload["events"], payload["records"]))
+        del self.pieces[purge.MOST :]
+        self.local.blank(entries_of(database, payload["events"], payload["records"]))
+        self.history.forget_commits(payload.get("commits") or ())
+        if actor := payload.get("actor"):
+            self.history.forget(Selector(actor=str(actor)))

@@ -1,0 +1,177 @@
+"""The entries of the log that the hosts of one ledger share, in PostgreSQL, and their copy in memory.db.
+
+`shared_log.py` is the log over them; `join.py` brings entries of one host into it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock
+from agent.errors import ConfigError, HostError, LedgerError, MemoryUnavailable
+from agent.memory.base import Entry
+from agent.memory.log import LocalLog, entry_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from agent.memory.base import SharedPlace
+    from agent.memory.database import MemoryDatabase
+    from agent.store.base import Database
+
+PAGE = 1000
+"""Entries that are read at once."""
+MOST_CHARACTERS = 4_000_000
+"""Characters that are read or sent at once."""
+SENT_TOGETHER = 500
+
+
+class Diverged(Exception):
+    """memory.db and the shared log have different entries with one number; never leaves this room."""
+
+
+class SharedEntries:
+    """The entries in PostgreSQL, and `local`, their copy in memory.db."""
+
+    def __init__(self, place: SharedPlace, database: MemoryDatabase) -> None:
+        self.place = place
+        self.local = LocalLog(database)
+        self._shared: Database | None = None
+        self._unsent: list[Mapping[str, Any]] = []
+        self._characters = 0
+
+    @property
+    def shared(self) -> Database:
+        """The database of the log, opened at the first use."""
+        if self._shared is None:
+            with translated():
+                self._shared = self.place.open()
+        return self._shared
+
+    def run(self, name: str, /, **params: Any) -> list[dict[str, Any]]:
+        """The rows of a named query of PostgreSQL."""
+        shared = self.shared
+        with translated():
+            return shared.run(name, **params)
+
+    def close(self) -> None:
+        """Close the connection to PostgreSQL; the next call opens it again."""
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """The transaction of PostgreSQL, which one host has at a time."""
+        shared, is_inside = self.shared, False
+        self._unsent, self._characters = [], 0
+        try:
+            with shared.transaction():
+                is_inside = True
+                yield
+                is_inside = False
+        except (HostError, LedgerError) as error:
+            if is_inside:  # an error of the block
+                raise
+            raise away(error) from error
+
+    def append(
+        self,
+        operation: str,
+        subject: str,
+        payload: Mapping[str, Any],
+        *,
+        who: str,
+        reason: str = "",
+        at: str | None = None,
+    ) -> Entry:
+        """Append an entry inside a transaction; it is sent with others."""
+        if at is None:
+            with translated():
+                at = clock.format_stamp(self.shared.now())
+        entry = Entry(self.local.next_number(), at, operation, subject, who, reason, payload)
+        self.local.insert(entry)
+        self.add(entry)
+        return entry
+
+    def add(self, entry: Entry) -> None:
+        """Have an entry sent that memory.db has already."""
+        payload = None if entry.payload is None else orjson.dumps(entry.payload).decode()
+        token = entry.payload.get("client_token") if entry.operation == "event" and entry.payload else None
+        self._unsent.append(
+            {
+                "number": entry.number,
+                "at": entry.at,
+                "operation": entry.operation,
+                "subject": entry.subject,
+                "who": entry.who,
+                "reason": entry.reason,
+                "payload": payload,
+                "client_token": token,
+            }
+        )
+        self._characters += len(payload or "")
+        if len(self._unsent) >= SENT_TOGETHER or self._characters >= MOST_CHARACTERS:
+            self.send()
+
+    def send(self) -> None:
+        """Send what was appended."""
+        if self._unsent:
+            self.run("shared_append", entries=orjson.dumps(self._unsent).decode())
+        self._unsent, self._characters = [], 0
+
+    def blank(self, numbers: Iterable[int]) -> None:
+        """Remove the texts of entries from both databases."""
+        chosen = list(numbers)
+        self.local.blank(chosen)
+        self.send()
+        self.run("shared_blank", numbers=orjson.dumps(chosen).decode())
+        self.run("shared_unpurged_put", value=str(self.local.last()), at=clock.format_stamp(self.shared.now()))
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    def is_common(self, number: int) -> bool:
+        """Whether both logs have the same entry with this number.  Time and operation tell entries apart; they remain
+        when the text is forgotten."""
+        mine = self.local.database.run("log_known", number=number)
+        return bool(mine) and mine == self.run("shared_known", number=number)
+
+    def page(self, position: int) -> list[Entry]:
+        """The next entries after the one with the number `position`.  Diverged when memory.db has another entry with
+        that number."""
+        rows = self.run("shared_from", first=max(position, 1), limit=PAGE + 1, most=MOST_CHARACTERS)
+        found = [entry_of(row) for row in rows]
+        if not position:
+            return found
+        mine = self.local.database.run("log_known", number=position)
+        there = [(one.at, one.operation) for one in found[:1] if one.number == position]
+        if not there or there != [(one["at"], one["operation"]) for one in mine]:
+            raise Diverged
+        return found[1:]
+
+    def refill(self) -> None:
+        """Read the whole log into memory.db again, inside a transaction of memory.db."""
+        self.local.database.run("log_clear")
+        while page := self.page(self.local.last()):
+            for entry in page:
+                self.local.insert(entry)
+        self.local.renumber()
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises MemoryUnavailable for an error of the database of the log."""
+    try:
+        yield
+    except MemoryUnavailable:
+        raise
+    except (ConfigError, HostError, LedgerError) as error:
+        raise away(error) from error
+
+
+def away(error: Exception) -> MemoryUnavailable:
+    """The error for one of the database of the log."""
+    return MemoryUnavailable(f"the shared log of memory cannot be used: {error}")

@@ -1,0 +1,125 @@
+"""The log that the hosts of one ledger share, in PostgreSQL (`base.Log`).
+
+memory.db of each host has a copy of it, and the tables that are made from it.  A write takes the write lock of
+memory.db, then the lock of all hosts, applies what other hosts have appended, and appends: so every decision is made
+on the whole memory, and numbers are the same everywhere.  PostgreSQL commits first; after a kill between the two
+commits the copy is behind, and follows.
+
+Reading needs no server: it uses memory.db as it is.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.errors import MemoryUnavailable
+from agent.memory.base import Followed
+from agent.memory.follower import Follower
+from agent.memory.join import Join
+from agent.memory.shared_entries import Diverged, SharedEntries, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.memory.base import Entry, SharedPlace
+    from agent.memory.database import MemoryDatabase
+    from agent.memory.history import History
+    from agent.memory.views import Views
+
+PURGE_SECONDS = 60.0
+"""Seconds after which another host rewrites the table for the one that forgot."""
+
+
+class SharedLog(SharedEntries):
+    """The shared log, with its copy in memory.db."""
+
+    def __init__(self, place: SharedPlace, database: MemoryDatabase, views: Views, history: History) -> None:
+        super().__init__(place, database)
+        self.views = views
+        self.follower = Follower(self.local, views, history)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """A transaction of both databases."""
+        self._follow()  # what is much is applied without the lock of all hosts
+        with self.local.transaction(), self.locked():
+            self._apply_rest()
+            yield self
+            self.send()
+
+    def _apply_rest(self) -> None:
+        try:
+            while page := self.page(self.local.last()):
+                self.follower.apply(page)
+        except Diverged as error:
+            raise MemoryUnavailable(f"the log at {self.place.where} was replaced just now; try again") from error
+        self.local.renumber()
+
+    def entries(self, after: int = 0, limit: int = 1000) -> Sequence[Entry]:
+        """At most `limit` entries of memory.db with a higher number than `after`, in order."""
+        return self.local.entries(after, limit)
+
+    def follow(self) -> Followed:
+        """Apply what other hosts have appended.  Entries that only memory.db has are imported into the log first."""
+        entries, imported = self._follow()
+        if self.run("shared_unpurged", before=clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS))):
+            self.purge()
+        return Followed(entries, imported)
+
+    def _follow(self) -> tuple[int, int]:
+        """(number of entries applied, number of entries imported)."""
+        entries = imported = 0
+        while True:
+            position = self.local.last()
+            try:
+                page = self.page(position)
+            except Diverged:
+                imported += Join(self, self.views).run()
+                continue
+            if not page:
+                return entries, imported
+            try:
+                with self.local.transaction():
+                    if self.local.last() == position:  # no other process of this host was faster
+                        self.follower.apply(page)
+                        entries += len(page)
+            except BaseException:
+                self.views.forget_stale()
+                raise
+
+    @contextmanager
+    def rebuilding(self) -> Iterator[Any]:
+        """A transaction of memory.db, whose copy of the log is made anew."""
+        self._follow()
+        with self.local.transaction():
+            self.refill()
+            yield self
+
+    def purge(self) -> str:
+        """Have PostgreSQL write the table anew, since the bytes of an updated row remain in its file."""
+        try:
+            unpurged = self.run("shared_unpurged", before="9999")
+            before = self.run("shared_file")
+            with translated():
+                self.shared.execute("VACUUM FULL memory_log")
+            if self.run("shared_file") == before:
+                return f"{self.place.where}: VACUUM FULL memory_log did not rewrite the table; its owner can do it"
+            for row in unpurged:
+                self.run("shared_unpurged_drop", value=row["value"])
+        except MemoryUnavailable as error:
+            return f"the table memory_log in PostgreSQL was not rewritten: {error}"
+        return ""
+
+    def status(self) -> Mapping[str, Any]:
+        """Where the log is, and how far memory.db is behind."""
+        applied = self.local.last()
+        found: dict[str, Any] = {"where": self.place.where, "last": None, "applied": applied, "error": "", "own": False}
+        try:
+            found["last"] = int(self.run("shared_last")[0]["number"])
+            found["own"] = applied > 0 and not self.is_common(applied)
+        except MemoryUnavailable as error:
+            found["error"] = str(error)
+        return found

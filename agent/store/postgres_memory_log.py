@@ -1,0 +1,47 @@
+"""The PostgreSQL database of the log of long-term memory, which the hosts of one ledger share.
+
+Its tables are in the schema of the ledger, with a table of versions of their own (`migrate.SHARED_LOG`).  Its
+transactions have an advisory lock of their own, so that an import of many events delays no claim and no heartbeat.
+"""
+
+from __future__ import annotations
+
+from agent.store import migrate
+from agent.store.postgres import PostgresDatabase
+
+LOCK_TIMEOUT = 10_000
+"""Milliseconds that one of three tries waits for the write of another host."""
+IDLE_TIMEOUT = 300_000
+"""Milliseconds without a statement after which the server ends a write.  A host makes its own tables between two
+statements; one that has disappeared delays the writes of the others so long."""
+QUERIES = "memory"
+
+
+class MemoryLogDatabase(PostgresDatabase):
+    """A connection for the log; a server that does not answer is tried once."""
+
+    queries_folder = QUERIES
+    lock_name = "makimono memory "
+    """PostgreSQL frees the lock after the commit is visible.  So an entry with a lower number is visible before one
+    with a higher number is made."""
+    lock_timeout = LOCK_TIMEOUT
+    transaction_settings = (f"lock_timeout = {LOCK_TIMEOUT}", f"idle_in_transaction_session_timeout = {IDLE_TIMEOUT}")
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address, patience=0)
+
+
+def open_memory_log(address: str) -> MemoryLogDatabase:
+    """Open the log at `address`, with the newest schema.  HostError when the server does not answer."""
+    database = MemoryLogDatabase(address)
+    try:
+        _migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    database.remake = _migrate
+    return database
+
+
+def _migrate(database: PostgresDatabase) -> None:
+    migrate.apply(database, migrate.SHARED_LOG)
