@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from agent.errors import IssueUnreadable
+    from agent.errors import ForgeUnreachable, IssueUnreadable
     from agent.values import Public
 
 FORGES = Registry(
@@ -280,10 +280,12 @@ class TaskGetter(Protocol):
     """Lists the waiting tasks of one forge.
 
     `problems` are the issues of the last list that could not be read.  These issues are left out of the list, the
-    others are listed, and the caller has to report the problems.
+    others are listed, and the caller has to report the problems.  `failed` is the error of a part of the forge that did
+    not answer while others did (one project of several); the poll is then incomplete.
     """
 
     problems: tuple[IssueUnreadable, ...]
+    failed: ForgeUnreachable | None
 
     def get_task_list(self) -> list[Task]:
         """The open issues with the bot label, oldest number first, that somebody with permission requested, as far as

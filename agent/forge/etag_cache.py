@@ -14,7 +14,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from agent.errors import AnswerOdd
+from agent.errors import AnswerOdd, ForgeUnreachable
+from agent.forge.http import came, is_page
 from agent.store.storable_text import fit_json
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class EtagCache:
         request sent the ETag; it is the result for a 304.
 
         Raises AnswerOdd, which names the request (`what`), when the body is not JSON (with `advice` about the likely
-        cause), or for a 304 to a request without a condition.
+        cause), or for a 304 to a request without a condition; ForgeUnreachable when the body is a page for people.
         """
         if status == 304:
             if kept is None:
@@ -100,9 +101,10 @@ class EtagCache:
         try:
             data = _loaded(body) if body else None
         except (ValueError, RecursionError) as error:
-            start = body[:80].decode("utf-8", "replace")
-            said = f"{what}: {status}, and the body is not JSON: {start!r}{advice}"
-            raise AnswerOdd(said, maybe=verb != "GET") from error
+            kind = headers.get("content-type", "")
+            said = f"{what}: {came(status, kind, body)}, which is not JSON{advice}"
+            meant = ForgeUnreachable if is_page(kind) else AnswerOdd  # a page concerns the whole host
+            raise meant(said, maybe=verb != "GET") from error
         if verb == "GET" and (etag := headers.get("etag")):
             told = {key: headers[key] for key in HEADERS if key in headers}
             self.put(request_name(path, query), CachedAnswer(etag, told, zlib.compress(body, 1)))

@@ -46,6 +46,9 @@ MOST_PAGES = 1000
 """Maximum pages of one list, of a hundred items each; a faulty host may always announce one more page."""
 SHOWN_BYTES = 120
 """Maximum bytes of an unexpected answer that an error message shows."""
+OF_A_PROXY = (401, 403, 404, 410)
+"""Statuses that say something about the account or the issue only if the API itself answers, with JSON; a page with
+such a status comes from a proxy."""
 _PIECE = 1 << 16
 _UNCLEAR = re.compile(r"[^!-~]|\\")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol
 
-from agent.errors import ForgeAccessRefused, IssueUnreadable
+from agent.errors import ForgeAccessRefused, ForgeUnreachable, IssueUnreadable
 from agent.observe.item_loop import Items
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class BaseTaskGetter(ABC):
     def __init__(self, forge: _Forge) -> None:
         self.forge = forge
         self.problems: tuple[IssueUnreadable, ...] = ()
+        self.failed: ForgeUnreachable | None = None
         self._problems: list[IssueUnreadable] = []
         self._look_ups = 0
         self._askers: dict[tuple[Any, ...], Any] = {}
@@ -54,7 +55,7 @@ class BaseTaskGetter(ABC):
             self._left = False
 
     def _all(self) -> list[Task]:
-        self._problems, self._look_ups, self._askers = [], 0, {}
+        self._problems, self._look_ups, self._askers, self.failed = [], 0, {}, None
         found = self._look()
         self._items.finish(unless_some=True)
         self.problems = tuple(self._problems)
@@ -72,6 +73,19 @@ class BaseTaskGetter(ABC):
         """Whether one more asker may be looked up in this poll; each call counts as one look-up."""
         self._look_ups += 1
         return self._look_ups <= LOOK_UPS
+
+    def _end_lists(self, lists: Items) -> None:
+        """End the loop over the lists of this poll.
+
+        If one of them succeeded, the error of a list that did not answer is in `failed`, and refused lists are reported
+        as problems.  Otherwise the first error is raised.
+        """
+        if lists.went_well:
+            away = {name: error for name, error in lists.failed.items() if isinstance(error, ForgeUnreachable)}
+            for name, error in away.items():
+                del lists.failed[name]
+                self.failed = self.failed or error
+        lists.finish(unless_some=True)
 
     def _odd(self, error: AnswerOdd) -> None:
         """Report an item of a list that does not match its shape."""

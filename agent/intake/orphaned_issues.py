@@ -69,11 +69,13 @@ def enqueue_orphans(
     """Queue the lost tasks; returns their uuids.
 
     `surely`: the ledger is known to be lost.  If the replica of an issue does not answer, `waits` is called with the
-    issue's key and the error, and the issue is left unchanged until the replica answers.  Raises ForgeError when the
+    issue's key and the error, and the issue is left unchanged until the replica answers; likewise with the name of the
+    forge if a part of it does not answer.  Raises ForgeError when the
     forge as a whole cannot be read.
     """
     found: list[str] = []
-    for task in forge.task_getter().get_left_list():
+    getter = forge.task_getter()
+    for task in getter.get_left_list():
         key = str(task.get_task_key())
         with items.handling(key):
             try:
@@ -82,6 +84,8 @@ def enqueue_orphans(
                 waits(key, str(error))
                 raise
             found += [uuid] if uuid is not None else []
+    if (failed := getattr(getter, "failed", None)) is not None:
+        waits(f"{forge.source} {forge.instance}", str(failed))
     return found
 
 

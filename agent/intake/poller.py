@@ -73,9 +73,9 @@ class PolledForge:
 class Poller:
     """Polls every forge.  A forge that fails does not stop the others; its error is announced as an event.
 
-    `unasked`: the forges that did not answer in the newest `poll`.  `lost`: an event that is set when rows are known to
-    be lost; then issues are compared with the ledger once (`orphaned_issues.py`).  `compares`: issues are also compared
-    a few times a day.
+    `unasked`: the forges that did not answer in the newest `poll`, or of which a part did not.  `lost`: an event that
+    is set when rows are known to be lost; then issues are compared with the ledger once (`orphaned_issues.py`).
+    `compares`: issues are also compared a few times a day.
     """
 
     def __init__(
@@ -147,11 +147,13 @@ class Poller:
         forge = place.forge
         name = f"{forge.source} {forge.instance}"
         before = len(new)
+        failed: ForgeUnreachable | None = None
         try:
             if not place.backlog or clock.monotonic() >= place.list_at:
                 getter = forge.task_getter()
                 place.backlog.replace(getter.get_task_list())
                 place.list_at = clock.monotonic() + place.interval.shortest
+                failed = getattr(getter, "failed", None)
                 self._tell(place, [str(problem) for problem in getter.problems])
             found = len(place.backlog)
             while place.backlog and (most is None or len(new) - before < most):
@@ -170,7 +172,11 @@ class Poller:
             place.interval.polled(happened=len(new) > before, pause=wait or 0.0)
         else:
             self.away.discard(name)
-            self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
+            if failed is None:
+                self.events.emit("poll_finished", source=forge.source, instance=forge.instance, found=found)
+            else:  # the rest of the source was polled
+                self.unasked.append(name)
+                self.events.emit("poll_failed", source=forge.source, instance=forge.instance, error=str(failed))
             self._check_labels(place)
             place.interval.polled(happened=stirred or found > 0, pause=forge.poll_pause)
             if place.backlog:

@@ -118,8 +118,10 @@ class GitHubWire:
                 if checked:
                     SHAPES.check(verb, path, answer.data, what)
                 return answer
+            kind = headers.get("content-type", "")
+            page = http.came(status, kind, text.encode()) if http.is_page(kind) else ""
             message, reasons = answers.parse_error(text)
-            if status == 401 and not refreshed and self.tokens.refresh():
+            if status == 401 and not page and not refreshed and self.tokens.refresh():
                 refreshed = True
                 continue
             if (pause := self._limited(bucket, status, headers, message)) is not None:
@@ -129,6 +131,8 @@ class GitHubWire:
             if status >= 500 and attempt < TRIES and again:
                 clock.sleep(4.0 ** (attempt - 1))
                 continue
+            if page and (status >= 500 or status in http.OF_A_PROXY):
+                raise ForgeUnreachable(f"{what}: {page}", maybe=verb != "GET")
             raise answers.error_of(what, verb, status, message, reasons)
         raise AssertionError  # the loop ends only with a return or an error
 

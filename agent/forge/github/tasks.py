@@ -69,7 +69,7 @@ class GitHubTaskGetter(BaseTaskGetter):
                 for query in self._queries():
                     listed += self.forge.wire.pages(f"{project.path}/issues", query=query, odd=self._odd)
             yield from ((owner, repo, item) for item in listed)
-        projects.finish(unless_some=True)
+        self._end_lists(projects)
 
     def _queries(self) -> Iterator[dict[str, Any]]:
         common = {"state": "open", "sort": "created", "direction": "asc"}

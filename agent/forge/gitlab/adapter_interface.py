@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.forge.base import Forge
 
 if TYPE_CHECKING:
-    from agent.errors import IssueUnreadable
+    from agent.errors import ForgeError
     from agent.forge.gitlab.http import GitLabWire
     from agent.forge.gitlab.projects import Project, Projects
     from agent.forge.gitlab.task_items import Items
@@ -42,8 +42,9 @@ class GitLab(Forge, Protocol):
         reported as problems."""
         ...
 
-    def take_problems(self) -> tuple[IssueUnreadable, ...]:
-        """The problems that `served` found since the last call."""
+    def take_problems(self) -> tuple[ForgeError, ...]:
+        """The problems that `served` found since the last call: IssueUnreadable for an unusable project,
+        ForgeUnreachable for one that did not answer."""
         ...
 
     def is_group(self, project: Project) -> bool:

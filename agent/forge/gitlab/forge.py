@@ -36,6 +36,7 @@ from agent.forge.label_check import MOST_PROJECTS, label_problems
 from agent.forge.markers import hidden_in
 from agent.forge.rate_limiter import learnt_anew
 from agent.observe import log
+from agent.observe.item_loop import IN_A_ROW
 from agent.values import TaskKey
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class GitLabForge:
         self.lists: list[str] = []  # the API paths that the last poll searched for the label
         self.members: tuple[float, list[tuple[str, Project]]] | None = None
         self.askers: dict[tuple[Any, ...], Any] = {}  # state of an issue that waits → account that asked
-        self._problems: list[IssueUnreadable] = []
+        self._problems: list[ForgeError] = []
         self._merges_of: dict[TaskKey, set[int]] = {}
         self._states: dict[TaskKey, tuple[str, bool]] = {}
 
@@ -434,12 +435,21 @@ class GitLabForge:
         reported as problems."""
         found: list[tuple[str, Project]] = []
         refused: ForgeError | None = None
+        in_a_row = 0
         for one in self.projects:
             try:
                 project = self.places.project(one, patience=QUICK)
+                in_a_row = 0
                 if (why := _unfit(project)) is not None:
                     raise IssueUnreadable(f"{project.full_name}: {why}")  # noqa: TRY301
-            except (IssueUnreadable, ForgeRefused, ForgeAccessRefused, AnswerOdd) as error:
+            except ForgeUnreachable as error:
+                in_a_row += 1
+                if in_a_row >= IN_A_ROW:  # more requests would only find out the same
+                    raise
+                self._problems.append(error)
+                refused = error
+                continue
+            except (IssueUnreadable, ForgeRefused, ForgeAccessRefused) as error:
                 if (said := f"{one}: {error}" if one not in str(error) else str(error)) not in self.told:
                     self.told.add(said)
                     self._problems.append(IssueUnreadable(said))
@@ -450,8 +460,9 @@ class GitLabForge:
             raise refused
         return found
 
-    def take_problems(self) -> tuple[IssueUnreadable, ...]:
-        """The problems that `served` found since the last call."""
+    def take_problems(self) -> tuple[ForgeError, ...]:
+        """The problems that `served` found since the last call: IssueUnreadable for an unusable project,
+        ForgeUnreachable for one that did not answer."""
         problems, self._problems = tuple(self._problems), []
         return problems
 

@@ -98,6 +98,8 @@ class GitLabWire:
                 if checked:
                     SHAPES.check(verb, path, answer.data, what)
                 return answer
+            kind = headers.get("content-type", "")
+            page = http.came(status, kind, content) if http.is_page(kind) else ""
             reasons = answers.parse_error(content)
             if status == 429:
                 pause = self.limiter.slow_down(EVERYTHING, answers.retry_delay(headers), "it asks to slow down (429)")
@@ -107,6 +109,8 @@ class GitLabWire:
             if status >= 500 and attempt < TRIES and again:
                 clock.sleep(4.0 ** (attempt - 1))
                 continue
+            if page and (status >= 500 or status in http.OF_A_PROXY):
+                raise ForgeUnreachable(f"{what}: {page}{NO_JSON}", maybe=change)
             raise answers.error_of(what, verb, status, reasons)
         raise AssertionError  # the loop ends only with a return or an error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agent import clock
-from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnreadable
+from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, ForgeUnreachable, IssueUnreadable
 from agent.forge.base import Task
 from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
@@ -38,7 +38,9 @@ class GitLabTaskGetter(BaseTaskGetter):
 
     def _all(self) -> list[Task]:
         found = super()._all()
-        self.problems = (*self.forge.take_problems(), *self.problems)
+        problems = self.forge.take_problems()
+        self.failed = self.failed or next((one for one in problems if isinstance(one, ForgeUnreachable)), None)
+        self.problems = (*(one for one in problems if isinstance(one, IssueUnreadable)), *self.problems)
         return found
 
     def _look(self) -> dict[Any, Task]:
@@ -78,7 +80,7 @@ class GitLabTaskGetter(BaseTaskGetter):
             ):
                 listed += self._listed(path, query)
             yield from ((kind, item) for item in listed if int(item["project_id"]) in projects)
-        lists.finish(unless_some=True)
+        self._end_lists(lists)
 
     def _lists(self, projects: dict[int, tuple[str, Project]]) -> list[str]:
         """The API paths on which the label is searched: `/projects/1`, or `/groups/a%2Fb` (with all its subgroups) if

@@ -34,6 +34,7 @@ from agent.values import TaskKey
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from agent.errors import ForgeUnreachable
     from agent.forge.base import Comment, MarkedComment
 
 OWNER = "local"
@@ -381,6 +382,7 @@ class LocalTaskGetter:
     def __init__(self, forge: LocalForge) -> None:
         self.forge = forge
         self.problems: tuple[IssueUnreadable, ...] = ()
+        self.failed: ForgeUnreachable | None = None
 
     def get_task_list(self) -> list[Task]:
         return self._look((self.forge.labels.queued,))
