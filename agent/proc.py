@@ -124,10 +124,13 @@ def run(
     memory: int | None = None,
     foreign: bool = False,
     streams: tuple[int, int] | None = None,
+    started: Callable[[int], None] | None = None,
 ) -> Finished:
     """Run `argv` to its end with exactly the environment `env`.
 
     `user`: the command runs as this uid, with the group of the same number and `groups`; only root can do that.
+    `started` is called with the pid of the child.
+
     `foreign`: the command does not belong to this program.  A foreign command gets a session keyring of its own, and
     may change a work tree (`commands`).
 
@@ -144,7 +147,7 @@ def run(
     uses.  RLIMIT_CPU is set to the CPU time that all cores have during `timeout`, so that the kernel ends the child
     even if this process was killed.
     """
-    started = time.monotonic()
+    began = time.monotonic()
     kept = Tail(cap)
     start = partial(
         subprocess.Popen,
@@ -166,8 +169,10 @@ def run(
         _limit_cpu(child.pid, timeout)
         spooled = Spool(spool, spool_cap, kept) if spool is not None else None
         try:
+            if started is not None:
+                started(child.pid)
             with deadline.within(os.path.basename(argv[0]), timeout):  # noqa: PTH119 - the name of the step, for people
-                timed_out = _pump(child, stdin, kept, spooled, started + timeout, stop)
+                timed_out = _pump(child, stdin, kept, spooled, began + timeout, stop)
         finally:
             if spooled is not None:
                 spooled.close()
@@ -180,7 +185,7 @@ def run(
                     with suppress(OSError):
                         pipe.close()
     output, dropped = kept.bytes()
-    return Finished(child.returncode, output, time.monotonic() - started, timed_out, dropped, spool)
+    return Finished(child.returncode, output, time.monotonic() - began, timed_out, dropped, spool)
 
 
 def _ends(fed: bool, errors: int | None, *, merge: bool, streams: tuple[int, int] | None) -> dict[str, int]:

@@ -56,6 +56,33 @@ def descendants(pid: int, known: Parents | None = None) -> list[int]:
     return found
 
 
+def freeze(pid: int, seconds: float = 2.0) -> bool:
+    """Stop `pid` and all processes below it (SIGSTOP), so that none of them does anything until `thaw`.
+
+    Processes may start others meanwhile, so the function repeats until all are stopped; returns False if that takes
+    longer than `seconds`.
+    """
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        running = [one for one in (pid, *descendants(pid)) if _stat(str(one))[:1] not in ([], [b"T"], [b"Z"], [b"X"])]
+        if not running:
+            return True
+        _signal_all(running, signal.SIGSTOP)
+        time.sleep(0.002)
+    return False
+
+
+def thaw(pid: int) -> None:
+    """Let `pid` and all processes below it continue."""
+    _signal_all((pid, *descendants(pid)), signal.SIGCONT)
+
+
+def _signal_all(pids: Iterable[int], sig: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, sig)
+
+
 def memory_of(
     pid: int, *, itself: bool = True, below: bool = True, known: Parents | None = None, enough: int = 0
 ) -> int:

@@ -82,10 +82,19 @@ class Mounts:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes them."""
+    """Descriptors of the caller that a command gets as its stdin and stdout; the caller closes them.
+
+    `started` is called with the pid of the process that contains the command, which is above all its processes.
+    """
 
     stdin: int
     stdout: int
+    started: Callable[[int], None] | None = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """Both descriptors."""
+        return self.stdin, self.stdout
 
 
 class Limits(Protocol):

@@ -131,7 +131,8 @@ def launch(
                 user=as_user,
                 groups=groups,
                 foreign=True,
-                streams=None if streams is None else (streams.stdin, streams.stdout),
+                streams=None if streams is None else streams.ends,
+                started=None if streams is None else streams.started,
             )
         except OSError as error:
             raise SandboxUnavailable(f"{tool.path} cannot be started: {error}") from error

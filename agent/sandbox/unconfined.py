@@ -116,7 +116,8 @@ class Unconfined:
                     stop=stop,
                     user=self.uid,
                     foreign=True,
-                    streams=None if streams is None else (streams.stdin, streams.stdout),
+                    streams=None if streams is None else streams.ends,
+                    started=None if streams is None else streams.started,
                 )
             except OSError as error:
                 raise SandboxUnavailable(f"the command cannot be started in {mounts.work}: {error}") from error

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -251,3 +252,31 @@ def test_memory_is_counted_once_whatever_holds_it(how, place):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_tree_is_stopped_while_it_grows_and_continues_where_it_was(tmp_path):
+    count = tmp_path / "count"
+    script = f"(while true; do echo x >> {count}; (sleep 0.001); done) & while true; do (sleep 0.001); done"
+    child = subprocess.Popen(["/bin/bash", "-c", script], start_new_session=True)
+    try:
+        until = time.monotonic() + 10
+        while not count.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert process_tree.freeze(child.pid)
+        before = count.read_bytes()
+        time.sleep(0.2)
+        assert count.read_bytes() == before
+        process_tree.thaw(child.pid)
+        while count.read_bytes() == before and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(count.read_bytes()) > len(before)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def test_a_process_that_is_gone_counts_as_stopped():
+    child = subprocess.Popen(["true"])
+    child.wait()
+    assert process_tree.freeze(child.pid)
+    process_tree.thaw(child.pid)
