@@ -106,9 +106,12 @@ def _names(folder: Path) -> list[str]:
 
 
 def _rows(settings: Settings, target: Path) -> tuple[str, str]:
-    """Copy the rows with the ledger, and beside them memory.db and the file with the id of the ledger (`HOME_FILE`)."""
+    """Copy the rows with the ledger, and beside them memory.db, mcp.lock and the file with the id of the ledger
+    (`HOME_FILE`)."""
     if (memory := settings.base_dir / "memory.db").is_file():
         copy_database(memory, target / "memory.db")
+    if (lock := settings.base_dir / "mcp.lock").is_file():
+        durable_files.write_file(target / "mcp.lock", lock.read_bytes())
     if not claims.has_address(settings):
         durable_files.write_file(target / claims.HOME_FILE, f"{claims.home_of(settings)}\n".encode())
     return LedgerKind.of(settings).backup(target)

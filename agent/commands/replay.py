@@ -207,8 +207,8 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
-    """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, and whether the
-    model had the tool for that."""
+    """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, whether the model
+    had the tool for that, and the calls of MCP servers."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -217,13 +217,14 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
     if [orjson.loads(line)["kind"] for line in lines] != list(HEAD):
         raise ContextError(f"{original.messages} does not begin with a system prompt and a briefing")
     durable_files.write_file(folder / "messages.jsonl", lines)
-    recalled = original.folder / "recalled.jsonl"  # the tool `recall` gives the recorded results
-    if recalled.is_file() and not recalled.is_symlink():
-        durable_files.write_file(folder / "recalled.jsonl", [recalled.read_bytes()])
     for _, record in records(original.folder / "effects.jsonl"):
         if record.get("name") == OFFERED:
             line = orjson.dumps({**record, "seq": 1}, option=orjson.OPT_APPEND_NEWLINE)
             durable_files.write_file(folder / "effects.jsonl", [line])
+    for name in ("recalled.jsonl", "mcp.jsonl"):  # the tool `recall` and those of servers give the recorded results
+        recorded = original.folder / name
+        if recorded.is_file() and not recorded.is_symlink():
+            durable_files.write_file(folder / name, [recorded.read_bytes()])
     own = {"uuid": folder.name, "created_at": clock.stamp(), "process_id": os.getpid(), "hostname": os.uname().nodename}
     metadata = {**original.metadata, **own, "replay_of": original.uuid}
     durable_files.write_file(folder / "metadata.json", orjson.dumps(metadata, option=orjson.OPT_INDENT_2))

@@ -9,6 +9,7 @@ need a request to a model.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ import orjson
 from agent import durable_files
 from agent.commands.timeline import is_held
 from agent.context import MessageStore, SummaryStore
-from agent.errors import HistoryRefused
+from agent.context.mcp import McpStore
+from agent.errors import HistoryRefused, ToolError
 from agent.llm import make_client
 from agent.llm.client import ChatClient
 from agent.llm.images import NAME as PICTURES
@@ -36,13 +38,14 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.taskqueue import Row
+    from agent.tools.base import RawResult, Tool
     from agent.values import Json
     from agent.window.context_layers import AssemblyOptions
     from agent.window.context_window import Window
     from agent.window.limits import WindowLimits
     from agent.wiring.wiring import Wiring
 
-FACTS = ("compactions.jsonl", "summaries.jsonl", "messages.jsonl")
+FACTS = ("compactions.jsonl", "summaries.jsonl", "messages.jsonl", "mcp.jsonl")
 """The files are copied in this order: each refers only to records of a later one."""
 
 
@@ -175,6 +178,22 @@ class KeptFolder:
         return self.store.summaries
 
 
+def _tools_of_servers(place: Path) -> list[Tool]:
+    """The tools of MCP servers that the task was recorded with; none of them is called here."""
+    with closing(McpStore(place)) as store:
+        recorded = store.tools()
+    if not recorded:
+        return []
+    from agent.tools.mcp.offered import OfferedTool
+    from agent.tools.mcp.tool import McpTool
+
+    return [McpTool(OfferedTool.from_dict(one), _refuse) for one in recorded]
+
+
+def _refuse(_tool: object, _arguments: Json) -> RawResult:
+    raise ToolError("a preview runs no tool")
+
+
 def _of(
     settings: Settings,
     wiring: Wiring,
@@ -193,6 +212,7 @@ def _of(
         clean=output,
         lookup=lambda _seq: None,
         settings=settings,
+        extra_tools=_tools_of_servers(place),
     )
     client = make_client(settings, store, place, tools=tools.schemas(), kept=wiring.learnt)
     if isinstance(client, ChatClient):

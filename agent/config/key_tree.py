@@ -48,10 +48,18 @@ Any other key has the variable `AGENT__SECTION__KEY`.
 
 PREFIX = "AGENT__"
 
+NAME = "NAME"
+"""The step of a path for a free name."""
+
 
 def is_many(field: FieldInfo) -> bool:
     """Whether the key is a list of sections (`github`, `gitlab`)."""
     return get_origin(field.annotation) is tuple and section_in(field.annotation) is not None
+
+
+def is_named(field: FieldInfo) -> bool:
+    """Whether the key is a mapping from free names to sections (`mcp_servers`)."""
+    return get_origin(field.annotation) is dict and section_in(field.annotation) is not None
 
 
 def is_secret(field: FieldInfo) -> bool:
@@ -65,8 +73,8 @@ def is_list(field: FieldInfo) -> bool:
 
 
 def is_mapping(field: FieldInfo) -> bool:
-    """Whether the value is a mapping with free keys (`local.repos`)."""
-    return get_origin(field.annotation) is dict
+    """Whether the value is a mapping with free keys and plain values (`local.repos`)."""
+    return get_origin(field.annotation) is dict and section_in(field.annotation) is None
 
 
 def is_size(field: FieldInfo) -> bool:
@@ -75,13 +83,14 @@ def is_size(field: FieldInfo) -> bool:
 
 
 def leaves(model: type[Section], path: Path = ()) -> Iterator[tuple[Path, FieldInfo]]:
-    """Every key with a value, in the order of the models; in a path the lists of sections have no number."""
+    """Every key with a value, in the order of the models; in a path the lists of sections have no number, and NAME
+    stands for a free name."""
     for name, field in model.model_fields.items():
         inner = section_in(field.annotation)
         if inner is None:
             yield (*path, name), field
         else:
-            yield from leaves(inner, (*path, name))
+            yield from leaves(inner, (*path, name, NAME) if is_named(field) else (*path, name))
 
 
 def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | None, int]:
@@ -99,7 +108,7 @@ def find(model: type[Section], path: Path) -> tuple[type[Section], FieldInfo | N
         inner = section_in(field.annotation)
         if inner is None:
             return model, field, steps
-        if is_many(field) and steps < len(path) and path[steps].isdigit():
+        if steps < len(path) and ((is_many(field) and path[steps].isdigit()) or is_named(field)):
             steps += 1
         model = inner
     return model, field, steps
@@ -115,6 +124,8 @@ def _words(annotation: Any, metadata: list[Any] | tuple[Any, ...]) -> str:
     section = section_in(annotation)
     if section is not None:
         text = f"a mapping of {', '.join(section.model_fields)}"
+        if get_origin(annotation) is dict:
+            return f"a mapping of names, each {text}"
         return f"{text}, or a list of them" if get_origin(annotation) is tuple else text
     metadata = [*_inner_metadata(annotation), *metadata]
     for mark in reversed(metadata):

@@ -92,7 +92,8 @@ def markdown() -> str:
     for name, field in Settings.model_fields.items():
         inner = section_in(field.annotation)
         parts.append(f"\n### `{name}`\n\n{field.description}\n")
-        rows = [((name,), field)] if inner is None else list(key_tree.leaves(inner, (name,)))
+        start = (name, key_tree.NAME) if key_tree.is_named(field) else (name,)
+        rows = [((name,), field)] if inner is None else list(key_tree.leaves(inner, start))
         parts.append("\n| key | default | allowed | meaning | environment |\n|---|---|---|---|---|\n")
         parts.extend(_row(path, one) for path, one in rows)
     return "".join(parts)
@@ -100,6 +101,8 @@ def markdown() -> str:
 
 def _row(path: key_tree.Path, field: FieldInfo) -> str:
     names = key_tree.VARIABLES.get(path, ()) or (key_tree.variable(path),)
+    if key_tree.NAME in path:
+        names = (key_tree.variable(path[: path.index(key_tree.NAME)]),)  # JSON with all of them
     default = "(required)" if field.is_required() else _default(field)
     cells = (
         f"`{'.'.join(path)}`",
@@ -141,6 +144,12 @@ def example() -> str:
 def _entry(name: str, field: FieldInfo, depth: int) -> list[str]:
     pad = "  " * depth
     inner = section_in(field.annotation)
+    if inner is not None and key_tree.is_named(field):
+        return [
+            *_comment(field, pad),
+            f"{pad}#   {key_tree.NAME}: {{{', '.join(inner.model_fields)}}}",
+            f"{pad}{name}: {{}}",
+        ]
     if inner is not None and may_be_empty(field.annotation):
         shown = [f"{name}:", *(f"  {line}" for key, one in inner.model_fields.items() for line in _entry(key, one, 0))]
         return [*_comment(field, pad), f"{pad}{name}:", *(f"{pad}# {line}" for line in shown)]

@@ -28,8 +28,9 @@ from agent.config import (
     sections,
 )
 from agent.config.base import SOURCES, Section, section_in
+from agent.config.mcp_servers import McpServer, ServerName  # noqa: TC001 - pydantic evaluates the annotations
 from agent.config.url_passwords import MASK, is_telling, without_assigned, without_passwords
-from agent.config.value_kinds import Allowed, OneOf, Text, size_text
+from agent.config.value_kinds import OneOf, Text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -129,8 +130,8 @@ class Settings(Section):
     consensus: reviewer_section.Consensus = Field(
         default_factory=reviewer_section.Consensus, description="The reviewers that vote on a change or a question."
     )
-    mcp_servers: Annotated[tuple[Any, ...], Allowed("an empty list")] = Field(
-        default=(), description="MCP servers; none are supported yet, so it must be empty."
+    mcp_servers: dict[ServerName, McpServer] = Field(
+        default={}, description="Servers of the Model Context Protocol, by name; the model gets their tools."
     )
 
     _root: Path = PrivateAttr(default_factory=_working_folder)
@@ -150,9 +151,7 @@ class Settings(Section):
     @field_validator("mcp_servers", mode="before")
     @classmethod
     def _no_servers(cls, value: Any) -> Any:
-        if value in (None, [], {}, ()):
-            return ()
-        raise ValueError("MCP servers are not supported by this version; remove them")
+        return {} if value in (None, [], ()) else value
 
     @classmethod
     def build(
@@ -169,7 +168,7 @@ class Settings(Section):
         whole: dict[str, Any] = {
             name: {}
             for name, field in cls.model_fields.items()
-            if section_in(field.annotation) and not key_tree.is_many(field)
+            if section_in(field.annotation) and not key_tree.is_many(field) and not key_tree.is_named(field)
         }
         settings = cls.model_validate(
             whole | {name: value for name, value in data.items() if value is not None or name not in whole},
@@ -370,6 +369,9 @@ def _held(section: Section, path: key_tree.Path = ()) -> Iterator[tuple[key_tree
             for number, entry in enumerate(value):
                 if isinstance(entry, Section):
                     yield from _held(entry, (*inner, str(number)) if len(value) > 1 else inner)
+        elif isinstance(value, dict) and any(isinstance(entry, Section) for entry in value.values()):
+            for key, entry in value.items():
+                yield from _held(entry, (*inner, str(key)))
         else:
             yield inner, value
 
@@ -383,5 +385,8 @@ def _walk(section: Section, path: key_tree.Path) -> Iterator[tuple[str, Any, boo
         elif key_tree.is_many(field):
             for number, entry in enumerate(value):
                 yield from _walk(entry, (*inner, str(number)) if len(value) > 1 else inner)
+        elif key_tree.is_named(field) and value:
+            for key, entry in value.items():
+                yield from _walk(entry, (*inner, key))
         else:
             yield ".".join(inner), value, key_tree.is_size(field)

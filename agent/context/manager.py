@@ -16,6 +16,7 @@ from agent.context.base import Store
 from agent.context.compactions import CompactionStore
 from agent.context.cost_totals import Totals, cost_of
 from agent.context.folder import TaskFolder, checked_uuid
+from agent.context.mcp import McpStore
 from agent.context.messages import MessageStore
 from agent.context.outside_effects import ROW, EffectStore
 from agent.context.recalled import RecalledStore
@@ -187,6 +188,10 @@ class TaskContextManager:
     def get_recalled_store(self) -> RecalledStore:
         """The store of recalled.jsonl."""
         return self.store(RecalledStore)
+
+    def get_mcp_store(self) -> McpStore:
+        """The store of mcp.jsonl."""
+        return self.store(McpStore)
 
     def get_effect_store(self) -> EffectStore:
         """The store of effects.jsonl."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent.context.compactions import CompactionStore
 from agent.context.deliberations import DeliberationStore
+from agent.context.mcp import McpStore
 from agent.context.outside_effects import EffectStore
 from agent.context.recalled import RecalledStore
 from agent.context.requests import RequestStore
@@ -20,6 +21,7 @@ STORES: tuple[type[Store], ...] = (
     RequestStore,
     RecalledStore,
     DeliberationStore,
+    McpStore,
     ToolStore,
     SummaryStore,
     CompactionStore,

@@ -146,6 +146,18 @@ EVENTS: dict[str, str] = {
     "reviewers_alike": "All reviewers of a deliberation have one model, which is close to one vote (model).",
     "reviewer_failed": "A reviewer gave no vote and is excluded (persona, phase, code, error).",
     "deliberation_ended": "Reviewers came to a decision, or failed safe (decision, why).",
+    # servers of MCP
+    "mcp_listed": "The tools of a server were listed for a task (server, tools, left_out with reasons).",
+    "mcp_pinned": "The first list of a server was pinned in mcp.lock (server, tools).",
+    "mcp_changed": (
+        "A server has changed or added tools since they were pinned; they are refused until `mcp accept` (server, "
+        "tools)."
+    ),
+    "mcp_accepted": "Changed tools of a server were pinned anew, since `trust_changes` is set (server, tools).",
+    "mcp_failed": (
+        "A server could not be started, did not answer, or answered something else than a result (server, tool of the "
+        "call, error)."
+    ),
     # long-term memory
     "memory_extracted": (
         "A task that has ended, or the end of its pull request, is in long-term memory (uuid, job; events, records, "
@@ -210,6 +222,8 @@ LEVELS: dict[str, str] = {
     "reviewers_alike": "warning",
     "reviewer_failed": "warning",
     "memory_extraction_failed": "warning",
+    "mcp_changed": "warning",
+    "mcp_failed": "warning",
     "memory_unavailable": "warning",
     "memory_worker_died": "warning",
     "worker_unclaimed": "warning",

@@ -6,6 +6,7 @@ makes the object.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,24 @@ from agent.llm.base import Interrupted
 from agent.sandbox.base import Mounts
 from agent.work import setup
 from agent.work.checkout import checked_out
+from agent.worker.memory_limits import ServerMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from agent.config.host_allowlist import AllowedHost
-    from agent.sandbox.base import Sandbox
+    from agent.sandbox.base import Sandbox, Streams
     from agent.values import Finished
     from agent.work.workspace import Workspace
     from agent.worker.session import TaskRun
 
 REFUSAL = "commands"
 """Name of the receipt that records whether commands of the model can be run."""
+
+
+SERVER_STDERR = 1 << 16
+"""Bytes of the stderr of a server that are kept, head and tail."""
 
 
 class CommandRunner:
@@ -60,12 +66,49 @@ class CommandRunner:
             if self.refusal is None:
                 self._record(self.sandbox.reason)
             raise
-        self.run.reports.extend(self.run.disk_overuse.free())  # or the command's output could not be recorded
         if self.refusal != "":
             self._record("")
+        self.settle()
+        return done
+
+    def run_server(
+        self,
+        command: str,
+        streams: Streams,
+        *,
+        network: Sequence[AllowedHost],
+        env: Mapping[str, str],
+        stop: Callable[[], bool],
+    ) -> Finished:
+        """Run the command of a server of MCP to its end (`tools.mcp.base.RunServer`), in any thread.
+
+        Raises SandboxUnavailable when the command is refused.
+        """
+        memory = ServerMemory(self.settings)
+
+        def started(pid: int) -> None:
+            memory.pid = pid
+            if streams.started is not None:
+                streams.started(pid)
+
+        done = self.sandbox.run(
+            command,
+            Mounts(**self.workspace.mounts(self.home)),
+            timeout=math.inf,
+            network=network,
+            env=env,
+            cap=SERVER_STDERR,
+            stop=lambda: stop() or memory(),
+            streams=replace(streams, started=started),
+        )
+        self._announce(done)
+        return replace(done, why=memory.why) if memory.why else done
+
+    def settle(self) -> None:
+        """Make the files of a foreign program durable, and free disk space if it took too much."""
+        self.run.reports.extend(self.run.disk_overuse.free())  # or the command's output could not be recorded
         if self.settings.context_storage.durability != "none":
             durable_files.sync_tree(self.workspace.tree)  # the command's files must be durable before its record
-        return done
 
     def set_up(self) -> None:
         """Run `workspace.setup` or copy its stored result; `home` is then the result.
@@ -131,16 +174,21 @@ class CommandRunner:
         return self._unless_stopped(self._run(command, mounts, timeout=timeout, network=network, env=env))
 
     def _run(self, command: str, mounts: Mounts, **options: Any) -> Finished:
-        control, events = self.run.control, self.run.events
+        control = self.run.control
         is_too_large = self.run.memory.watch_command()
         done = self.sandbox.run(command, mounts, stop=lambda: control.poll() is not None or is_too_large(), **options)
+        self._announce(done)
+        return replace(done, why=is_too_large.why) if is_too_large.why else done
+
+    def _announce(self, done: Finished) -> None:
+        """Emit an event for each host that a program reached or was refused."""
+        events = self.run.events
         for contact in done.contacts:
             said = {"host": contact.host, "port": contact.port, "connections": contact.connections}
             if contact.refused:
                 events.emit("network_refused", **said, why=contact.refused)
             else:
                 events.emit("network_used", **said, sent=contact.sent, received=contact.received)
-        return replace(done, why=is_too_large.why) if is_too_large.why else done
 
     def _record(self, why: str) -> None:
         """Record whether commands can run; `why` is the reason of a refusal, "" once a command has run."""

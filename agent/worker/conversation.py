@@ -31,12 +31,23 @@ if TYPE_CHECKING:
 
     from agent.forge.base import Comment
     from agent.memory.index_requests import IndexRequest
+    from agent.worker.command_runner import CommandRunner
     from agent.worker.delivery import Delivery
+    from agent.worker.mcp_tools import TaskMcpTools
     from agent.worker.preparation import Prepared
     from agent.worker.session import TaskRun
 
 AGAIN = 2
 """Memories behind the briefing get at most 1/AGAIN of the budget for memories."""
+
+
+def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
+    """The tools of the task's servers; None if no server is configured and none was when the task began."""
+    if not run.settings.mcp_servers and run.context.get_mcp_store().tools() is None:
+        return None
+    from agent.worker.mcp_tools import TaskMcpTools  # a worker without servers needs no event loop
+
+    return TaskMcpTools(run, commands)
 
 
 class Conversation:
@@ -59,6 +70,8 @@ class Conversation:
         self.awaited: IndexRequest | None = None  # the index of a history of which the briefing has nothing
         self.compactions = self.store.index.cut.count
         recall = recall_tool(run.context, self.own_memory)
+        self.mcp = _mcp_tools(run, prepared.commands)
+        more = self.mcp.tools if self.mcp is not None else []
         self.tools = Toolbox(
             root=self.workspace.tree,
             context_dir=self.context.context_dir,
@@ -70,7 +83,7 @@ class Conversation:
             owner_uid=prepared.commands.sandbox.uid,
             settings=run.settings,
             why_left_out=self.workspace.why_left_out,
-            extra_tools=[recall] if recall is not None else [],
+            extra_tools=[*([recall] if recall is not None else []), *more],
         )
         run.tools = self.tools
         self.tools.restore(self.context.get_tool_store().records())
@@ -114,6 +127,8 @@ class Conversation:
         )
         self.window.shorten_briefing = self.shorten_briefing
         self.window.check()
+        if self.mcp is not None:
+            self.mcp.check_window(self.tools, self.window.assembler.count, self.window.limits.window)
         takes_any = bool(self.model.picture_form)
         window = self.window.limits.window
         self.pictures = IssuePictures(run.forge, run.key, self.context.context_dir, window, takes_any)

@@ -26,6 +26,7 @@ from agent import clock, durable_files
 from agent.context import projection
 from agent.context.cost_totals import Totals
 from agent.context.index import Cut, MessageIndex
+from agent.context.mcp import TOOLS
 from agent.context.outside_effects import NAME as EFFECTS
 from agent.context.provider_fields import Origin
 from agent.errors import UsageError
@@ -130,6 +131,7 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
     _lend(source, point.commit, folder.name)
     durable_files.write_file(folder / FILE, orjson.dumps(asdict(point), option=pretty))
     _lines(folder / "recalled.jsonl", _recalled(source, point.seq))
+    _lines(folder / "mcp.jsonl", _offered(source))
     _lines(folder / "messages.jsonl", _messages(source, point.seq))
     newest = max((int(record.get("summary_id") or 0) for record in _compactions(source, point.seq)), default=0)
     _lines(folder / "summaries.jsonl", _summaries(source, newest))
@@ -173,6 +175,11 @@ def _recalled(source: Path, seq: int) -> Iterator[Json]:
     """The retrievals from long-term memory made before message `seq`."""
     last = max((str(record.get("timestamp")) for record in _messages(source, seq)), default="")
     return (record for _, record in records(source / "recalled.jsonl") if str(record.get("timestamp")) <= last)
+
+
+def _offered(source: Path) -> Iterator[Json]:
+    """The tools of servers, which the new task offers too."""
+    return (record for _, record in records(source / "mcp.jsonl") if record.get("kind") == TOOLS)
 
 
 def _compactions(source: Path, seq: int) -> Iterator[Json]:

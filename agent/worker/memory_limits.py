@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent import clock, process_tree
+from agent import clock, proc, process_tree
 from agent.config.value_kinds import memory_text
 from agent.values import End, Outcome
 from agent.worker import process_groups
@@ -77,8 +77,11 @@ class TaskMemory:
     def watch_command(self) -> CommandMemory:
         """A monitor for a command that is about to start."""
         limit = process_groups.in_bytes(self.settings.sandbox.limits.memory)
-        if limit is not None:  # no command runs below this process yet
-            self.held = process_groups.memory_used(self.settings.base_dir, self.uuid, self.attempt) or 0
+        if limit is not None:
+            held = process_groups.memory_used(self.settings.base_dir, self.uuid, self.attempt)
+            if held is None:  # only servers of MCP may run below this process yet
+                held = process_tree.memory_of(os.getpid(), itself=False) if proc.has_children() else 0
+            self.held = held
             self.next_look = max(self.next_look, clock.monotonic() + SECONDS)
         self.kernel = None if limit is None else _of_the_kernel()
         return CommandMemory(self, limit, self.held, self.kernel)
@@ -107,6 +110,32 @@ class CommandMemory:
                 f"tables of the kernel among them; `sandbox.limits.memory` is {most}. "
                 "Use fewer jobs at once, or less data"
             )
+        return bool(self.why)
+
+
+@dataclass
+class ServerMemory:
+    """The memory of a server of MCP.  A call returns whether it uses too much; `why` is then the reason.
+
+    `pid` is the process that contains the server, 0 before it has started.
+    """
+
+    settings: Settings
+    pid: int = 0
+    why: str = ""
+    next_look: float = field(default_factory=clock.monotonic)
+
+    def __call__(self) -> bool:
+        limit = process_groups.in_bytes(self.settings.sandbox.limits.memory)
+        started = clock.monotonic()
+        if self.why or limit is None or not self.pid or started < self.next_look:
+            return bool(self.why)
+        held = process_tree.memory_of(self.pid, enough=limit)
+        now = clock.monotonic()
+        self.next_look = now + max(5 * SECONDS, SHARE * (now - started))
+        if held > limit:
+            most = memory_text(self.settings.sandbox.limits.memory)
+            self.why = f"it held {held >> 20:,} MiB of memory; `sandbox.limits.memory` is {most}"
         return bool(self.why)
 
 

@@ -227,7 +227,35 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
         ("sandbox: {kind: docker}\n", ["sandbox.kind: found 'docker'; allowed is auto, bubblewrap, none"]),
         ("sandbox: {limits: {memory: 5X}}\n", ["sandbox.limits.memory: found '5X'; allowed is bytes"]),
         ("taskqueue: {broker: 'mqtt://x'}\n", ["taskqueue.broker: found 'mqtt://x'; allowed is amqp://…"]),
-        ("mcp_servers: [{command: x}]\n", ["MCP servers are not supported by this version"]),
+        ("mcp_servers: [{command: x}]\n", ["mcp_servers: found a list; allowed is a mapping of names"]),
+        (
+            "mcp_servers:\n  Fs: {command: x}\n",
+            ["line 2: mcp_servers.Fs: 'Fs' is no name of a server; allowed are lower"],
+        ),
+        ("mcp_servers:\n  a--b: {command: x}\n", ["mcp_servers.a--b: 'a--b' is no name of a server"]),
+        ("mcp_servers:\n  fs: {}\n", ["line 2: mcp_servers.fs: has neither `command` nor `url`"]),
+        ("mcp_servers: {fs: {command: x, url: 'https://a.b'}}\n", ["mcp_servers.fs: has both `command` and `url`"]),
+        ("mcp_servers: {fs: {url: 'http://a.example'}}\n", ["fs.url: http to a.example is not encrypted; allowed are"]),
+        ("mcp_servers: {fs: {url: 'https://a:b@c'}}\n", ["fs.url: has a user or a password in it"]),
+        ("mcp_servers: {fs: {url: 'https://a.b', cwd: x}}\n", ["mcp_servers.fs: has `url` and cwd"]),
+        ("mcp_servers: {fs: {command: x, headers: {A: b}}}\n", ["mcp_servers.fs: has `command` and headers"]),
+        (
+            "mcp_servers: {fs: {command: x, comand: y}}\n",
+            ["fs.comand is not a known key; did you mean mcp_servers.fs.c"],
+        ),
+        (
+            "mcp_servers: {fs: {command: x, timeout: 0}}\n",
+            ["mcp_servers.fs.timeout: found 0; allowed is a number above"],
+        ),
+        (
+            "mcp_servers: {fs: {command: x, tools: [1]}}\n",
+            ["mcp_servers.fs.tools, entry 1: found 1; allowed is a list"],
+        ),
+        (
+            "mcp_servers: {fs: {command: x, env: {A-B: c}}}\n",
+            ["mcp_servers.fs.env.A-B: 'A-B' is no name of a variable"],
+        ),
+        ("mcp_servers: {fs: {command: x, network: ['http://x/']}}\n", ["mcp_servers.fs.network, entry 1: found"]),
     ],
 )
 def test_what_is_wrong_is_named_with_line_key_found_allowed_and_the_nearest_key(tmp_path, text, parts):
@@ -516,3 +544,30 @@ def test_a_list_with_a_wrong_entry_is_one_complaint(tmp_path):
         load(tmp_path / "config.yaml", environ={})
     assert str(caught.value).count("\n") == 0
     assert str(caught.value).endswith("did you mean local?")
+
+
+def test_servers_of_mcp_are_sections_by_name_with_secrets(tmp_path):
+    path = written(
+        tmp_path,
+        "mcp_servers:\n"
+        "  files: {command: node, args: [a, ''], env: {TOKEN: '${FILES_TOKEN}'}}\n"
+        "  web: {url: 'http://localhost:3/mcp', headers: {Authorization: Bearer 1234567890}, tools: [find]}\n",
+    )
+    environ = {
+        "FILES_TOKEN": "of-the-files",
+        "AGENT__MCP_SERVERS__WEB__TIMEOUT": "5",
+        "AGENT__MCP_SERVERS__FILES__ENV__OTHER": "other-secret",
+    }
+    settings = load(path, environ=environ)
+    files, web = settings.mcp_servers["files"], settings.mcp_servers["web"]
+    assert (files.command, files.args, files.timeout) == ("node", ("a", ""), 60)
+    assert {name: value.get_secret_value() for name, value in files.env.items()} == {
+        "TOKEN": "of-the-files",
+        "OTHER": "other-secret",
+    }
+    assert (web.url, web.tools, web.timeout, web.trust_changes) == ("http://localhost:3/mcp", ("find",), 5, False)
+    assert {"of-the-files", "other-secret", "Bearer 1234567890", "1234567890"} <= set(settings.secrets())
+    shown = {key: (text, origin) for key, text, origin in settings.show()}
+    assert shown["mcp_servers.files.env"][0] == '{"TOKEN": "********", "OTHER": "********"}'
+    assert shown["mcp_servers.web.timeout"] == ("5", "environment AGENT__MCP_SERVERS__WEB__TIMEOUT")
+    assert shown["mcp_servers.web.url"] == ("http://localhost:3/mcp", "config.yaml")

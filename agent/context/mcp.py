@@ -1,0 +1,57 @@
+"""McpStore has mcp.jsonl: the tools of MCP servers that a task has, and every call of one.
+
+A line of the kind `tools` is written before the first message; the newest one counts, so that every process of the task
+offers the same tools.  A line of the kind `call` has the result as the server gave it, before it is cut for the window;
+`replay` answers from these lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agent import clock
+from agent.context.base import Store
+from agent.context.secret_masking import masked
+from agent.store.storable_text import fit_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.values import Json
+
+TOOLS, CALL = "tools", "call"
+
+
+class McpStore(Store):
+    """The tools of servers of one task, and their calls."""
+
+    NAME = "mcp.jsonl"
+
+    def add_tools(self, tools: Sequence[Json], problems: Mapping[str, str]) -> None:
+        """Record the tools that the model gets; `problems` has for each server why it has none."""
+        self._add(
+            {"kind": TOOLS, "tools": masked(list(tools), self.redact), "problems": masked(dict(problems), self.redact)}
+        )
+
+    def tools(self) -> list[Json] | None:
+        """The tools that were recorded last, None when none were."""
+        found = None
+        for record in self._records(TOOLS):
+            found = record.get("tools")
+        return list(found) if isinstance(found, list) else None
+
+    def add_call(self, name: str, args: Any, result: Json) -> None:
+        """Record a call and its result: `{"text", "head", "status"}`, or `{"error"}`."""
+        self._add({"kind": CALL, "name": name, "args": masked(args, self.redact), **masked(result, self.redact)})
+
+    def calls(self) -> Iterator[Json]:
+        """The recorded calls, the oldest first."""
+        return self._records(CALL)
+
+    def _records(self, kind: str) -> Iterator[Json]:
+        self.file.refresh()
+        return (record for _, record in self.file.records() if record.get("kind") == kind)
+
+    def _add(self, record: Json) -> None:
+        self.file.refresh()
+        self.file.append({"seq": self.file.next_id(), **fit_json(record), "timestamp": clock.stamp()})

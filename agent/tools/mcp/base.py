@@ -1,0 +1,44 @@
+"""The values and the protocol that the modules around servers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from agent.errors import MakimonoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from agent.config.host_allowlist import AllowedHost
+    from agent.sandbox.base import Streams
+    from agent.values import Finished
+
+
+class ServerFailed(MakimonoError):
+    """A server did not do what it was asked for; the message says what it did.
+
+    `alive`: the session can still be used.
+    """
+
+    code = "mcp_server"
+
+    def __init__(self, message: str, *, alive: bool = False) -> None:
+        super().__init__(message)
+        self.alive = alive
+
+
+class RunServer(Protocol):
+    """Runs the command of a server to its end in the sandbox of the task.
+
+    Raises SandboxUnavailable or ToolError when it cannot be started.
+    """
+
+    def __call__(
+        self,
+        command: str,
+        streams: Streams,
+        *,
+        network: Sequence[AllowedHost],
+        env: Mapping[str, str],
+        stop: Callable[[], bool],
+    ) -> Finished: ...

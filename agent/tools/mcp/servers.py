@@ -1,0 +1,286 @@
+"""The servers of one task: each is started at its first use, started again after a failure, and ended with the task.
+
+All methods are for the thread of the worker.  A server with a `command` has a thread of its own, which waits for the
+command; sessions live in the thread of `event_loop.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent import clock, process_tree
+from agent.config.host_allowlist import parse_all
+from agent.errors import MakimonoError
+from agent.sandbox.base import Streams
+from agent.tools.mcp.base import ServerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from agent.config.mcp_servers import McpServer
+    from agent.tools.mcp.base import RunServer
+    from agent.tools.mcp.event_loop import EventLoop
+    from agent.tools.mcp.offered import ListedTool
+    from agent.tools.mcp.session import Session
+    from agent.values import Json
+
+MOST_STARTS = 5
+"""Maximum starts of one server in one attempt of a task."""
+GRACE = 1.0
+"""Seconds that a server has for its end after its stdin was closed; then its processes are killed."""
+KILL_SECONDS = 10.0
+LONGEST_STDERR = 600
+
+
+class ServerProcess:
+    """The running command of a server."""
+
+    def __init__(self, name: str, server: McpServer, run: RunServer) -> None:
+        self.name = name
+        self.failure = ""
+        self.stderr = ""
+        self._stop = threading.Event()
+        inside, self.writer = os.pipe()
+        self.reader, outside = os.pipe()
+        os.set_blocking(self.writer, False)
+        os.set_blocking(self.reader, False)
+        self._closed = False
+        self._ends = [inside, outside]
+        self.pid = 0
+        # a daemon thread: the sandbox is killed when this thread ends with the process
+        self.thread = threading.Thread(
+            target=self._serve, args=(server, run, inside, outside), name=f"mcp {name}", daemon=True
+        )
+        self.thread.start()
+
+    def _serve(self, server: McpServer, run: RunServer, inside: int, outside: int) -> None:
+        try:
+            env = {name: value.get_secret_value() for name, value in server.env.items()}
+            streams, network = Streams(inside, outside, self._started), parse_all(server.network)
+            done = run(command_line(server), streams, network=network, env=env, stop=self._stop.is_set)
+            self.stderr = done.output.decode("utf-8", "replace").strip()
+            if done.why:
+                self.failure = f"its process was ended: {done.why}"
+            elif not self._stop.is_set():
+                self.failure = f"its process ended with exit code {done.returncode}"
+        except MakimonoError as error:
+            self.failure = str(error)
+        except Exception as error:  # noqa: BLE001 - an error in this thread would be lost
+            self.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self._close_ends()
+
+    def _started(self, pid: int) -> None:
+        self.pid = pid
+        self._close_ends()  # only the server has them now, so its end and theirs are seen
+
+    def _close_ends(self) -> None:
+        for descriptor in self._ends:
+            os.close(descriptor)
+        self._ends = []
+
+    def freeze(self) -> bool:
+        """Stop all processes of the server until the next call; returns False if that is not possible.
+
+        A server that could go on between calls could change files while this program commits them.
+        """
+        return not self.pid or not self.thread.is_alive() or process_tree.freeze(self.pid)
+
+    def thaw(self) -> None:
+        """Let the server continue."""
+        if self.pid and self.thread.is_alive():
+            process_tree.thaw(self.pid)
+
+    def close_input(self) -> None:
+        """Close the stdin of the server, by which it should end."""
+        if not self._closed:
+            self._closed = True
+            os.close(self.writer)
+
+    def close(self) -> None:
+        """End the server and all its processes."""
+        self.close_input()
+        self.thaw()
+        self.thread.join(GRACE)
+        self._stop.set()
+        self.thread.join(KILL_SECONDS)
+        with suppress(OSError):
+            if self.reader >= 0:
+                os.close(self.reader)
+                self.reader = -1
+
+    def why(self) -> str:
+        """The reason of its end, with the end of its stderr; "" while it runs."""
+        self.thread.join(0.5)
+        if not self.failure:
+            return ""
+        said = self.stderr[-LONGEST_STDERR:]
+        return f"{self.failure}; stderr: {said}" if said else self.failure
+
+
+def command_line(server: McpServer) -> str:
+    """The shell command line that runs a server."""
+    assert server.command is not None
+    line = f"exec {shlex.join([server.command, *server.args])}"
+    return line if server.cwd is None else f"cd {shlex.quote(server.cwd)} && {line}"
+
+
+class ConnectedServer:
+    """One server with an open session."""
+
+    def __init__(self, session: Session, process: ServerProcess | None, tools: list[ListedTool]) -> None:
+        self.session = session
+        self.process = process
+        self.tools = tools
+
+    def close(self) -> None:
+        """Close the session, and end the process."""
+        if self.process is not None:
+            self.process.close_input()
+        self.session.close()
+        if self.process is not None:
+            self.process.close()
+
+
+class McpServers:
+    """The servers of one task.
+
+    `run` runs a command in the sandbox; `is_stopping` returns whether the task shall stop.
+    """
+
+    def __init__(self, servers: Mapping[str, McpServer], run: RunServer, is_stopping: Callable[[], bool]) -> None:
+        self.servers = servers
+        self.run = run
+        self.is_stopping = is_stopping
+        self._loop: EventLoop | None = None
+        self._open: dict[str, ConnectedServer] = {}
+        self._starts: dict[str, int] = {}
+
+    def list_all(self, names: Iterable[str]) -> dict[str, list[ListedTool] | str]:
+        """The tools of each server, or why it has none; the servers start at the same time."""
+        found: dict[str, list[ListedTool] | str] = {}
+        waiting = {name: self._begin(name) for name in names}
+        try:
+            for name in list(waiting):
+                try:
+                    found[name] = self._finish(name, waiting.pop(name)).tools
+                except ServerFailed as error:
+                    found[name] = str(error)
+        finally:
+            for begun in waiting.values():  # the wait was stopped
+                if isinstance(begun, ServerProcess):
+                    begun.close()
+        return found
+
+    def connected(self, name: str) -> ConnectedServer:
+        """The server, started if it does not run.  Raises ServerFailed."""
+        known = self._open.get(name)
+        if known is not None:
+            if known.process is None or known.process.thread.is_alive():
+                return known
+            self.drop(name)
+        return self._finish(name, self._begin(name))
+
+    def call(self, name: str, tool: str, arguments: Json) -> Json:
+        """The result of one call in the JSON form of the protocol.
+
+        Raises ServerFailed; the server is then started again at the next call, unless it lives.
+        """
+        server = self.connected(name)
+        try:
+            if server.process is not None:
+                server.process.thaw()
+            result = server.session.call(tool, arguments, self.servers[name].timeout)
+        except ServerFailed as error:
+            if error.alive and self._freeze(name):
+                raise
+            raise self._dropped(name, error) from None
+        except BaseException:
+            self.drop(name)  # the wait was stopped, and the answer may still come
+            raise
+        if not self._freeze(name):
+            self.drop(name)
+        return result
+
+    def _freeze(self, name: str) -> bool:
+        process = self._open[name].process
+        return process is None or process.freeze()
+
+    def drop(self, name: str) -> str:
+        """End a server; returns why its process had ended before, "" if it had not."""
+        known = self._open.pop(name, None)
+        if known is None:
+            return ""
+        why = ""
+        if known.process is not None and not known.process.thread.is_alive():
+            why = known.process.why()
+        known.close()
+        return why or (known.process.why() if known.process is not None else "")
+
+    def close(self) -> None:
+        """End all servers and the thread of the event loop."""
+        for name in list(self._open):
+            with suppress(MakimonoError):
+                self.drop(name)
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def _begin(self, name: str) -> ServerProcess | ServerFailed | None:
+        """Start the process of a server, if it is a command."""
+        starts = self._starts.get(name, 0)
+        if starts >= MOST_STARTS:
+            return ServerFailed(f"it was started {starts} times in this task and is not started again")
+        self._starts[name] = starts + 1
+        server = self.servers[name]
+        return ServerProcess(name, server, self.run) if server.command is not None else None
+
+    def _finish(self, name: str, begun: ServerProcess | ServerFailed | None) -> ConnectedServer:
+        """Open the session, and list the tools: the SDK needs the list for calls."""
+        if isinstance(begun, ServerFailed):
+            raise begun
+        from agent.tools.mcp.session import Session
+
+        server = self.servers[name]
+        session = Session(self._event_loop(), self.is_stopping)
+        until = clock.monotonic() + server.timeout
+        try:
+            if begun is not None:
+                session.connect_pipes(begun.reader, begun.writer, server.timeout)
+            else:
+                headers = {key: value.get_secret_value() for key, value in server.headers.items()}
+                session.connect_http(str(server.url), headers, server.timeout, server.timeout)
+            tools = session.list_tools(max(1.0, until - clock.monotonic()))
+        except BaseException as error:
+            ConnectedServer(session, begun, []).close()
+            if isinstance(error, ServerFailed):
+                raise _explained(error, begun) from None
+            raise
+        made = self._open[name] = ConnectedServer(session, begun, tools)
+        if begun is not None and not begun.freeze():
+            raise self._dropped(name, ServerFailed("its processes could not be stopped after its start"))
+        return made
+
+    def _dropped(self, name: str, error: ServerFailed) -> ServerFailed:
+        process = self._open[name].process
+        self.drop(name)
+        return _explained(error, process)
+
+    def _event_loop(self) -> EventLoop:
+        if self._loop is None:
+            from agent.tools.mcp.event_loop import EventLoop
+
+            self._loop = EventLoop()
+        return self._loop
+
+
+def _explained(error: ServerFailed, process: ServerProcess | None) -> ServerFailed:
+    """The error with the end of the server's process, if it ended by itself."""
+    why = process.why() if process is not None else ""
+    return ServerFailed(f"{error}; {why}") if why else error

@@ -1,0 +1,29 @@
+"""A tool of a server in the toolbox of a task.
+
+The toolbox checks the arguments, and cleans, masks, caps and records the result, as for every tool.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.tools.base import RawResult
+    from agent.tools.mcp.offered import OfferedTool
+    from agent.values import Json
+
+
+class McpTool:
+    """The tool; `answer(tool, arguments)` returns the result of a call, or raises ToolError."""
+
+    def __init__(self, offered: OfferedTool, answer: Callable[[OfferedTool, Json], RawResult]) -> None:
+        self.offered = offered
+        self.name = offered.name
+        self.description = offered.description
+        self.parameters = offered.parameters
+        self._answer = answer
+
+    def run(self, arguments: Json) -> RawResult:
+        return self._answer(self.offered, arguments)

@@ -1,0 +1,46 @@
+"""Counts what a server sends, so that one that floods is ended.
+
+Between two requests a server may send a certain number of bytes and messages.  `pipes.py` and `http.py` call `add`.
+"""
+
+from __future__ import annotations
+
+LONGEST_MESSAGE = 8 << 20
+"""Maximum bytes of one message, which may be a line or a body."""
+MOST_BYTES = 32 << 20
+MOST_MESSAGES = 5000
+
+
+class Flooded(Exception):
+    """The server sent too much; the message is the reason."""
+
+
+class Traffic:
+    """The traffic of one server since the newest request."""
+
+    def __init__(self) -> None:
+        self.bytes = self.messages = 0
+        self.unreadable = 0
+        self.why = ""
+        self.closed = False
+        """Whether the server has closed its stdout."""
+        self.status: int | None = None
+        """The newest HTTP status; None with pipes."""
+
+    def start_request(self) -> None:
+        """Begin to count anew."""
+        self.bytes = self.messages = self.unreadable = 0
+
+    def add(self, size: int, *, message: bool = False) -> None:
+        """Count bytes, or a message.  Raises Flooded at the limit."""
+        self.bytes += size
+        self.messages += message
+        if self.bytes > MOST_BYTES:
+            self.flood(f"it sent more than {MOST_BYTES >> 20} MiB without an answer")
+        if self.messages > MOST_MESSAGES:
+            self.flood(f"it sent more than {MOST_MESSAGES:,} messages without an answer")
+
+    def flood(self, why: str) -> None:
+        """Record the reason and raise Flooded."""
+        self.why = why
+        raise Flooded(why)
