@@ -42,6 +42,7 @@ class Commands(TyperGroup):
         "replay",
         "deliberate",
         "memory",
+        "mcp",
         "doctor",
     )
 

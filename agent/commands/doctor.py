@@ -117,6 +117,8 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         yield "replica", lambda: replica(place)
     if settings.memory.enabled:
         yield "memory", lambda: (Check("memory", *one) for one in doctor_memory.findings(settings))
+    if settings.mcp_servers:
+        yield "mcp", lambda: mcp(settings)
     yield "disk", lambda: space(settings)
     yield "sandbox", lambda: sandbox(settings)
     yield "processes", processes
@@ -323,6 +325,14 @@ def broker(address: str) -> Iterator[Check]:
 def replica(address: str) -> Iterator[Check]:
     """Check the storage of the replicas of running tasks."""
     yield _found("replica", doctor_shared_services.replica(address))
+
+
+def mcp(settings: Settings) -> Iterator[Check]:
+    """Check the MCP servers: each is started, and its tools are listed."""
+    from agent.commands import doctor_mcp
+
+    for state, found, advice in doctor_mcp.findings(settings):
+        yield Check("mcp", state, found, advice)
 
 
 def missing_sources(settings: Settings) -> Iterator[Check]:

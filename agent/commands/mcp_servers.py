@@ -1,0 +1,206 @@
+"""Starts the configured MCP servers outside a task, and reports their tools: for `mcp list`, `mcp accept` and `doctor`.
+
+A server with a `command` runs in the sandbox as in a task, with an empty work tree.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigError, UsageError
+from agent.sandbox import make_sandbox
+from agent.sandbox.base import Mounts
+from agent.sandbox.probe import TRIAL, trial_folder
+from agent.security.redact import masker_of
+from agent.security.sanitise import output
+from agent.tokens import count_tools, counter_for
+from agent.tools.base import TOOLS
+from agent.tools.mcp.lock import Changes, McpLock
+from agent.tools.mcp.offered import OfferedTool, offer
+from agent.tools.mcp.servers import McpServers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.config.host_allowlist import AllowedHost
+    from agent.config.mcp_servers import McpServer
+    from agent.sandbox.base import Sandbox, Streams
+    from agent.tools.mcp.offered import ListedTool
+    from agent.values import Finished
+
+PINNED, NEW, CHANGED, UNPINNED = "pinned", "new", "changed", "not pinned yet"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReport:
+    """One tool of a server.
+
+    `state` compares it with mcp.lock; `problem` is why it cannot be offered, or "" if it can; `tokens` is its size for
+    the configured model.  A tool that the key `tools` leaves out has `offered` False and no problem.
+    """
+
+    tool: str
+    name: str
+    description: str
+    tokens: int
+    sha256: str
+    state: str
+    offered: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """One server: `error` is why it has no tools, or "".  `gone` are pinned tools that it does not list."""
+
+    server: str
+    transport: str
+    error: str
+    tools: tuple[ToolReport, ...] = ()
+    gone: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all tools that the model gets."""
+        return sum(one.tokens for one in self.tools if one.offered)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """The tools that wait for `mcp accept`."""
+        return tuple(one.tool for one in self.tools if one.state in (NEW, CHANGED))
+
+
+def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
+    """The reports of the servers with these names, by default of all; the servers are started at the same time.
+
+    Raises UsageError for a name that is not configured, ConfigError for a mcp.lock that cannot be read.
+    """
+    wanted = _checked(settings, names)
+    lock = McpLock(settings.base_dir)
+    with _listed(settings, wanted) as lists:
+        reports = []
+        taken: set[str] = {*TOOLS.entries, "recall"}
+        for name, listed in lists.items():
+            transport = "http" if wanted[name].url is not None else "stdio"
+            if isinstance(listed, str):
+                reports.append(ServerReport(name, transport, masker_of(settings)(output(listed))))
+                continue
+            report = _report(settings, name, transport, listed, lock.compare(name, listed), taken)
+            taken.update(one.name for one in report.tools if one.offered)
+            reports.append(report)
+    return reports
+
+
+def accept(settings: Settings, name: str) -> tuple[Changes, int]:
+    """Pin the present list of a server; returns the differences to the pinned one, and the number of tools.
+
+    Raises UsageError for a name that is not configured, or ConfigError when the server cannot be listed.
+    """
+    wanted = _checked(settings, [name])
+    with _listed(settings, wanted) as lists:
+        listed = lists[name]
+        if isinstance(listed, str):
+            said = masker_of(settings)(output(listed))
+            raise ConfigError(f"mcp_servers.{name}: its tools cannot be listed, so nothing was accepted: {said}")
+        return McpLock(settings.base_dir).accept(name, listed), len({one.tool for one in listed})
+
+
+def _checked(settings: Settings, names: Sequence[str]) -> Mapping[str, McpServer]:
+    servers = settings.mcp_servers
+    for name in names:
+        if name not in servers:
+            known = ", ".join(servers) or "none"
+            raise UsageError(f"no MCP server {name!r} is configured; mcp_servers has {known}")
+    return {name: servers[name] for name in names} if names else servers
+
+
+def _report(
+    settings: Settings, name: str, transport: str, listed: Sequence[ListedTool], changes: Changes, taken: set[str]
+) -> ServerReport:
+    redact = masker_of(settings)
+
+    def clean(text: str) -> str:
+        return redact(output(text))
+
+    offered, problems = offer(name, listed, settings.mcp_servers[name].tools, clean, taken)
+    by_tool = {one.tool: one for one in offered}
+    count = _counter(settings)
+    found: dict[str, ToolReport] = {}
+    for one in listed:
+        made = by_tool.get(one.tool)
+        state = UNPINNED if changes.first else PINNED
+        state = NEW if one.tool in changes.new and not changes.first else state
+        state = CHANGED if one.tool in changes.changed else state
+        found.setdefault(
+            one.tool,
+            ToolReport(
+                clean(one.tool),
+                made.name if made is not None else "",
+                made.description if made is not None else clean(one.description)[:200],
+                count(made) if made is not None else 0,
+                one.digest(name),
+                state,
+                made is not None and (state in (PINNED, UNPINNED) or settings.mcp_servers[name].trust_changes),
+                clean(problems.get(one.tool, "")),
+            ),
+        )
+    missing = {tool: why for tool, why in problems.items() if tool not in found}
+    tools = [
+        *found.values(),
+        *(ToolReport(tool, "", "", 0, "", "missing", False, why) for tool, why in missing.items()),
+    ]
+    return ServerReport(name, transport, "", tuple(tools), tuple(map(clean, changes.gone)))
+
+
+def _counter(settings: Settings) -> Callable[[OfferedTool], int]:
+    """A function that counts the tokens of a tool for the configured model."""
+    counter = counter_for(settings.provider().model)
+
+    def count(tool: OfferedTool) -> int:
+        function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        return count_tools(counter, [{"type": "function", "function": function}])
+
+    return count
+
+
+@contextmanager
+def _listed(settings: Settings, wanted: Mapping[str, McpServer]) -> Iterator[dict[str, list[ListedTool] | str]]:
+    sandbox = make_sandbox(settings, uuid=TRIAL, base_dir=settings.base_dir)
+    with (
+        trial_folder(sandbox.uid) as work,
+        closing(McpServers(wanted, _Runner(sandbox, work), lambda: False)) as servers,
+    ):
+        yield servers.list_all(wanted)
+
+
+class _Runner:
+    """Runs servers in an empty work tree (`tools.mcp.base.RunServer`)."""
+
+    def __init__(self, sandbox: Sandbox, work: Path) -> None:
+        self.sandbox = sandbox
+        self.work = work
+
+    def __call__(
+        self,
+        command: str,
+        streams: Streams,
+        *,
+        network: Sequence[AllowedHost],
+        env: Mapping[str, str],
+        stop: Callable[[], bool],
+    ) -> Finished:
+        return self.sandbox.run(
+            command,
+            Mounts(self.work),
+            timeout=math.inf,
+            network=network,
+            env=env,
+            cap=1 << 16,
+            stop=stop,
+            streams=streams,
+        )
