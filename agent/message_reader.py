@@ -109,7 +109,7 @@ class MessageReader:
         self._identity: Identity = ()  # identity of the last file, up to `offset`
 
     def began(self) -> None:
-        """Called when a new list begins: sums of earlier calls of `took` belong to another list."""
+        """Called when a new list begins.  A subclass that sums up messages in `took` starts its sums again."""
 
     def took(self, message: Json) -> None:
         """Called for each message that was read; {} for a line that is not an object."""

@@ -333,7 +333,7 @@ class Ratios(Protocol):
 class FencedComment:
     """A comment of a person in the form for the model: the text inside a fence, and its pictures.
 
-    The kind `memory` marks what long-term memory knows about comments; `memory` is then its record for the message.
+    A message of the kind `memory` has recalled memories instead of a comment; `memory` then has their ids and scores.
     """
 
     text: str

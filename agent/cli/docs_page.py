@@ -3,6 +3,7 @@ to date."""
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = "main.py"
+PAGE_WIDTH = 120
+"""Columns of the page."""
 
 
 def markdown() -> str:
@@ -20,7 +23,7 @@ def markdown() -> str:
         parts.append(f"\n## `{usage(name, command)}`\n\n{command.help}\n")
         rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
         if rows:
-            parts.append("\n| | |\n|---|---|\n" + "".join(rows))
+            parts.append("\n" + "".join(rows))
     return "".join(parts)
 
 
@@ -55,7 +58,14 @@ def usage(name: str, command: Any) -> str:
 
 def _row(parameter: Any) -> str:
     shown = _metavar(parameter) if parameter.param_type_name == "argument" else _option(parameter)
-    return f"| `{shown.replace('|', chr(92) + '|')}` | {parameter.help or ''} |\n"
+    return _item(f"`{shown}`", parameter.help or "")
+
+
+def _item(name: str, meaning: str) -> str:
+    text = f"- {name}: {meaning}" if meaning else f"- {name}"
+    return (
+        textwrap.fill(text, PAGE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+    )
 
 
 def _option(parameter: Any) -> str:
@@ -75,12 +85,10 @@ _HEAD = f"""\
 
 Everywhere, before or after the command:
 
-| | |
-|---|---|
-| `--config PATH` | The configuration; without it `config.yaml` of the current folder, if there is one. |
-| `--json` | Print one JSON document instead of text; errors too. `run --json` prints it at the end: \
-`{{exit_code, tasks: [{{uuid, status, error_code, url}}]}}`, of the last 10,000 tasks. |
-| `--version` | Print the version. |
+- `--config PATH`: The configuration; without it `config.yaml` of the current folder, if there is one.
+- `--json`: Print one JSON document instead of text; errors too. `run --json` prints it at the end:
+  `{{exit_code, tasks: [{{uuid, status, error_code, url}}]}}`, of the last 10,000 tasks.
+- `--version`: Print the version.
 
 For every `UUID` the first characters are enough. On a terminal tables and progress are drawn; in a pipe
 there is plain text, and nothing but the answer on standard output.
@@ -90,7 +98,6 @@ there is plain text, and nothing but the answer on standard output.
 | 0 | done; also a drain, and a task that waits for an answer |
 | 1 | a task failed, also one of several |
 | 2 | wrong usage or configuration, or no task with this uuid |
-| 3 | the surroundings: server, sandbox, disk; a task is back in the queue for any reason; `doctor`: \
-something has to be mended |
+| 3 | server, sandbox or disk failed; a task is back in the queue for any reason; `doctor`: a check failed |
 | 130 | interrupted |
 """

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 WIDTH = 116
+"""Columns of config.yaml."""
+PAGE_WIDTH = 120
+"""Columns of the page."""
 
 _HEAD = """\
 # Configuration
@@ -75,8 +80,8 @@ A conversation is compacted above the least of `compression_threshold` × window
 
 ## Every key
 
-`[…]` means a list, an empty default for "nothing". The keys of `github` and `gitlab` stand in one mapping or in a
-list of them.
+Below each key: its default, the allowed values, and the environment variable that sets it. `[…]` means a list. The keys
+of `github` and `gitlab` are in one mapping, or in a list of mappings.
 """
 
 
@@ -88,30 +93,40 @@ def markdown() -> str:
     known = ", ".join(f"{provider}: {model} {tokens}" for provider, (model, tokens) in KNOWN_WINDOWS.items())
     head = _HEAD.replace("@KNOWN@", known).replace("@MADE@", MADE)
     head = head.replace("@CREDENTIALS@", ", ".join(f"`{name}`" for name in library_credentials.VARIABLES))
-    parts = [head.replace("@FILES@", ", ".join(f"`{name}`" for name in library_credentials.FILES))]
+    head = head.replace("@FILES@", ", ".join(f"`{name}`" for name in library_credentials.FILES))
+    parts = [re.sub(r"(?m)^(- |\d\. )(.+(?:\n +\S.*)*)", _filled_item, head)]
     for name, field in Settings.model_fields.items():
         inner = section_in(field.annotation)
         parts.append(f"\n### `{name}`\n\n{field.description}\n")
         start = (name, key_tree.NAME) if key_tree.is_named(field) else (name,)
         rows = [((name,), field)] if inner is None else list(key_tree.leaves(inner, start))
-        parts.append("\n| key | default | allowed | meaning | environment |\n|---|---|---|---|---|\n")
-        parts.extend(_row(path, one) for path, one in rows)
+        parts.append("\n")
+        parts.extend(_item(path, one) for path, one in rows)
     return "".join(parts)
 
 
-def _row(path: key_tree.Path, field: FieldInfo) -> str:
+def _item(path: key_tree.Path, field: FieldInfo) -> str:
+    """A key with its description, and below it default, allowed values and environment variables."""
     names = key_tree.VARIABLES.get(path, ()) or (key_tree.variable(path),)
     if key_tree.NAME in path:
         names = (key_tree.variable(path[: path.index(key_tree.NAME)]),)  # JSON with all of them
-    default = "(required)" if field.is_required() else _default(field)
-    cells = (
-        f"`{'.'.join(path)}`",
-        f"`{default}`" if default and not field.is_required() else default,
-        key_tree.allowed(field),
-        field.description or "",
+    default = "" if field.is_required() else _default(field)
+    facts = [
+        "required" if field.is_required() else f"default `{default}`" if default else "default: empty",
+        f"allowed: {key_tree.allowed(field)}",
         " or ".join(f"`{name}`" for name in names),
-    )
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    ]
+    lines = (f"- `{'.'.join(path)}`: {field.description or ''}", f"  - {'; '.join(facts)}")
+    return "".join(f"{_filled(line, '  ' * (number + 1))}\n" for number, line in enumerate(lines))
+
+
+def _filled_item(found: re.Match[str]) -> str:
+    """An item of a list, wrapped again after names were put into it."""
+    return _filled(found[1] + " ".join(found[2].split()), " " * len(found[1]))
+
+
+def _filled(text: str, indent: str) -> str:
+    return textwrap.fill(text, PAGE_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,7 +1,7 @@
 """OpenAI, and every server that implements its chat completions API: llama.cpp, vLLM, OpenRouter, Azure and others.
 
-The parameter for the maximum length of the answer has two names.  The host decides which name is used; a refusal
-switches it once.
+The parameter for the maximum length of the answer has two names.  The client selects one by the host name, and uses the
+other one if the server refuses it.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ fails, is called directly.
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from agent.observe import log
@@ -315,28 +316,35 @@ def to_log(name: str, fields: Mapping[str, Any]) -> None:
     log.write(LEVELS.get(name, "info"), "events", name, said)
 
 
+PAGE_WIDTH = 120
+"""Columns of docs/events.md."""
+
+
 def markdown() -> str:
     """The text of docs/events.md, made from the tables."""
-    rows = "".join(f"| `{name}` | {LEVELS.get(name, 'info')} | {meaning} |\n" for name, meaning in EVENTS.items())
-    lines = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in LINES.items())
+    rows = "".join(_item(f"`{name}` ({LEVELS.get(name, 'info')})", meaning) for name, meaning in EVENTS.items())
+    lines = "".join(_item(f"`{name}`", meaning) for name, meaning in LINES.items())
     return f"{_HEAD}{rows}{_LINES}{lines}"
+
+
+def _item(name: str, meaning: str) -> str:
+    text = f"- {name}: {meaning}"
+    return (
+        textwrap.fill(text, PAGE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
+    )
 
 
 _HEAD = """\
 # Events
 
-What the program announces while it works. Each is a line of the log under exactly this name (`worker.log` in a task's
-folder has one JSON object a line), and what metrics, the progress comment and the dashboard hear. The fields stand in
-brackets; `uuid`, `timestamp` and `level` are in every line of a task's log.
-This page is made from the program (`scripts/write_docs.py`).
+The program announces these events while it works. Each is a line of the log under exactly this name (`worker.log` in a
+task's folder has one JSON object a line); metrics, the progress comment and the dashboard are made from them. An entry
+has the name, the level, the meaning and, in brackets, the fields; `uuid`, `timestamp` and `level` are in every line of
+a task's log. This page is made from the program (`scripts/write_docs.py`).
 
-| event | level | meaning (fields) |
-|---|---|---|
 """
 
 _LINES = """
-Some lines of the log are no events: nothing but the log has them.
+Some lines of the log are no events; only the log has them:
 
-| line | meaning (fields) |
-|---|---|
 """

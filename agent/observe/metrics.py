@@ -8,6 +8,7 @@ not collide.  The metric names of docs/design/assembler.md, section 0 are used u
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
 from threading import Thread
@@ -39,6 +40,10 @@ LATENCY_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TOKENS = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000)
 SLOW = (1, 2, 5, 10, 30, 60, 300)
 SECONDS = (0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800)
+
+
+PAGE_WIDTH = 120
+"""Columns of docs/metrics.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +254,15 @@ class _Answers:
 
 def markdown() -> str:
     """The text of docs/metrics.md."""
-    rows = "".join(
-        f"| `{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |\n"
-        for one in Metrics().described
+    return _HEAD + "".join(_item(one) for one in Metrics().described)
+
+
+def _item(metric: Described) -> str:
+    labels = f"; labels {', '.join(f'`{label}`' for label in metric.labels)}" if metric.labels else ""
+    text = f"- `{metric.name}` ({metric.kind}{labels}): {metric.meaning}"
+    return (
+        textwrap.fill(text, PAGE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) + "\n"
     )
-    return _HEAD + rows
 
 
 _HEAD = f"""\
@@ -269,6 +278,4 @@ that counts as `other`. `promtool check metrics` remarks on one name, `context_a
 unit. It stays for existing dashboards; new ones take `makimono_context_assembly_seconds`.
 This page is made from the program (`scripts/write_docs.py`).
 
-| metric | type | labels | meaning |
-|---|---|---|---|
 """

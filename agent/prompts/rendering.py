@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ _END = ".md.j2"
 _HEAD = re.compile(r"\A\{#\n(?P<what>.*?)\n(?:\n(?P<table>.*?)\n)?#\}\n", re.DOTALL)
 _VARIABLE = re.compile(r"(?P<name>[a-z_]+)(?P<optional> \(optional\))?: (?P<meaning>.+)")
 
+PAGE_WIDTH = 120
+"""Columns of docs/prompts.md."""
 _PAGE = (
     "Every text of the program for a model, a forge or git that is more than a tool's result comes from a template in "
     "`agent/prompts/`, filled by "
@@ -215,12 +218,15 @@ def describe(name: str) -> tuple[str, list[Variable]]:
 
 def markdown() -> str:
     """The text of docs/prompts.md, made from the templates."""
-    parts = ["# Prompts", _PAGE]
+    parts = ["# Prompts", textwrap.fill(_PAGE, PAGE_WIDTH)]
     for name in names():
         what, variables = describe(name)
-        parts += [f"## {name}", what]
+        parts += [f"## {name}", textwrap.fill(what, PAGE_WIDTH)]
         if variables:
-            rows = ["| variable | meaning |", "|---|---|"]
-            rows += [f"| `{one.name}`{' (optional)' if one.optional else ''} | {one.meaning} |" for one in variables]
-            parts.append("\n".join(rows))
+            parts.append("\n".join(_item(one) for one in variables))
     return "\n\n".join(parts) + "\n"
+
+
+def _item(variable: Variable) -> str:
+    text = f"- `{variable.name}`{' (optional)' if variable.optional else ''}: {variable.meaning}"
+    return textwrap.fill(text, PAGE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamChange:
-    """The changes that were found.
+    """The changes that other people made to the base and to the task's branch, as `catch_up` found them.
 
     `notes` are sentences for people, `conflicts` the paths that prevent a rebase onto the base, `base_gone` is True if
     the base branch no longer exists.

@@ -132,7 +132,8 @@ def _unpublished(
 ) -> tuple[UnpublishedCommits | None, BranchPlan]:
     """The unpublished commits of the earlier task if they still fit, and the plan that begins with them.
 
-    They fit if they are on top of the branch that this task continues, or on a commit of the same base."""
+    Unpublished commits fit if they are on top of the branch that this task continues, or on a commit of the same
+    base."""
     if kept is None or not plan.pushes:
         return None, plan
     if plan.start_at is not None:

@@ -35,7 +35,7 @@ def test_every_key_has_a_meaning_and_stands_in_both_documents():
     page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
     for path, field in key_tree.leaves(Settings):
         assert field.description, path
-        assert f"| `{'.'.join(path)}` |" in page
+        assert f"- `{'.'.join(path)}`: " in page
 
 
 def test_the_optional_mappings_of_config_yaml_are_right_when_they_are_taken_in(tmp_path):

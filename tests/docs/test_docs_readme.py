@@ -99,13 +99,12 @@ def test_the_changelog_is_for_somebody_who_upgrades():
 
 
 def test_lines_of_pages_are_short():
-    """But rows of tables, examples, and pages that are made from the program."""
-    made = {"cli.md", "configuration.md", "events.md", "metrics.md", "prompts.md"}
-    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in made]
+    """Rows of tables and made pages too: a long cell belongs into a list.  bench.md is made on the machine of a release."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "bench.md"]
     long = [
         f"{path.relative_to(ROOT)}:{number}"
-        for path in [*pages, *(ROOT / name for name in TOP)]
+        for path in [*pages, *(ROOT / name for name in TOP), ROOT / "tests" / "README.md"]
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if len(line) > 140 and not line.startswith(("|", "    "))
+        if len(line) > 140
     ]
     assert long == []

@@ -41,22 +41,17 @@ WHERE = {
 
 
 def rows():
-    table = PAGE.partition("| server | section")[2].partition("\n\n")[0]
-    for line in table.splitlines()[2:]:
-        name, section, *_ = [cell.strip() for cell in line.strip("|").split("|")]
-        provider = re.search(r"provider: (\w+)", section)
-        written = re.findall(r"`([^`]+)`", section)[-1]
-        yield (
-            name,
-            provider[1] if provider else "openai",
-            yaml.safe_load(written.removeprefix(f"{provider and provider[1]}: ")),
-        )
+    """(server, provider, its section) of each configuration."""
+    sections = PAGE.partition("\n## Configurations\n")[2].partition("\n## ")[0]
+    for name, written in re.findall(r"(?ms)^### ([^\n]+)\n.*?^```yaml\n(.*?)^```$", sections):
+        llm = yaml.safe_load(written)
+        yield name, llm["provider"], llm[llm["provider"]]
 
 
 ROWS = list(rows())
 
 
-def test_the_table_has_every_server_that_there_is_a_strict_one_of():
+def test_the_page_has_every_server_that_there_is_a_strict_one_of():
     assert [name for name, *_ in ROWS] == list(WHERE)
     titles = {DIALECTS[name].title for name in RULES}
     assert not {title for title in titles if title not in PAGE and title.split()[0] not in PAGE} - {
@@ -65,7 +60,7 @@ def test_the_table_has_every_server_that_there_is_a_strict_one_of():
 
 
 @pytest.mark.parametrize(("name", "provider", "keys"), ROWS, ids=[name for name, *_ in ROWS])
-def test_a_configuration_of_the_table_is_valid_and_goes_where_it_should(name, provider, keys, tmp_path, monkeypatch):
+def test_a_configuration_of_the_page_is_valid_and_goes_where_it_should(name, provider, keys, tmp_path, monkeypatch):
     for variable in re.findall(r"\$\{(\w+)\}", PAGE):
         monkeypatch.setenv(variable, "sk-0123456789")
     settings = settings_of({"llm": {"provider": provider, provider: keys}})
