@@ -68,6 +68,15 @@ def background():
     subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True, env={}, stdout=subprocess.DEVNULL)
 
 
+def fetched(url):
+    import urllib.request
+
+    try:
+        return urllib.request.urlopen(url, timeout=20).read().decode()
+    except OSError as error:
+        return f"not fetched: {error}"
+
+
 PICTURE = {"type": "image", "data": "aGVsbG8gd29ybGQ=", "mimeType": "image/png"}
 RESULTS = {
     "hello": text("hello"),
@@ -132,6 +141,8 @@ def act(number, wanted):
     elif wanted == "memory":
         held = [bytearray(os.urandom(1 << 20)) for _ in range(400)]
         send({"jsonrpc": "2.0", "id": number, "result": text(f"holds {len(held)} MiB")})
+    elif wanted.startswith("fetch "):
+        send({"jsonrpc": "2.0", "id": number, "result": text(fetched(wanted.removeprefix("fetch ")))})
     elif wanted == "background":
         background()
         send({"jsonrpc": "2.0", "id": number, "result": text("begun")})

@@ -116,3 +116,40 @@ class Serving:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
+
+
+class CompanyProxy:
+    """A proxy for CONNECT that leads every name to one port of the loopback; `asked` are the names with ports."""
+
+    def __init__(self, port):
+        self.target = port
+        self.asked = []
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://me:s3cr3t@127.0.0.1:{self.server.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.server.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with client, socket.create_connection(("127.0.0.1", self.target)) as server:
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(1 << 16)
+            self.asked.append(head.split()[1].decode())
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            server.sendall(client.recv(1 << 16))
+            while chunk := server.recv(1 << 16):
+                client.sendall(chunk)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()

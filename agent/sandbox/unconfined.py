@@ -58,6 +58,21 @@ def _strays_ended() -> Iterator[None]:
                 process_tree.end_strays(_before)
 
 
+@contextmanager
+def _server_strays_ended() -> Iterator[None]:
+    """The same around a command with streams, which may run as long as this process and so is not counted.
+
+    Its strays are killed at its end, or, if a command runs then, at the end of this process.
+    """
+    proc.become_subreaper()
+    try:
+        yield
+    finally:
+        with _counting:
+            if _running == 0:
+                process_tree.end_strays()
+
+
 class Unconfined:
     """Runs commands as plain processes.
 
@@ -102,7 +117,8 @@ class Unconfined:
         argv = environment.limited(command, self.limits, timeout, processes=own, shell_path=self.shell)
         mark = uuid4().hex
         path = environment.search_path(str(self.interpreter) if self.interpreter else None)
-        with _strays_ended(), self.folders(mounts.home, mark) as (home, tmp):
+        ending = _strays_ended() if streams is None else _server_strays_ended()
+        with ending, self.folders(mounts.home, mark) as (home, tmp):
             inside = environment.inside(self.uuid, home=home, tmp=tmp, path=path, shell_path=self.shell, extra=env)
             inside[MARK] = mark
             try:

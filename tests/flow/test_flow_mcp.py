@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from flow_home import do, finish, finished, until, write
+from flow_home import Held, do, finish, finished, until, write
 from llm_servers import call
-from mcp_peers import HOSTILE, NODE, package
+from mcp_peers import HOSTILE, NODE, SDK_SERVER, over_http, package, python
+from outside import CompanyProxy, Files, Serving
 
 SECRET = "s3cr3t-of-the-server"
 
@@ -320,3 +321,106 @@ def test_wrong_arguments_do_not_reach_the_server(start, bad):
     home.once()
     assert "do must be of type string, found 5" in results(home)[0][2]
     assert [one for one in home.lines(7, "mcp.jsonl") if one["kind"] == "call"] == []
+
+
+@pytest.mark.parametrize("kind", ["none", "auto"])
+def test_a_worker_killed_between_two_calls_leaves_no_server(start, bad, kind):
+    marker = f"between{kind}{os.getpid()}"
+    held = Held(act("hello"))
+    home = start({"Act": [act("hello"), held, write("a.txt"), finish()]}, bad("--mark", marker), kind=kind)
+    home.issue(7, "Act please")
+    daemon = home.start("run")
+    held.arrived()
+    servers = processes_with(marker)
+    assert servers
+    assert all(state_of(pid) == "T" for pid in servers), "a server runs between two calls"
+    os.kill(home.worker(7), signal.SIGKILL)
+    held.go()
+    until(lambda: home.row(7)["status"] == "completed", "the task")
+    until(lambda: not processes_with(marker), "the end of the servers", 10)
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon)
+    assert [one[1] for one in results(home)[:2]] == ["success", "success"]
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_names_that_model_servers_refuse_are_changed_and_the_server_gets_its_own(start, bad, programs):
+    tools = programs / "unicode.json"
+    described(tools, "Acts.", "ファイル を読む", "../../etc/passwd", "act" * 50)
+    seen = []
+
+    def use(number):
+        def step(request):
+            names = [tool["function"]["name"] for tool in request.json["tools"]]
+            seen[:] = [name for name in names if name.startswith("bad__")]
+            return do(seen[number], do="hello")
+
+        return step
+
+    home = start({"Act": [use(1), use(2), use(3), write("a.txt"), finish()]}, bad("--tools", str(tools)))
+    home.issue(7, "Act please")
+    home.once()
+    assert home.row(7)["status"] == "completed"
+    assert [one[1:] for one in results(home)[:3]] == [("success", "hello")] * 3
+    assert all(len(name) <= 64 and name.isascii() for name in seen)
+    assert len(set(seen)) == 4
+
+
+def test_more_tools_than_model_servers_take_end_the_task_with_advice(start, bad, programs):
+    tools = programs / "five_hundred.json"
+    described(tools, "Short.", *(f"t{number}" for number in range(499)))
+    home = start({"Act": [finish()]}, bad("--tools", str(tools)))
+    home.issue(7, "Act please")
+    home.once(code=1)
+    assert home.row(7)["error_code"] == "config"
+    assert "have 500 tools together, and model servers take at most 128" in home.row(7)["error_message"]
+    assert "the tools of all servers take" in home.run("doctor")[1]
+
+
+def test_a_server_reaches_the_hosts_of_its_own_list_and_commands_do_not(start, bad, tmp_path):
+    (tmp_path / "www").mkdir()
+    (tmp_path / "www" / "f").write_text("from outside")
+    get = "python3 -c 'import urllib.request; print(urllib.request.urlopen(\"http://index.invalid/f\", timeout=20).read())'"
+    plays = {
+        "Act": [
+            act("fetch http://index.invalid/f"),
+            act("fetch http://evil.invalid/f"),
+            do("run_command", command=get),
+            write("a.txt"),
+            finish(),
+        ]
+    }
+    with Serving(Files, tmp_path / "www") as server, CompanyProxy(server.port) as proxy:
+        servers = {**bad(network=["index.invalid"]), "closed": bad()["bad"]}
+        plays["Act"].insert(2, do("closed__act", do="fetch http://index.invalid/f"))
+        home = start(plays, servers, kind="auto")
+        home.variables["http_proxy"] = proxy.url
+        home.issue(7, "Act please")
+        home.once()
+        assert proxy.asked == ["index.invalid:80"]
+    reached, refused, closed, command, *_ = [one[2] for one in results(home)]
+    assert reached == "from outside"
+    assert refused.startswith("not fetched")
+    assert closed.startswith("not fetched")
+    assert "from outside" not in command
+    assert [one["host"] for one in events(home, "network_used")] == ["index.invalid"]
+    assert [one["host"] for one in events(home, "network_refused")] == ["evil.invalid"]
+
+
+def test_a_server_over_http_is_asked_by_the_worker_and_its_headers_are_masked(start, programs):
+    command, args = python(SDK_SERVER)
+    with over_http([command, *args, "--http"]) as port:
+        web = {"url": f"http://127.0.0.1:{port}/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}}
+        home = start({"Act": [do("web__add", first=2, second=40), write("a.txt"), finish()]}, {"web": web}, kind="auto")
+        home.issue(7, "Act please")
+        home.once()
+    assert home.row(7)["status"] == "completed"
+    assert results(home)[0][1:] == ("success", "42")
+    assert replay(home)["same"]
+    assert SECRET not in home.run("config", "show")[1]
+    for path in home.contexts.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert SECRET.encode() not in path.read_bytes(), path

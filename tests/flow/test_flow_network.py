@@ -1,55 +1,16 @@
 """A whole task with a network of named hosts: set-up, a command of the model, the check, by the proxy of this host."""
 
-import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 from flow_home import SECONDS, do, finish, write
-from outside import Files, Serving
+from outside import CompanyProxy, Files, Serving
 
 from agent.config import settings_of
 from agent.sandbox import probe
 
 GET = "python3 -c 'import urllib.request, sys; print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode())'"
-
-
-class CompanyProxy:
-    """A proxy for CONNECT that leads every name to one port of the loopback; `asked` are the names with ports."""
-
-    def __init__(self, port):
-        self.target = port
-        self.asked = []
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://me:s3cr3t@127.0.0.1:{self.server.getsockname()[1]}"
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
-
-    def serve(self, client):
-        with client, socket.create_connection(("127.0.0.1", self.target)) as server:
-            head = b""
-            while b"\r\n\r\n" not in head:
-                head += client.recv(1 << 16)
-            self.asked.append(head.split()[1].decode())
-            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            server.sendall(client.recv(1 << 16))
-            while chunk := server.recv(1 << 16):
-                client.sendall(chunk)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown(socket.SHUT_RDWR)
-        self.server.close()
 
 
 def test_set_up_commands_and_check_reach_the_hosts_that_are_named_and_the_refused_are_told(home, tmp_path):

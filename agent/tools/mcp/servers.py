@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from agent import clock, process_tree
+from agent import clock, deadline, process_tree
 from agent.config.host_allowlist import parse_all
 from agent.errors import MakimonoError
 from agent.sandbox.base import Streams
@@ -138,9 +139,7 @@ class ConnectedServer:
         self.tools = tools
 
     def close(self) -> None:
-        """Close the session, and end the process."""
-        if self.process is not None:
-            self.process.close_input()
+        """Close the session, which uses the streams of the process, and end the process."""
         self.session.close()
         if self.process is not None:
             self.process.close()
@@ -161,19 +160,23 @@ class McpServers:
         self._starts: dict[str, int] = {}
 
     def list_all(self, names: Iterable[str]) -> dict[str, list[ListedTool] | str]:
-        """The tools of each server, or why it has none; the servers start at the same time."""
+        """The tools of each server, or why it has none; the servers start at the same time, in the order of `names`."""
+        names = list(names)
+        if not names:
+            return {}
+        self._event_loop()
+        longest = max(self.servers[name].timeout for name in names)
+        begun = {name: self._begin(name) for name in names}
+        with ThreadPoolExecutor(len(names), thread_name_prefix="mcp-start") as pool:
+            waiting = {name: pool.submit(self._finish, name, begun[name]) for name in names}
+            with deadline.within("MCP servers", longest + KILL_SECONDS):
+                wait(waiting.values())
         found: dict[str, list[ListedTool] | str] = {}
-        waiting = {name: self._begin(name) for name in names}
-        try:
-            for name in list(waiting):
-                try:
-                    found[name] = self._finish(name, waiting.pop(name)).tools
-                except ServerFailed as error:
-                    found[name] = str(error)
-        finally:
-            for begun in waiting.values():  # the wait was stopped
-                if isinstance(begun, ServerProcess):
-                    begun.close()
+        for name, future in waiting.items():
+            try:
+                found[name] = future.result().tools
+            except ServerFailed as error:
+                found[name] = str(error)
         return found
 
     def connected(self, name: str) -> ConnectedServer:

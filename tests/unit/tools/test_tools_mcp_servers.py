@@ -313,6 +313,18 @@ def test_a_server_in_a_sandbox_ends_with_its_session(sandboxed):
     assert "exit code 7; stderr: I have had enough" in refused(servers, "die")
 
 
+def test_servers_start_at_the_same_time(place):
+    command, args = python(HOSTILE, "--start", "silent")
+    servers = place.servers(
+        **{name: {"command": command, "args": args, "timeout": 3} for name in ("one", "two", "three")}
+    )
+    began = time.monotonic()
+    lists = servers.list_all(["one", "two", "three"])
+    assert list(lists) == ["one", "two", "three"]
+    assert set(lists.values()) == {"it did not start a session within 3 s"}
+    assert time.monotonic() - began < 8
+
+
 def test_a_stop_while_servers_start_leaves_none(place):
     command, args = python(HOSTILE, "--start", "silent")
     servers = place.servers(**{name: {"command": command, "args": args} for name in ("one", "two", "three")})
