@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from agent import cgroups, clock, durable_files, gitcmd, session_keyring
-from agent.commands import doctor_memory, doctor_model, doctor_network, doctor_shared_services
+from agent.commands import doctor_memory, doctor_model, doctor_network, doctor_shared_services, doctor_templates
 from agent.config.url_passwords import without_passwords
 from agent.config.value_kinds import size_text
 from agent.daemon import program_version, start_holds
@@ -119,6 +119,8 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
         yield "memory", lambda: (Check("memory", *one) for one in doctor_memory.findings(settings))
     if settings.mcp_servers:
         yield "mcp", lambda: mcp(settings)
+    if settings.prompts.folder is not None:
+        yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: space(settings)
     yield "sandbox", lambda: sandbox(settings)
     yield "processes", processes

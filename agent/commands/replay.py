@@ -38,6 +38,7 @@ from agent.work.commit import Index
 from agent.work.rebase import has_commit
 from agent.worker.attempt import Mode, attempt, hold
 from agent.worker.long_term_memory import OFFERED
+from agent.worker.task_templates import FILE as TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -208,7 +209,7 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
     """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, whether the model
-    had the tool for that, and the calls of MCP servers."""
+    had the tool for that, the calls of MCP servers, and the templates."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -221,7 +222,11 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
         if record.get("name") == OFFERED:
             line = orjson.dumps({**record, "seq": 1}, option=orjson.OPT_APPEND_NEWLINE)
             durable_files.write_file(folder / "effects.jsonl", [line])
-    for name in ("recalled.jsonl", "mcp.jsonl"):  # the tool `recall` and those of servers give the recorded results
+    for name in (
+        "recalled.jsonl",
+        "mcp.jsonl",
+        TEMPLATES,
+    ):  # the tool `recall` and those of servers give the recorded results
         recorded = original.folder / name
         if recorded.is_file() and not recorded.is_symlink():
             durable_files.write_file(folder / name, [recorded.read_bytes()])

@@ -24,6 +24,7 @@ from agent.config import (
     llm_section,
     long_term_memory,
     path_policy,
+    prompt_templates,
     reviewer_section,
     sections,
 )
@@ -132,6 +133,10 @@ class Settings(Section):
     )
     mcp_servers: dict[ServerName, McpServer] = Field(
         default={}, description="Servers of the Model Context Protocol, by name; the model gets their tools."
+    )
+    prompts: prompt_templates.Prompts = Field(
+        default_factory=prompt_templates.Prompts,
+        description="Templates of people that take the place of the program's own.",
     )
 
     _root: Path = PrivateAttr(default_factory=_working_folder)

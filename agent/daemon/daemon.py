@@ -24,6 +24,7 @@ from agent.daemon.health import HealthFile, path_of
 from agent.daemon.pollers import Pollers
 from agent.daemon.program_version import RESTART, lock_of, record
 from agent.daemon.reconcile import reconcile
+from agent.daemon.restarting_thread import RestartingThread
 from agent.daemon.self_check import SelfCheck, is_lost
 from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.daemon.broker_client import BrokerClient
+    from agent.daemon.template_reloader import TemplateReloader
     from agent.observe.events import Events
     from agent.taskqueue.base import Notices
 
@@ -131,8 +133,11 @@ class Daemon:
             courier = None if once else self._courier()
             starts = self.role != "producer"
             supervisor = Supervisor(wiring, self.heard, courier=courier, starts=starts, ground=ground)
+            reloader = self._reloader()
             with suppress(DiskError):  # if it fails, `doctor` cannot check whether this daemon is outdated
                 record(self.settings, supervisor.installed.code)
+            if reloader is not None and not once:
+                self._keep_reloading(reloader, supervisor)
             return self._once(wiring, supervisor) if once else self._forever(supervisor)
         finally:
             if courier is not None:
@@ -197,6 +202,25 @@ class Daemon:
         if supervisor.courier is not None:
             supervisor.courier.start()
         return self._work(supervisor, lambda: False)
+
+    def _reloader(self) -> TemplateReloader | None:
+        """The reloader of templates after its first look, None if no templates of people are configured."""
+        if self.settings.prompts.folder is None:
+            return None
+        from agent.daemon.template_reloader import TemplateReloader
+
+        reloader = TemplateReloader(self.settings, self.events, lambda: self.drain)
+        reloader.step()
+        return reloader
+
+    def _keep_reloading(self, reloader: TemplateReloader, supervisor: Supervisor) -> None:
+        def died(seconds: float) -> None:
+            why = f"the thread was ended by an error that nobody foresaw; it goes on in {seconds:g} s"
+            self.events.emit("template.reload_failed", source=reloader.loader.source, error=why, kept="")
+
+        thread = RestartingThread("templates", reloader.work, died)
+        supervisor.threads.append(thread)
+        thread.start()
 
     def _courier(self) -> BrokerClient | None:
         """The broker client, None if no broker is configured; only this method imports kombu."""

@@ -23,6 +23,7 @@ from agent.extraction.task_extraction import EPISODES, Extracted, TaskExtraction
 from agent.memory import jobs
 from agent.wiring.folders import folder_of
 from agent.wiring.memory import actor_of_task, open_memory
+from agent.worker.task_templates import templates_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,7 +138,8 @@ def take_in(wiring: Wiring, store: MemoryStore, row: Row, lease: Lease) -> Extra
         return Extracted()
     lock = durable_files.lock(folder / "lock")
     try:
-        return TaskExtraction(wiring, store, row, folder, lease.check).run()
+        with templates_of(wiring.settings, wiring.events, folder):
+            return TaskExtraction(wiring, store, row, folder, lease.check).run()
     finally:
         durable_files.unlock(lock)
 

@@ -60,6 +60,13 @@ EVENTS: dict[str, str] = {
     "ground_fit": "The reason for which the daemon started no tasks is over.",
     "disk_low": "The disk cannot be written, or has less than `scheduling.min_free`: no task is started (why).",
     "disk_slow": "A write or a sync took a second or longer; the work waits for it (file, what, seconds).",
+    "template.reloaded": "Templates of people are in use from now on (source, previous, new, templates: how many).",
+    "template.reload_failed": (
+        "Changed templates of people cannot be used; the last good ones stay (source, error, kept: what stays)."
+    ),
+    "template.render_failed": (
+        "A template of people cannot be filled; the program's own takes its place (template, error)."
+    ),
     "code_changed": "The program's files were replaced under this daemon, which starts nothing more (why, todo).",
     "starts_held": (
         "Different tasks failed alike: no more are started in this place until a try succeeds (place, code, tasks, "
@@ -231,6 +238,8 @@ LEVELS: dict[str, str] = {
     "ground_replaced": "error",
     "ground_unfit": "error",
     "worker_hung": "error",
+    "template.reload_failed": "warning",
+    "template.render_failed": "warning",
     "task_too_large": "error",
     "drain_overdue": "warning",
     "task_failed": "error",

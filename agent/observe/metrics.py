@@ -93,6 +93,7 @@ class Metrics:
         self.died = counter("makimono_workers_died", "Workers that ended without closing their task.")
         self.compactions = counter("makimono_compactions", "Compactions, by strategy.", "strategy")
         self.effects = counter("makimono_effects", "Outside effects, by result.", "result")
+        self.templates = counter("makimono_template_events", "Sets of templates taken or refused.", "result")
         self.polls = counter("makimono_polls", "Polls, by source and result.", "source", "result")
         self.slow = histogram("makimono_disk_slow_seconds", "Writes and syncs of a second or longer.", SLOW, "what")
         self.listeners = counter("makimono_listener_failures", "Listeners that raised.")
@@ -109,7 +110,7 @@ class Metrics:
 
     def __call__(self, name: str, fields: Mapping[str, Any]) -> None:
         """Count one event; events and fields without a metric are ignored."""
-        count = getattr(self, f"_on_{name}", None)
+        count = getattr(self, f"_on_{name.replace('.', '_')}", None)
         if count is not None:
             count(fields)
 
@@ -213,6 +214,15 @@ class Metrics:
 
     def _on_poll_failed(self, fields: Mapping[str, Any]) -> None:
         self.polls.labels(self._label("source", fields.get("source")), "failed").inc()
+
+    def _on_template_reloaded(self, _fields: Mapping[str, Any]) -> None:
+        self.templates.labels("reloaded").inc()
+
+    def _on_template_reload_failed(self, _fields: Mapping[str, Any]) -> None:
+        self.templates.labels("reload_failed").inc()
+
+    def _on_template_render_failed(self, _fields: Mapping[str, Any]) -> None:
+        self.templates.labels("render_failed").inc()
 
     def _on_disk_slow(self, fields: Mapping[str, Any]) -> None:
         self.slow.labels(self._label("what", fields.get("what"))).observe(fields.get("seconds") or 0)

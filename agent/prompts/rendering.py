@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 import textwrap
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import StrictUndefined, TemplateError, TemplateNotFound, pass_context
 from jinja2.loaders import FileSystemLoader
@@ -17,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from agent.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from jinja2.runtime import Context
 
@@ -138,10 +139,45 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
 
 
-def _source(name: str) -> str:
+def source(name: str) -> str:
+    """The text of the program's own template `name`.  Raises ValueError for an unknown name."""
     if name not in names():
         raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}")
     return (_FOLDER / f"{name}{_END}").read_text(encoding="utf-8")
+
+
+class Replacements(Protocol):
+    """Templates of people that take the place of the program's own (`revision.TemplateSet`)."""
+
+    def fill(self, name: str, values: Mapping[str, object]) -> str | None:
+        """The text of the template `name`; None when there is no replacement that can be filled."""
+        ...
+
+    def version(self, name: str) -> str | None:
+        """The version of the replacement for the template `name`; None when there is none."""
+        ...
+
+
+class _InUse:
+    """The replacements of this process; a reader takes the attribute once for each text."""
+
+    replacements: Replacements | None = None
+
+
+def use(replacements: Replacements | None) -> None:
+    """Let these replacements be used from now on; None: the program's own templates alone."""
+    _InUse.replacements = replacements
+
+
+@contextmanager
+def using(replacements: Replacements | None) -> Iterator[None]:
+    """Use these replacements inside the block."""
+    before = _InUse.replacements
+    use(replacements)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def render(name: str, /, **values: object) -> str:
@@ -173,6 +209,9 @@ def publish_text(key: str, template: str, words: Words, /, **values: object) -> 
 
 
 def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mapping[str, object]) -> str:
+    replacements = _InUse.replacements
+    if replacements is not None and (replaced := replacements.fill(name, values)) is not None:
+        return replaced
     try:
         text = environment.get_template(f"{name}{_END}").render(values)
     except TemplateNotFound as error:
@@ -191,20 +230,26 @@ def preload(published: Collection[str]) -> None:
         _environment(published=name in published).get_template(f"{name}{_END}")
 
 
-@cache
 def version(name: str) -> str:
-    """A version of the template: twelve hexadecimal digits that change when the template does."""
-    return hashlib.sha256(_source(name).encode()).hexdigest()[:12]
+    """The version of the template that is in use: of the program's own, twelve hexadecimal digits that change when the
+    template does."""
+    replacements = _InUse.replacements
+    return (replacements.version(name) if replacements is not None else None) or _own_version(name)
+
+
+@cache
+def _own_version(name: str) -> str:
+    return hashlib.sha256(source(name).encode()).hexdigest()[:12]
 
 
 def versions() -> dict[str, str]:
-    """The version of every template, by name."""
-    return {name: version(name) for name in names()}
+    """The version of every template of the program, by name."""
+    return {name: _own_version(name) for name in names()}
 
 
 def describe(name: str) -> tuple[str, list[Variable]]:
     """The description of a template and its variables, from the comment at its head."""
-    head = _HEAD.match(_source(name))
+    head = _HEAD.match(source(name))
     if head is None:
         raise ValueError(f"template {name!r} does not begin with a comment that says what it is")
     variables = []

@@ -47,7 +47,7 @@ SAME = 16
 LARGEST = 8 << 20
 """The maximum size of a segment in bytes."""
 
-ONCE = ("metadata.json", "from.json", "inherited.json")
+ONCE = ("metadata.json", "from.json", "inherited.json", "prompts.json")
 FOLDERS = ("outputs", "images")
 """Folders of a task's folder with files that are written once and never changed."""
 TREE, PATCH = "tree.json", "tree.patch"

@@ -26,6 +26,7 @@ from agent.worker.error_disposition import reading_of
 from agent.worker.handler import TaskHandler
 from agent.worker.hang_trace import trace_on_signal
 from agent.worker.takeover import take_over
+from agent.worker.task_templates import templates_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +111,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
         if mode.drains:
             signal.signal(signal.SIGTERM, handler.drain)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with trace_on_signal(folder / "worker.log"):
+        with trace_on_signal(folder / "worker.log"), templates_of(settings, wiring.events, folder):
             return handler.handle(task), handler.failed
     except (Exception, KeyboardInterrupt) as error:
         give_up_claim(wiring, claim, error)

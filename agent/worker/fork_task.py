@@ -37,6 +37,7 @@ from agent.work import gitdir
 from agent.work.publish import PUSH
 from agent.work.rebase import has_commit
 from agent.worker import fork_points
+from agent.worker.task_templates import FILE as TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +133,8 @@ def fork_from(settings: Settings, point: ForkPoint, folder: Path) -> None:
     durable_files.write_file(folder / FILE, orjson.dumps(asdict(point), option=pretty))
     _lines(folder / "recalled.jsonl", _recalled(source, point.seq))
     _lines(folder / "mcp.jsonl", _offered(source))
+    if (source / TEMPLATES).is_file():
+        durable_files.write_file(folder / TEMPLATES, (source / TEMPLATES).read_bytes())
     _lines(folder / "messages.jsonl", _messages(source, point.seq))
     newest = max((int(record.get("summary_id") or 0) for record in _compactions(source, point.seq)), default=0)
     _lines(folder / "summaries.jsonl", _summaries(source, newest))

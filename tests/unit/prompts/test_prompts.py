@@ -125,7 +125,7 @@ def test_every_template_has_a_sample_here():
 def test_a_template_takes_exactly_the_variables_its_comment_names(name):
     what, variables = prompts.describe(name)
     assert what.endswith(".")
-    tree = rendering._environment(published=False).parse(rendering._source(name))
+    tree = rendering._environment(published=False).parse(rendering.source(name))
     assert meta.find_undeclared_variables(tree) == {one.name for one in variables}
     assert {one.name for one in variables if not one.optional} == set(SAMPLES[name])
     assert prompts.render(name, **SAMPLES[name])

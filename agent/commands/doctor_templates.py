@@ -1,0 +1,27 @@
+"""The finding of `doctor` about the templates of people (`prompts.folder`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.prompts.loader import TemplateLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agent.config import Settings
+
+ADVICE = (
+    "`prompts check` looks again; until then tasks use the set that was good last, else the program's own templates"
+)
+
+
+def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """(state, found, advice).  Nothing is changed."""
+    loader = TemplateLoader(settings, stores=False)
+    loader.refresh(force=True)
+    if loader.error:
+        yield "warn", loader.error, ADVICE
+    elif loader.current is not None:
+        names = ", ".join(sorted(loader.current.revisions)) or "none"
+        yield "ok", f"{loader.source} replaces {names} (set {loader.current.sha256[:12]})", ""

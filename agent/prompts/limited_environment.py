@@ -1,0 +1,405 @@
+"""A Jinja environment for the templates of people: the immutable sandbox, with limits on work, memory and time.
+
+Jinja's sandbox refuses access to the interpreter, but not a text that doubles forty times
+(https://jinja.palletsprojects.com/en/stable/sandbox/ names this as the host's task).  Here each step of a loop or
+macro, and each result of a filter, an operator or a concatenation, counts against the budget of one rendering.  The
+count is checked before the memory is used.  So the limits need no signal and no second process, and hold in each
+thread.  Only the filters and methods that are listed in this module exist.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from functools import wraps
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import StrictUndefined, nodes, pass_context
+from jinja2 import filters as jinja_filters
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.runtime import LoopContext, Macro, Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
+
+from agent import clock
+from agent.prompts.rendering import WORDS, Live, block, code, line, live, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from jinja2 import Template
+    from jinja2.runtime import Context
+
+TEMPLATE_LIMIT = 64 << 10
+"""The maximum number of characters of a template."""
+CONTEXT_LIMIT = 256 << 10
+"""The maximum number of characters and values that are handed to a template."""
+OUTPUT_LIMIT = 512 << 10
+"""The maximum number of characters of a text, and of any value that a template computes."""
+WORK_LIMIT = 8 << 20
+"""The maximum number of steps, and of characters and items in results, of one rendering."""
+SECONDS = 2.0
+"""The maximum time of one rendering."""
+LONGEST_RANGE = 10_000
+LARGEST_NUMBER = 10**18
+
+STRING_METHODS = frozenset(
+    (
+        *("capitalize", "casefold", "count", "endswith", "find", "isdigit", "lower", "lstrip", "removeprefix"),
+        *("removesuffix", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title", "upper"),
+    )
+)
+MAPPING_METHODS = frozenset(("get", "items", "keys", "values"))
+FILTERS = (
+    *("abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "groupby", "int"),
+    *("items", "last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "round"),
+    *("select", "selectattr", "sort", "string", "title", "tojson", "trim", "truncate", "unique", "upper", "wordcount"),
+)
+"""Filters of Jinja whose result is not much larger than their argument."""
+
+_FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA-Z%]")
+_WIDEST = 100
+
+
+class LimitExceeded(TemplateError):
+    """A rendering needs more than a template may use."""
+
+
+class _Budget:
+    """What is left for one rendering."""
+
+    def __init__(self) -> None:
+        self.left = WORK_LIMIT
+        self.until = clock.monotonic() + SECONDS
+
+    def spend(self, amount: int) -> None:
+        self.left -= amount
+        if self.left < 0:
+            raise LimitExceeded(f"it needs more than {WORK_LIMIT} steps and characters")
+        if clock.monotonic() > self.until:
+            raise LimitExceeded(f"it takes longer than {SECONDS:g} s")
+
+
+_budget: ContextVar[_Budget] = ContextVar("budget of a rendering")
+
+
+def spend(amount: int) -> None:
+    """Count `amount` against the budget of the rendering.  Without a budget (Jinja evaluates constants when it
+    compiles) a LimitExceeded defers the value to the rendering."""
+    budget = _budget.get(None)
+    if budget is None:
+        raise LimitExceeded("constants are not evaluated before the rendering")
+    budget.spend(amount + 1)
+
+
+def size(value: object) -> int:
+    """The number of characters of a text, or of the characters and items in a container, one that is contained twice
+    counted twice.  Raises LimitExceeded above OUTPUT_LIMIT."""
+    count, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            count += len(one)
+        elif isinstance(one, dict):
+            count += len(one)
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            count += len(one)
+            waiting += one
+        elif isinstance(one, int) and not -LARGEST_NUMBER < one < LARGEST_NUMBER:
+            raise LimitExceeded(f"a number is larger than {LARGEST_NUMBER}")
+        if count > OUTPUT_LIMIT:
+            raise LimitExceeded(f"a value has more than {OUTPUT_LIMIT} characters or items")
+    return count
+
+
+def _measured(value: Any) -> Any:
+    """`value`, counted; a generator is counted item by item."""
+    if isinstance(value, GeneratorType):
+        return _counted_items(value)
+    spend(size(value))
+    return value
+
+
+def _counted_items(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        spend(1)
+        yield item
+
+
+def _fits(length: int) -> None:
+    if length > OUTPUT_LIMIT:
+        raise LimitExceeded(f"a value has more than {OUTPUT_LIMIT} characters or items")
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter whose arguments and result are counted."""
+
+    @wraps(function)
+    def counted(*args: Any, **named: Any) -> Any:
+        for value in (*args, *named.values()):
+            spend(size(value))
+        return _measured(function(*args, **named))
+
+    return counted
+
+
+# --- filters and operators whose result may be much larger than their arguments ------------------------------------
+
+
+def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> str:
+    """Join texts; `attribute` is not supported, `map(attribute=…)` is."""
+    if attribute is not None:
+        raise LimitExceeded("join takes no attribute here; write `| map(attribute=…) | join`")
+    return joined([part for item in value for part in (d, item)][1:])
+
+
+def _replace(value: object, old: str, new: str) -> str:
+    text, old, new = str(value), str(old), str(new)
+    _fits(len(text) + text.count(old) * max(0, len(new) - len(old)))
+    return text.replace(old, new)
+
+
+def _indent(value: object, width: int = 4, first: bool = False) -> str:
+    if not 0 <= int(width) <= _WIDEST:
+        raise LimitExceeded(f"indent takes a width from 0 to {_WIDEST}")
+    pad = " " * int(width)
+    lines = str(value).splitlines()
+    _fits(len(lines) * len(pad))
+    shown = [pad + one if one and (first or number) else one for number, one in enumerate(lines)]
+    return "\n".join(shown)
+
+
+def _format(value: object, *args: Any, **named: Any) -> str:
+    if args and named:
+        raise LimitExceeded("format takes values by position or by name")
+    return _percent(str(value), named or args)
+
+
+def _percent(text: str, values: Any) -> str:
+    """printf formatting without wide fields."""
+    fields = list(_FORMAT.finditer(text))
+    for found in fields:
+        for part in (found[2], found[3]):
+            if part == "*" or (part and int(part) > _WIDEST):
+                raise LimitExceeded(f"a field of {found[0]!r} may be {_WIDEST} wide")
+    _fits(len(text) + len(fields) * (size(values) + _WIDEST))
+    return str(text % values)
+
+
+def joined(parts: Iterable[Any]) -> str:
+    """The concatenation of texts, as `~` makes it."""
+    shown, length = [], 0
+    for part in parts:
+        spend(size(part))
+        shown.append(str(part))
+        length += len(shown[-1])
+        _fits(length)
+    spend(length)
+    return "".join(shown)
+
+
+def _times(left: Any, right: Any) -> Any:
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, str | bytes | list | tuple):
+            if isinstance(other, int):
+                _fits(max(1, size(one)) * max(0, other))
+            break
+    return left * right
+
+
+def _power(left: Any, right: Any) -> Any:
+    if abs(right) > 64 or abs(left) > LARGEST_NUMBER:
+        raise LimitExceeded("a power of that size")
+    return left**right
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "*": _times,
+    "**": _power,
+    "%": lambda left, right: _percent(left, right) if isinstance(left, str) else left % right,
+    "+": lambda left, right: left + right,
+}
+
+
+def _range(*numbers: int) -> range:
+    """As Python's, with at most LONGEST_RANGE items."""
+    found = range(*numbers)
+    if len(found) > LONGEST_RANGE:
+        raise LimitExceeded(f"a range has more than {LONGEST_RANGE} numbers")
+    spend(len(found))
+    return found
+
+
+_OWN = (spend, joined, _measured, _counted_items)
+_SCOPES = ("_loop_vars", "_block_vars")
+"""Arguments that Jinja adds to a call: the variables of the place of the call."""
+
+
+# --- the environment -----------------------------------------------------------------------------------------------
+
+
+class _Counting(NodeTransformer):
+    """Inserts the counting into the syntax tree of a template."""
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802 - Jinja looks methods up by such names
+        self.generic_visit(node)
+        return _call("joined", nodes.List(node.nodes, lineno=node.lineno), node)
+
+    def _container(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        if isinstance(node, nodes.Tuple) and node.ctx != "load":
+            return node
+        return _call("measured", node, node)
+
+    visit_List = visit_Dict = visit_Tuple = _container  # noqa: N815
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if node.test is not None:
+            node.iter = _call("counted_items", node.iter, node)
+        return _with_cost(node)
+
+    def _body(self, node: Any) -> nodes.Node:
+        self.generic_visit(node)
+        return _with_cost(node)
+
+    visit_Macro = visit_CallBlock = _body  # noqa: N815
+
+
+def _call(name: str, argument: Any, node: nodes.Node) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), [argument], [], None, None, lineno=node.lineno)
+
+
+def _with_cost(node: Any) -> nodes.Node:
+    """Let each run of the body count its constant text."""
+    cost = 1 + sum(len(text.data) for part in node.body for text in _texts(part))
+    node.body.insert(0, nodes.ExprStmt(_call("spend", nodes.Const(cost), node), lineno=node.lineno))
+    return node  # type: ignore[no-any-return]
+
+
+def _texts(node: nodes.Node) -> Iterator[nodes.TemplateData]:
+    if isinstance(node, nodes.TemplateData):
+        yield node
+    yield from node.find_all(nodes.TemplateData)
+
+
+class LimitedEnvironment(ImmutableSandboxedEnvironment):
+    """The environment of templates that people may replace.
+
+    `published`: each value is passed to the function under WORDS, as `rendering.publish` describes.
+    """
+
+    intercepted_binops = frozenset(_OPERATORS)
+    spend = staticmethod(spend)
+    joined = staticmethod(joined)
+    measured = staticmethod(_measured)
+    counted_items = staticmethod(_counted_items)
+
+    def __init__(self, *, published: bool) -> None:
+        super().__init__(
+            finalize=_published if published else _shown,
+            undefined=StrictUndefined,
+            autoescape=False,  # the output is Markdown or a prompt, not HTML
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            optimized=False,
+        )
+        own: dict[str, Callable[..., Any]] = {
+            "line": line,
+            "code": code,
+            "block": block,
+            "numbers": numbers,
+            "live": live,
+        }
+        own |= {"join": _join, "replace": _replace, "indent": _indent, "format": _format}
+        known = {name: jinja_filters.FILTERS[name] for name in FILTERS} | own
+        self.filters = {name: _counted(function) for name, function in known.items()}
+        self.globals = {"range": _range}
+
+    def _generate(self, source: nodes.Template, *args: Any, **named: Any) -> str:
+        tree = _Counting().visit(source)
+        tree.set_environment(self)
+        return super()._generate(tree, *args, **named)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Whether a template may read the attribute."""
+        if isinstance(obj, str):
+            return attr in STRING_METHODS or (attr in ("name", "value") and not callable(value))
+        if isinstance(obj, dict):
+            return attr in MAPPING_METHODS
+        if isinstance(obj, LoopContext | Macro):
+            return not attr.startswith("_") and super().is_safe_attribute(obj, attr, value)
+        return not callable(value) and super().is_safe_attribute(obj, attr, value)
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        """Whether a template may call the object: macros, a loop, and the methods listed above."""
+        if obj is _range or isinstance(obj, Macro | LoopContext):
+            return True
+        if any(obj is own for own in _OWN):
+            return True
+        return isinstance(getattr(obj, "__self__", None), str | dict | LoopContext)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805, PYI063 - as in Jinja
+        """Call an object; its arguments and its result are counted."""
+        if not __self.is_safe_callable(__obj):
+            raise SecurityError(f"{getattr(__obj, '__name__', type(__obj).__name__)!r} cannot be called")
+        if any(__obj is own for own in _OWN):
+            return __obj(*args)
+        for value in (*args, *(value for name, value in kwargs.items() if name not in _SCOPES)):
+            spend(size(value))
+        return _measured(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Apply an operator whose result is counted before it is made."""
+        del context
+        for value in (left, right):
+            if isinstance(value, Undefined):
+                str(value)  # raises the error that names it
+            if not isinstance(value, int | float | str | list | tuple | type(None)):
+                raise SecurityError(f"{operator} takes numbers, texts and lists, found {type(value).__name__}")
+        if operator == "+" and not isinstance(left, int | float):
+            _fits(size(left) + size(right))
+        return _measured(_OPERATORS[operator](left, right))
+
+
+def _shown(value: Any) -> Any:
+    """`value` as a text that is counted; the last step before the output."""
+    if isinstance(value, Undefined):
+        return value  # its text is the error
+    spend(size(value))
+    text = value if isinstance(value, str) else str(value)
+    spend(len(text))
+    return text
+
+
+@pass_context
+def _published(context: Context, value: Any) -> Any:
+    text = _shown(value)
+    if isinstance(text, Live | Undefined):
+        return text
+    words = context[WORDS]
+    return _shown(words(text))
+
+
+def fill(template: Template, values: Mapping[str, object]) -> str:
+    """The text of a template of this environment, without white space at its ends.
+
+    Raises TemplateError, LimitExceeded included, and the errors of a wrong template (ValueError, TypeError and others).
+    """
+    given = sum(size(value) for name, value in values.items() if name != WORDS)
+    if given > CONTEXT_LIMIT:
+        raise LimitExceeded(f"the values have {given} characters and items; a template takes {CONTEXT_LIMIT}")
+    token = _budget.set(_Budget())
+    try:
+        chunks, length = [], 0
+        for chunk in template.generate(dict(values)):
+            chunks.append(chunk)
+            length += len(chunk)
+            if length > OUTPUT_LIMIT:
+                raise LimitExceeded(f"the text has more than {OUTPUT_LIMIT} characters")
+    finally:
+        _budget.reset(token)
+    return "".join(chunks).strip()

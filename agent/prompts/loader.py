@@ -1,0 +1,241 @@
+"""Loads the templates of people (`prompts.folder`) as a whole set, and swaps it in when all of it is good.
+
+A set is read, checked, stored in base_dir, and then put in place in one assignment.  After any failure the last good
+set stays, at the very start the program's own templates; the failure is announced once.  Processes share the work: one
+reads a new state of the folder, under a lock, and the others take the result from base_dir.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent import clock, durable_files
+from agent.errors import DiskError, LockHeld, MakimonoError
+from agent.prompts import rendering, template_store
+from agent.prompts.revision import TemplateRefused, TemplateRevision, TemplateSet, hash_of, make_set
+from agent.prompts.template_check import check
+from agent.prompts.template_files import FolderChanges, mark_of, read_folder
+from agent.prompts.template_store import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agent.config import Settings
+
+    Announce = Callable[..., None]
+
+ReloadMode = Literal["auto", "ttl", "force"]
+MODES = ("auto", "ttl", "force")
+SETTLED = 0.25
+"""Seconds without a change after which a folder counts as written."""
+PATIENCE = 1.0
+"""The maximum seconds of a wait for that."""
+TRIES = 5
+
+
+def _quiet(_name: str, **_fields: object) -> None:
+    """Announces nothing."""
+
+
+class TemplateLoader:
+    """The templates of one configuration.
+
+    `announce(name, **fields)` gets the events `template.reloaded`, `template.reload_failed` and
+    `template.render_failed`.  `stores` False: nothing is written to base_dir, for commands that only read.
+    """
+
+    def __init__(self, settings: Settings, announce: Announce = _quiet, *, stores: bool = True) -> None:
+        self.settings = settings
+        self.folder: Path | None = settings.prompts.folder
+        self.source = str(self.folder) if self.folder is not None else ""
+        self._emit = announce
+        self._stores = stores
+        self._stored = Stored(self.source)
+        self._loaded_at: float | None = None
+        self._single = threading.Lock()
+
+    # --- the current set -----------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> TemplateSet | None:
+        """The set in use; None while only the program's own templates are."""
+        return self._stored.templates
+
+    @property
+    def error(self) -> str:
+        """Why the newest state of the source is not in use; "" if it is."""
+        return self._stored.error
+
+    def load(self, name: str) -> TemplateRevision:
+        """The revision of the template `name` that is in use.  Raises TemplateRefused for an unknown name."""
+        if self._loaded_at is None:
+            self.refresh()
+        templates = self.current
+        if templates is not None and name in templates.revisions:
+            return templates.revisions[name]
+        return packaged(name)
+
+    def reload(self, name: str, mode: ReloadMode = "auto") -> TemplateRevision:
+        """Read the source again, then as `load`.
+
+        `auto`: if it has changed on disk.  `ttl`: if the revision of `name` is older than its `ttl_seconds`.  `force`:
+        in any case.  Any failure leaves the set in use.
+        """
+        if mode not in MODES:
+            raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
+        if mode != "ttl" or self._is_old(name):
+            self.refresh(force=mode != "auto")
+        return self.load(name)
+
+    def _is_old(self, name: str) -> bool:
+        ttl = self.load(name).ttl_seconds or self.settings.prompts.ttl_seconds
+        return self._loaded_at is None or clock.monotonic() - self._loaded_at >= ttl
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def refresh(self, *, force: bool = False) -> TemplateSet | None:
+        """Take a changed set, or with `force` read it again; returns the set in use.
+
+        One thread does this at a time; another one gets the set in use at once.  Nothing is raised for a broken source.
+        """
+        if self.folder is None or not self._single.acquire(blocking=False):
+            return self.current
+        try:
+            mark, changed = mark_of(self.folder)
+            if not force and self._is_known(self._stored, mark):
+                return self.current
+            if not force:
+                mark = self._settled(self.folder, mark, changed)
+            self._take(self.folder, mark, force=force)
+        finally:
+            self._single.release()
+        return self.current
+
+    def _is_known(self, found: Stored, mark: str) -> bool:
+        """Whether this state of the source was taken or refused already, by this version of the program."""
+        taken = mark == found.mark and not found.error
+        return found.program == template_store.program_hash() and (taken or mark == found.failed_mark)
+
+    def _settled(self, folder: Path, mark: str, changed: float) -> str:
+        """The mark of the folder when nobody has written to it for SETTLED seconds, or after PATIENCE."""
+        until = clock.monotonic() + PATIENCE
+        while clock.monotonic() < until:
+            age = clock.now().timestamp() - changed
+            if not 0 <= age < SETTLED:
+                break
+            clock.sleep(SETTLED - age)
+            mark, changed = mark_of(folder)
+        return mark
+
+    def _take(self, folder: Path, mark: str, *, force: bool) -> None:
+        """Take the set that another process has read, or read it."""
+        try:
+            if not self._stores:
+                self._adopt(template_store.read_stored(self.settings.base_dir, self.source, self._failed))
+                if force or not self._is_known(self._stored, mark):
+                    self._read(folder, mark)
+                return
+            durable_files.make_dir(self.settings.base_dir, durable_files.passable())
+            with durable_files.locked(self.settings.base_dir / f".{template_store.NAME}.lock"):
+                stored = template_store.read_stored(self.settings.base_dir, self.source, self._failed)
+                self._adopt(stored)
+                if force or not self._is_known(stored, mark):
+                    self._read(folder, mark)
+        except (DiskError, LockHeld):
+            self._read(folder, mark)  # base_dir cannot be written; this process goes on without it
+
+    def _adopt(self, stored: Stored) -> None:
+        """Use what another process has stored."""
+        if stored.program:
+            known, found = self.current, stored.templates
+            same = known is not None and (found is None or found.sha256 == known.sha256)
+            self._stored = replace(stored, templates=known if same else found)
+            self._loaded_at = clock.monotonic()
+
+    def _read(self, folder: Path, mark: str) -> None:
+        """Read and check the folder, and swap the set in, or announce the failure once."""
+        before = self._stored
+        program = template_store.program_hash()
+        try:
+            found, mark = self._checked(folder)
+        except Exception as error:  # noqa: BLE001 - templates are foreign code; their errors never end a task
+            why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+            after = replace(before, program=program, failed_mark=mark, error=why, at=clock.stamp())
+            self._stored = after
+            if (before.error, before.failed_mark) != (why, mark):
+                self._emit("template.reload_failed", source=self.source, error=why, kept=_name_of(before.templates))
+        else:
+            self._stored = Stored(self.source, mark, program, found, at=clock.stamp())
+            if before.templates is None or found.sha256 != before.templates.sha256:
+                self._emit(
+                    "template.reloaded",
+                    source=self.source,
+                    previous=_name_of(before.templates),
+                    new=_name_of(found),
+                    templates=len(found.revisions),
+                )
+        self._loaded_at = clock.monotonic()
+        if self._stores:
+            with suppress(DiskError):
+                template_store.write_stored(self.settings.base_dir, self._stored)
+
+    def _checked(self, folder: Path) -> tuple[TemplateSet, str]:
+        """(the set, the mark of the state that was read)."""
+        for left in reversed(range(TRIES)):
+            mark = mark_of(folder)[0]
+            try:
+                files, schemas = read_folder(folder)
+            except FolderChanges:
+                if not left:
+                    raise
+                continue
+            if mark_of(folder)[0] == mark or not left:
+                checked = [check(path, fields, schemas) for path, fields in files]
+                return make_set(checked, schemas, clock.stamp(), self._failed), mark
+        raise FolderChanges(f"{folder} changes all the time")
+
+    def _failed(self, name: str, error: str) -> None:
+        self._emit("template.render_failed", template=name, error=error)
+
+    # --- tasks ---------------------------------------------------------------------------------------------------
+
+    def of_task(self, folder: Path) -> TemplateSet | None:
+        """The set of the task with this folder: the recorded one, or the present one for a task that begins, which is
+        then recorded.  None: the program's own templates.  Raises DiskError."""
+        try:
+            found = template_store.read_of_task(folder, self._failed)
+        except TemplateRefused as error:
+            self._emit("template.reload_failed", source=str(folder), error=str(error), kept=_name_of(None))
+            return None
+        if found is not None or has_begun(folder):
+            return found
+        found = self.refresh()
+        if found is not None:
+            template_store.write_of_task(folder, found)
+        return found
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether the task has messages."""
+    try:
+        return (folder / "messages.jsonl").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _name_of(templates: TemplateSet | None) -> str:
+    return templates.sha256[:12] if templates is not None else "packaged"
+
+
+def packaged(name: str) -> TemplateRevision:
+    """The program's own template as a revision.  Raises TemplateRefused for an unknown name."""
+    if name not in rendering.names():
+        raise TemplateRefused(f"there is no template {name!r}; known are {', '.join(rendering.names())}")
+    text = rendering.source(name)
+    variables = {one.name: one.meaning for one in rendering.describe(name)[1]}
+    fields: dict[str, Any] = {"name": name, "template": text, "variables": variables}
+    return TemplateRevision(name, rendering.versions()[name], "", text, variables, "", None, hash_of(fields))

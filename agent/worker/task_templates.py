@@ -1,0 +1,36 @@
+"""The templates of one task: those that it began with, as long as it lives (docs/templates.md).
+
+`worker/attempt.py` and the job of long-term memory call this module.  A task without templates of people costs one look
+for a file, and imports nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from agent import prompts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from agent.config import Settings
+    from agent.observe.events import Events
+
+FILE = "prompts.json"
+
+
+@contextmanager
+def templates_of(settings: Settings, events: Events, folder: Path) -> Iterator[None]:
+    """Use the templates that the task with this folder began with, inside the block.
+
+    A task that begins gets the present set, which is recorded in its folder.  Raises DiskError."""
+    if settings.prompts.folder is None and not (folder / FILE).exists():
+        with prompts.using(None):
+            yield
+        return
+    from agent.prompts.loader import TemplateLoader
+
+    with prompts.using(TemplateLoader(settings, events.emit).of_task(folder)):
+        yield
