@@ -101,11 +101,12 @@ def _covers(trim: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
 @dataclass(frozen=True, slots=True)
 class LaterMemories:
     """A message with memories behind the briefing: its number, the number of memories, their tokens without any
-    ratio."""
+    ratio, and the number of their retrieval in recalled.jsonl, 0 if it is not known."""
 
     seq: int
     count: int
     tokens: int
+    recalled: int = 0
 
 
 @dataclass(slots=True)
@@ -207,7 +208,8 @@ class MessageIndex:
                 self.tool_seq = record.get("tool_seq") or self.tool_seq
             return
         if kind == "memory" and isinstance(memory := record.get("memory"), dict):
-            found = LaterMemories(seq, int(memory.get("count") or 0), int(memory.get("tokens") or 0))
+            numbers = (int(memory.get(name) or 0) for name in ("count", "tokens", "recalled"))
+            found = LaterMemories(seq, *numbers)
             self.memories = (*self.memories, found)
         if self.first is None:
             self.before = before

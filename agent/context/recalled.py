@@ -1,8 +1,9 @@
 """RecalledStore has recalled.jsonl: one line for each time that long-term memory was asked for this task.
 
 A line is written before the message with the memories.  It has the text that the message gets, so a process that
-starts again after a crash between the two writes the same briefing without a second retrieval.  `memory why` shows the
-lines; extraction reads the ids, since what was recalled is never stored as something new.
+starts again after a crash between the two writes the same message without a second retrieval: the data of the message
+names the line (`recalled`).  `memory why` shows the lines; extraction reads the ids, since what was recalled is never
+stored as something new.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from agent.context.base import Store
 from agent.store.storable_text import fit_json, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from agent.values import Json
 
@@ -37,13 +38,14 @@ class RecalledStore(Store):
         missing: Mapping[str, str] | None = None,
         text: str = "",
         tokens: int = 0,
+        compactions: int = 0,
     ) -> int:
         """Record a retrieval; returns its number, from 1.
 
         Each of `hits` has `id` ("" for a memory of a plug-in), `kind` (record, file, event, commit, memory), `layer`,
         `score` (0 to 1), `source` and `tokens`; each of `dropped` has `why` in place of the tokens.  `missing` has the
         reason for each layer that was unavailable.  `text` is what the model gets, `tokens` its tokens without any
-        ratio.
+        ratio, `compactions` the number of compactions so far.
         """
         self.file.refresh()
         number = self.file.next_id()
@@ -56,6 +58,7 @@ class RecalledStore(Store):
             "missing": fit_json(missing or {}),
             "text": self.redact(replace_surrogates(text)),
             "tokens": tokens,
+            "compactions": compactions,
             "timestamp": clock.stamp(),
         }
         self.file.append(record)
@@ -68,14 +71,19 @@ class RecalledStore(Store):
 
     def briefing(self) -> Json | None:
         """The newest retrieval for the briefing, None when there is none."""
-        return next((one for one in reversed(self.records()) if one.get("purpose") == BRIEFING), None)
+        return self.newest(BRIEFING)
 
-    def given(self, purpose: str | None = None) -> frozenset[str]:
-        """The ids of everything that was given to the model so far, or for one purpose."""
+    def newest(self, *purposes: str) -> Json | None:
+        """The newest retrieval for one of these purposes, None when there is none."""
+        return next((one for one in reversed(self.records()) if one.get("purpose") in purposes), None)
+
+    def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
+        """The ids of everything that was given to the model so far; with `purpose` only in the retrievals for it, and
+        in those with these numbers."""
         return frozenset(
             str(hit["id"])
             for record in self.records()
-            if purpose in (None, record.get("purpose"))
+            if purpose in (None, record.get("purpose")) or record.get("seq") in numbers
             for hit in record.get("hits") or ()
             if isinstance(hit, dict) and hit.get("id")
         )

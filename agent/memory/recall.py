@@ -35,8 +35,7 @@ class TaskRecall:
 
     `actors` are the actors whose memory the task may read, its own first; the history of commits belongs to the last
     one.  `session_id` is the uuid of the task; memories made from the task itself are left out.  `said_elsewhere` are
-    earlier sessions; their summaries are left out, because the briefing has them from another place.  `tips` are the
-    commits up to which the history was indexed at the last `recall`, None before the first one.
+    earlier sessions; their summaries are left out, because the briefing has them from another place.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class TaskRecall:
         self.actors = tuple(actors)
         self.session_id = session_id
         self.said_elsewhere = frozenset(said_elsewhere)
-        self.tips: frozenset[str] | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -67,6 +65,11 @@ class TaskRecall:
         """Interrupt every call, and close memory.db."""
         self.store.stop()
 
+    def indexed_tips(self) -> frozenset[str]:
+        """The commits up to which the history is indexed.  Raises MemoryUnavailable."""
+        store = self.store
+        return store.indexed_tips(self.actors[-1]) if store.path.exists() else frozenset()
+
     def recall(self, query: str) -> list[Mapping[str, Any]]:
         """Records for a briefing, best first, then files.
 
@@ -75,9 +78,7 @@ class TaskRecall:
         """
         store = self.store
         if not store.path.exists():
-            self.tips = frozenset()
             return []
-        self.tips = store.indexed_tips(self.actors[-1])
         *others, last = self.actors
         found, files = store.retrieve_with_files(query, last, top_k_files=FILES)
         hits = self._wanted([*(hit for actor in others for hit in store.retrieve(query, actor)), *found])

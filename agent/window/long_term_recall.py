@@ -26,6 +26,7 @@ class RecalledRecords(Protocol):
         missing: Mapping[str, str],
         text: str,
         tokens: int,
+        compactions: int = 0,
     ) -> int:
         """Record a retrieval; returns its number."""
         ...
@@ -34,8 +35,9 @@ class RecalledRecords(Protocol):
         """The newest retrieval for the briefing."""
         ...
 
-    def given(self, purpose: str | None = None) -> frozenset[str]:
-        """The ids of all memories that the model was given so far; with `purpose`, of those given for that purpose."""
+    def given(self, purpose: str | None = None, numbers: Collection[int] = ()) -> frozenset[str]:
+        """The ids of all memories that the model was given so far; with `purpose` only for that purpose, and in the
+        retrievals with these numbers."""
         ...
 
 
@@ -98,39 +100,68 @@ class LongTermRecall:
         if not self.layers and self.own is None:
             return "", None
         if self.records is not None and (known := self.records.briefing()) is not None:
-            text, tokens, missing = str(known["text"]), int(known["tokens"]), dict(known["missing"])
-            return text, {"count": len(known["hits"]), "tokens": tokens, "missing": missing}
+            return str(known["text"]), message_data(known) | {"missing": dict(known["missing"])}
         found = recall_memories(self.layers, query, self.most, room, assembler.count, own=self.own)
         text = f"{assembler.fence(found.text)}\n\n" if found.text else ""
         tokens = assembler.plain.count(text) if text else 0
-        self._record("briefing", query, found, text, tokens, assembler.events)
-        return text, {"count": found.count, "tokens": tokens, "missing": dict(found.missing)}
+        number = self._record("briefing", query, found, text, tokens, assembler.events)
+        data = {"count": found.count, "tokens": tokens, "recalled": number, "missing": dict(found.missing)}
+        return text, data
 
     def again(
-        self, purpose: str, query: str, room: int, assembler: Assembler, given: Collection[str]
+        self,
+        purpose: str,
+        query: str,
+        room: int,
+        assembler: Assembler,
+        given: Collection[str],
+        compactions: int = 0,
+        kinds: Collection[str] | None = None,
     ) -> tuple[str, Json | None]:
         """Recall once more, later in the task.
 
-        Returns the memories that the model has not seen, inside a fence ("" for none), and the line for recalled.jsonl
+        Returns the memories that the model has not seen, inside a fence ("" for none), and the data for their message
         (None for none).
 
-        `given` are ids that the model has already.
+        `given` are ids that the model has already, `compactions` the number of compactions so far,
+        `kinds` the kinds of memories that are wanted, None for all.
         """
         if self.own is None:
             return "", None
-        found = recall_memories({}, query, 0, room, assembler.count, own=self.own, given=given)
+        found = recall_memories({}, query, 0, room, assembler.count, own=self.own, given=given, kinds=kinds)
         text = assembler.fence(found.text) if found.text else ""
         tokens = assembler.plain.count(text) if text else 0
-        self._record(purpose, query, found, text, tokens, assembler.events)
-        return text, {"count": found.count, "tokens": tokens} if text else None
+        number = self._record(purpose, query, found, text, tokens, assembler.events, compactions)
+        return text, {"count": found.count, "tokens": tokens, "recalled": number} if text else None
 
     def _record(
-        self, purpose: str, query: str, found: Recalled, text: str, tokens: int, events: Announce | None
-    ) -> None:
+        self,
+        purpose: str,
+        query: str,
+        found: Recalled,
+        text: str,
+        tokens: int,
+        events: Announce | None,
+        compactions: int = 0,
+    ) -> int:
+        """Record a retrieval; returns the number of its line, 0 without a file."""
         for layer, why in found.missing.items():
             if events:
                 events.emit("layer_failed", layer=layer, error=why)
-        if self.records is not None:
-            self.records.add(
-                purpose, query, hits=found.hits, dropped=found.dropped, missing=found.missing, text=text, tokens=tokens
-            )
+        if self.records is None:
+            return 0
+        return self.records.add(
+            purpose,
+            query,
+            hits=found.hits,
+            dropped=found.dropped,
+            missing=found.missing,
+            text=text,
+            tokens=tokens,
+            compactions=compactions,
+        )
+
+
+def message_data(line: Json) -> Json:
+    """The data from long-term memory for the message with the text of a line of recalled.jsonl."""
+    return {"count": len(line["hits"]), "tokens": int(line["tokens"]), "recalled": line["seq"]}

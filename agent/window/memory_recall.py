@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from agent import clock
 from agent.errors import MakimonoError, MemoryUnavailable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from agent.values import MemoryLayer
+
+T = TypeVar("T")
 
 HEADING = "## Related memories\n\n"
 MOST_QUERY = 10_000
@@ -125,11 +128,13 @@ def recall_memories(
     own: OwnMemory | None = None,
     own_patience: float = OWN_PATIENCE,
     given: Collection[str] = (),
+    kinds: Collection[str] | None = None,
 ) -> Recalled:
     """The memories of all layers, the most relevant first, in at most `room` tokens by `count`.
 
     `most` is the maximum number of memories of `layers`; `own` limits itself.  `given` are ids that the model has
-    already.  A memory that is too large for the tokens left is skipped.
+    already; `kinds` are the kinds of memories that are wanted, None for all.  A memory that is too large for the tokens
+    left is skipped.
     """
     query = query[:MOST_QUERY]
     asked: dict[str, _Question] = {
@@ -143,7 +148,7 @@ def recall_memories(
         if isinstance(answer, str):
             missing[name] = answer
         else:
-            found += [replace(one, layer=name) for one in answer]
+            found += [replace(one, layer=name) for one in answer if kinds is None or one.kind in kinds]
     chosen = _Choice(room, count, most, given)
     files = [one for one in found if one.kind == "file"]
     chosen.take_files(files)
@@ -251,6 +256,23 @@ def _ask(questions: Mapping[str, _Question]) -> Mapping[str, Sequence[_Memory] |
     return {
         name: taken.get(name, f"no answer within {question.patience:g} seconds") for name, question in questions.items()
     }
+
+
+def answer_within(seconds: float, call: Callable[[], T], abandon: Callable[[], None]) -> T | None:
+    """The result of `call`, which runs in a thread of its own; None if it fails or takes longer, and is abandoned."""
+    found: list[T] = []
+
+    def ask() -> None:
+        with suppress(MakimonoError):
+            found.append(call())
+
+    thread = threading.Thread(target=ask, name=f"memory {OWN}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        abandon()
+        return None
+    return found[0] if found else None
 
 
 def _memories(answer: Any, most: int | None) -> list[_Memory]:

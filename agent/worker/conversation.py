@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent.context.recalled import BRIEFING, COMMENT, COMPACTION, HISTORY
 from agent.llm import make_client
 from agent.loop import Loop
 from agent.prompts import render
@@ -21,6 +20,7 @@ from agent.worker import briefing
 from agent.worker.checkpoint_publisher import Checkpoint
 from agent.worker.inbox import comments_since, for_model
 from agent.worker.issue_pictures import IssuePictures
+from agent.worker.later_recall import LaterRecall
 from agent.worker.long_term_memory import own_memory, recall_tool, request_index
 from agent.worker.progress import WaitEvents
 from agent.worker.task_facts import record_origin
@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agent.forge.base import Comment
-    from agent.memory.index_requests import IndexRequest
     from agent.worker.command_runner import CommandRunner
     from agent.worker.delivery import Delivery
     from agent.worker.mcp_tools import TaskMcpTools
     from agent.worker.preparation import Prepared
     from agent.worker.session import TaskRun
-
-AGAIN = 2
-"""Memories behind the briefing get at most 1/AGAIN of the budget for memories."""
 
 
 def _mcp_tools(run: TaskRun, commands: CommandRunner) -> TaskMcpTools | None:
@@ -67,8 +63,6 @@ class Conversation:
         self.own_memory = own_memory(run, prepared)
         if self.own_memory is not None:
             run.held.callback(self.own_memory.close)
-        self.awaited: IndexRequest | None = None  # the index of a history of which the briefing has nothing
-        self.compactions = self.store.index.cut.count
         recall = recall_tool(run.context, self.own_memory)
         self.mcp = _mcp_tools(run, prepared.commands)
         more = self.mcp.tools if self.mcp is not None else []
@@ -136,6 +130,7 @@ class Conversation:
             self._continue()
         else:
             self._write_opening()
+        self.later = LaterRecall(run, self.window, self.tools)
         work_tree_snapshot.mark_restored(self.context.context_dir)
         if run.publishing and settings.remembers:
             record_origin(run, self.prepared.issue, self.workspace)
@@ -164,10 +159,11 @@ class Conversation:
         """
         if self.run.inbox.poll(now=last):
             self.run.control.read_at_once()
+        yield from self.later.take_lost()
         yield from self.run.inbox.take_comments(self._fenced, self.store.sync)
         if not last:
-            yield from self._recalled_after_compaction()
-            yield from self._recalled_after_index()
+            yield from self.later.after_compaction()
+            yield from self.later.after_index()
 
     def _fenced(self, comments: Sequence[Comment]) -> Iterator[FencedComment]:
         room = self.window.shares.comments_now
@@ -175,40 +171,13 @@ class Conversation:
             images, about = self.pictures.fetch(comment.body) if comment is not None else ((), "")
             yield FencedComment(self.run.redact(f"{text}\n\n{about}" if about else text), tuple(images))
         query = "\n\n".join(briefing.task_text(comment) for comment in comments)
-        yield from self._recalled(COMMENT, query, self.context.get_recalled_store().given())
-
-    def _recalled_after_compaction(self) -> Iterator[FencedComment]:
-        """Memories for the present step, when a compaction has made the view anew since the last call."""
-        count = self.store.index.cut.count
-        if count == self.compactions:
-            return
-        self.compactions = count
-        records = self.context.get_recalled_store()
-        begun = records.briefing()
-        steps = [step["text"] for step in self.tools.plan() if step.get("status") != "done"]
-        query = "\n\n".join([*steps, str(begun["query"]) if begun else ""])
-        yield from self._recalled(COMPACTION, query, records.given(BRIEFING))
-
-    def _recalled_after_index(self) -> Iterator[FencedComment]:
-        """New memories, once the history of the repository is indexed, if that was not so at the briefing."""
-        if self.awaited is None or self.awaited.is_open(self.run.settings.base_dir):
-            return
-        self.awaited = None
-        records = self.context.get_recalled_store()
-        if (begun := records.briefing()) is not None:
-            yield from self._recalled(HISTORY, str(begun["query"]), records.given())
-
-    def _recalled(self, purpose: str, query: str, given: frozenset[str]) -> Iterator[FencedComment]:
-        """A message with memories that the model has not got yet, if there are any."""
-        assembler, room = self.window.assembler, self.window.shares.memory // AGAIN
-        text, record = assembler.recall.again(purpose, query, room, assembler, given)
-        if record is not None:
-            yield FencedComment(text, kind="memory", memory=record)
+        yield from self.later.about(query)
 
     # --- the first messages -----------------------------------------------------------------------------------
 
     def _write_opening(self) -> None:
         """Write the system prompt and the briefing: the issue, its comments, the earlier task, repository rules."""
+        request_index(self.run, self.workspace, self.own_memory)
         run, prepared = self.run, self.prepared
         issue, tree, row = prepared.issue, prepared.tree, self.context.row
         comments = for_model(issue.comments, run.forge.own_names())
@@ -231,7 +200,6 @@ class Conversation:
         self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
         run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
         self.window.write_opening(run.redact(text), briefing.recall_query(issue, comments), images)
-        self.awaited = request_index(run, self.workspace, self.own_memory)
 
     def _continue(self) -> None:
         """Adapt the existing conversation to this process, and inform the model of facts that it cannot know: it

@@ -7,14 +7,15 @@ replay has no memory: its tool returns the recorded results.  docs/memory.md, "W
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agent.context.recalled import TOOL, RecalledStore
+from agent.context.recalled import HISTORY, TOOL, RecalledStore
 from agent.errors import MakimonoError, ToolError
 from agent.memory.index_requests import IndexRequest
 from agent.security.fence import fence
 from agent.tools.recall import Recall
-from agent.window.memory_recall import OWN, recall_memories
+from agent.window.memory_recall import OWN, OWN_PATIENCE, answer_within, recall_memories
 from agent.wiring.memory import actor_of_task, task_recall
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 OFFERED = "recall_tool"
 """Name of the receipt in effects.jsonl."""
 
-HISTORY = "history of commits"
+AWAITED = "history_request"
+"""Name of the receipt of a request for the first index of the history."""
+
+HISTORY_LAYER = "history of commits"
 
 TOOL_SECONDS = 5.0
 
@@ -98,20 +102,30 @@ class _Search:
         self.own.abandon()
 
 
-def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> IndexRequest | None:
-    """Ask the daemon to index the history of the base branch, unless the recall for the briefing has seen all of it.
+def request_index(run: TaskRun, workspace: Workspace, own: TaskRecall | None) -> None:
+    """Before the briefing, ask the daemon to index the history of the base branch, unless all of it is indexed.
 
-    Returns the request if the task has got nothing of the history yet, so that it may look again."""
-    if own is None or own.tips is None or not run.settings.remembers:
-        return None
-    if workspace.base_commit is None or workspace.base_commit in own.tips:
-        return None
+    If nothing of it is, that is recorded, so that the task looks again later (`awaited_index`)."""
+    if own is None or workspace.base_commit is None or not run.settings.remembers:
+        return
+    tips = answer_within(OWN_PATIENCE, own.indexed_tips, own.abandon)
+    if tips is None or workspace.base_commit in tips:
+        return
     mirror = workspace.mirror
     place = mirror.path.relative_to(mirror.base_dir).as_posix()
     request = IndexRequest(actor_of_task(run.settings, run.key), place, workspace.base)
     try:
         request.put(run.settings.base_dir)
     except MakimonoError as error:
-        run.events.emit("layer_failed", layer=HISTORY, error=str(error))
+        run.events.emit("layer_failed", layer=HISTORY_LAYER, error=str(error))
+        return
+    if not tips:
+        run.effects.done(AWAITED, asdict(request))
+
+
+def awaited_index(context: TaskContextManager) -> IndexRequest | None:
+    """The index that the task waits for, None if it waits for none or has looked again already."""
+    receipt = context.get_effect_store().receipt(AWAITED)
+    if receipt is None or context.get_recalled_store().newest(HISTORY) is not None:
         return None
-    return None if own.tips else request
+    return IndexRequest(**receipt)

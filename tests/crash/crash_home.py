@@ -58,7 +58,7 @@ def author(request):
 class CrashHome:
     """`folder/home` in its state before the first poll (`fresh` restores it), its model, and its runs."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, author=author):
         self.server = Script(author)
         self.path = folder / "home"
         self.path.mkdir()

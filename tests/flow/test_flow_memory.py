@@ -81,7 +81,7 @@ def test_a_resumed_run_does_not_recall_again(home):
     held.go()
     home.once()
     assert home.row(1)["status"] == "completed"
-    assert len(home.lines(1, "recalled.jsonl")) == 1
+    assert len(recalled(home, "briefing", "comment", "compaction", "tool")) == 1
     assert "cellar" not in json.dumps(sent(home))
     assert len({messages[1]["content"] for messages in sent(home)}) == 1
 

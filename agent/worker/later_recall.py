@@ -1,0 +1,98 @@
+"""Memories for a task after its briefing: about new comments, after a compaction, and after the first index of the
+history.
+
+Each retrieval is a line of recalled.jsonl, and then a message.  What is due follows from the files, so a process that
+starts again after a crash at any step goes on with the next one: a line without its message gets it, and a compaction
+without a line is asked about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.context.recalled import BRIEFING, COMMENT, COMPACTION, HISTORY
+from agent.values import FencedComment
+from agent.window.long_term_recall import message_data
+from agent.worker.long_term_memory import awaited_index
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from agent.tools import Toolbox
+    from agent.values import Json
+    from agent.window.context_window import Window
+    from agent.worker.session import TaskRun
+
+LATER = (COMMENT, COMPACTION, HISTORY)
+PART = 2
+"""Memories behind the briefing get at most 1/PART of the budget for memories."""
+
+
+class LaterRecall:
+    """The later retrievals of one task.  Each method yields the messages to append; nothing without own memory."""
+
+    def __init__(self, run: TaskRun, window: Window, tools: Toolbox) -> None:
+        self.base_dir = run.settings.base_dir
+        self.window = window
+        self.tools = tools
+        self.store = run.context.get_message_store()
+        self.records = run.context.get_recalled_store()
+        self.is_on = window.assembler.recall.own is not None
+        self.lost = self._line_without_message()
+        self.awaited = awaited_index(run.context) if self.is_on else None
+        newest = self.records.newest(COMPACTION)
+        done = self.store.index.cut.count if newest is not None else 0
+        self.compactions = int(newest.get("compactions", done)) if newest is not None else 0
+
+    def _line_without_message(self) -> Json | None:
+        """The newest retrieval, if the process that made it died before its message was appended."""
+        line = self.records.newest(*LATER)
+        if line is None or not line.get("text"):
+            return None
+        for record in self.store.backwards():
+            if str(record.get("timestamp")) < str(line.get("timestamp")):
+                return line
+            data = record.get("memory")
+            if isinstance(data, dict) and (data.get("recalled") == line["seq"] or record["content"] == line["text"]):
+                return None
+        return line
+
+    def take_lost(self) -> Iterator[FencedComment]:
+        """The message that an earlier process could not append."""
+        line, self.lost = self.lost, None
+        if line is not None:
+            yield FencedComment(str(line["text"]), kind="memory", memory=message_data(line))
+
+    def about(self, query: str) -> Iterator[FencedComment]:
+        """Memories about new comments."""
+        yield from self._recall(COMMENT, query, self.records.given())
+
+    def after_compaction(self) -> Iterator[FencedComment]:
+        """Memories for the present step, after each compaction."""
+        count = self.store.index.cut.count
+        if not self.is_on or count <= self.compactions:
+            return
+        self.compactions = count
+        begun = self.records.briefing()
+        steps = [step["text"] for step in self.tools.plan() if step.get("status") != "done"]
+        query = "\n\n".join([*steps, str(begun["query"]) if begun else ""])
+        shown = {memory.recalled for memory in self.store.index.memories}
+        yield from self._recall(COMPACTION, query, self.records.given(BRIEFING, shown))
+
+    def after_index(self) -> Iterator[FencedComment]:
+        """The files that the briefing lacked, when the history has been indexed for the first time."""
+        if self.awaited is None or self.awaited.is_open(self.base_dir):
+            return
+        self.awaited = None
+        if (begun := self.records.briefing()) is not None:
+            yield from self._recall(HISTORY, str(begun["query"]), self.records.given(), kinds=("file",))
+
+    def _recall(
+        self, purpose: str, query: str, given: frozenset[str], kinds: Collection[str] | None = None
+    ) -> Iterator[FencedComment]:
+        """A message with memories that the model has not got yet, if there are any."""
+        assembler, room = self.window.assembler, self.window.shares.memory // PART
+        count = self.store.index.cut.count
+        text, data = assembler.recall.again(purpose, query, room, assembler, given, count, kinds)
+        if data is not None:
+            yield FencedComment(text, kind="memory", memory=data)
