@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agent.context.requests import RequestStore
 from agent.errors import UsageError
 from agent.extraction import model_request, proposals
+from agent.extraction.fact_check import BLOBS
 from agent.extraction.feedback import PENDING
 from agent.extraction.repetition import words
 from agent.extraction.suspicion import suspicion
@@ -114,7 +115,7 @@ class ModelExtraction:
             quarantine=quarantine,
             supersedes=[one.updates] if one.updates and not quarantine else [],
             files=task.files if is_fact else (),
-            more={"commit": task.delivery.get("commit")} if is_fact else None,
+            more={"commit": task.delivery.get("commit"), BLOBS: task.delivery.get("blobs") or {}} if is_fact else None,
         )
 
     def _is_confirmed(self, one: Proposal, event_id: int) -> bool:

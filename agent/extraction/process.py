@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 from agent import clock, durable_files, proc
 from agent.errors import MakimonoError
 from agent.extraction import job
+from agent.extraction.fact_check import FactCheck
 from agent.extraction.task_extraction import has_branch
+from agent.memory.namespaces import actor_name
 from agent.observe import log
 from agent.observe.events import Events
-from agent.wiring.memory import open_memory
+from agent.wiring.memory import CONFIDENTIAL, open_memory
 from agent.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -77,8 +79,10 @@ def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
         return
     with closing(open_memory(settings, f"history of {request.actor}")) as store:
         commits = store.index_commits(mirror, request.actor, branch=request.branch)
+        check = FactCheck(store, mirror, request.branch)
+        ended = sum(check.run(one) for one in (request.actor, actor_name(request.actor, CONFIDENTIAL)))
     seconds = round(clock.monotonic() - begun, 3)
-    events.emit("history_indexed", actor=request.actor, commits=commits, seconds=seconds)
+    events.emit("history_indexed", actor=request.actor, commits=commits, ended=ended, seconds=seconds)
 
 
 def start_beside(settings: Settings, uuid: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from agent.errors import Fenced, MemoryUnavailable
 from agent.extraction.episode import AFTERWARDS, amended, episode_text, notes_of, summary_text
 from agent.extraction.events import events_of, new_events
+from agent.extraction.fact_check import FactCheck
 from agent.extraction.feedback import Feedback
 from agent.extraction.model_extraction import ModelExtraction
 from agent.extraction.record_writer import RecordWriter
@@ -31,14 +32,15 @@ EPISODES, SUMMARIES = "episodes", "summaries"
 
 @dataclass(slots=True)
 class Extracted:
-    """The result of a job in numbers: events and records of the task, new commits, amended episodes, and dropped
-    proposals of the model."""
+    """The result of a job in numbers: events and records of the task, new commits, amended episodes, dropped proposals
+    of the model, and facts that the repository's files contradict."""
 
     events: int = 0
     records: int = 0
     commits: int = 0
     amended: int = 0
     dropped: int = 0
+    ended: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """The numbers by name."""
@@ -152,6 +154,8 @@ class TaskExtraction:
             actor = actor_of_task(self.wiring.settings, self.task.key)
             self.extracted.commits = self.store.index_commits(mirror, actor, branch=branch)
             IndexRequest(actor, place, branch).remove(self.wiring.settings.base_dir)
+            check = FactCheck(self.store, mirror, branch)
+            self.extracted.ended = sum(check.run(one) for one in {actor, self.writer.actor})
 
     def _model(self) -> None:
         if not self.wiring.settings.memory.extraction.enabled:

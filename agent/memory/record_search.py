@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agent.memory.terms import Terms
 
 OLDEST = 0.5
-"""The lowest factor by which age lowers the rank of a record."""
+"""The lowest factor by which age, or bad outcomes, lower the rank of a record."""
 LONGEST_QUERY = 10_000
 """Characters of a query that are read."""
 
@@ -44,7 +44,7 @@ class RecordSearch:
         self.half_life_days = half_life_days
 
     def __call__(self, query: str, namespace: str, config: RetrievalConfig) -> list[MemoryHit]:
-        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factor of age."""
+        """At most `config.top_k` hits below `namespace`, ordered by relevance times the factors of age and outcomes."""
         return self.of_each(query, [(namespace, config)])[0]
 
     def of_each(self, query: str, wanted: Sequence[tuple[str, RetrievalConfig]]) -> list[list[MemoryHit]]:
@@ -87,15 +87,16 @@ class RecordSearch:
             row = rows[key]
             if score >= config.relevance_score:
                 age = self._freshness(row["strategy"], row["pinned"], row["last_used_at"], row["timestamp"])
-                scored.append((-score * age, -key, score, row))
+                scored.append((-score * age * confidence(row["helped"], row["hurt"]), -key, score, row))
         best = sorted(scored, key=lambda one: one[:2])[: config.top_k]
         made = self.records.of_rows([row for _, _, _, row in best])
         return [MemoryHit(record, score) for record, (_, _, score, _) in zip(made, best, strict=True)]
 
     def rank(self, hit: MemoryHit) -> float:
-        """The sort key for hits of several namespaces: relevance times the factor of age."""
+        """The sort key for hits of several namespaces: relevance times the factors of age and outcomes."""
         record = hit.record
-        return hit.score * self._freshness(record.strategy, record.pinned, record.last_used_at, record.timestamp)
+        age = self._freshness(record.strategy, record.pinned, record.last_used_at, record.timestamp)
+        return hit.score * age * confidence(record.helped, record.hurt)
 
     def _freshness(self, strategy: str, pinned: object, last_used_at: str | None, timestamp: str) -> float:
         """The factor of age: 0.5 to the power of (age / half-life), at least OLDEST.  The age is counted from the last
@@ -105,3 +106,8 @@ class RecordSearch:
             return 1.0
         age = clock.now() - clock.parse(max(last_used_at or "", timestamp))
         return max(OLDEST, float(0.5 ** max(0.0, age / timedelta(days=days))))
+
+
+def confidence(helped: int, hurt: int) -> float:
+    """The factor of the outcomes of tasks that got the record: (helped + 2) / (helped + hurt + 2), at least OLDEST."""
+    return max(OLDEST, (helped + 2) / (helped + hurt + 2))

@@ -169,13 +169,17 @@ EVENTS: dict[str, str] = {
     # long-term memory
     "memory_extracted": (
         "A task that has ended, or the end of its pull request, is in long-term memory (uuid, job; events, records, "
-        "commits, amended: how many; dropped: proposals of the model that were not used; seconds)."
+        "commits, amended: how many; ended: facts that the repository's files contradict; dropped: proposals of the "
+        "model that were not used; seconds)."
     ),
     "memory_extraction_failed": (
         "A try to take a task into long-term memory failed; after the last one the job is listed as failed (uuid, job, "
         "attempt, last, error)."
     ),
-    "history_indexed": "The history of a repository is indexed for its tasks (actor, commits, seconds).",
+    "history_indexed": (
+        "The history of a repository is indexed for its tasks (actor; commits; ended: facts that its files contradict; "
+        "seconds)."
+    ),
     "memory_unavailable": "Long-term memory cannot be used; tasks go on, and the job waits (uuid, error).",
     "memory_worker_died": "The process of an extraction job was killed; the job is done again (uuid, signal).",
     "pull_ended": "The pull request of an ended task was merged or closed (uuid, state, url).",

@@ -194,7 +194,7 @@ class TaskHandler:
         """Run notify → close: store the end with its texts, then post it and close the task."""
         self.outcome = outcome
         if report is not None and run.publishing and run.settings.remembers:
-            record_delivery(run.effects, report)
+            record_delivery(run.effects, report, run.workspace.git_dir if run.workspace is not None else None)
         ending = compose(run, outcome, report, decide(outcome, report))
         if run.publishing:
             ending.save(run.context)

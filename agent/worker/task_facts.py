@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 from agent.errors import MakimonoError
 from agent.forge.base import ForgeReports
+from agent.gitcmd import git
 from agent.wiring.memory import actor_of_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from agent.context import EffectStore
     from agent.forge.base import IssueText
     from agent.values import Json
@@ -25,6 +29,20 @@ if TYPE_CHECKING:
 ORIGIN, DELIVERY = "origin", "delivery"
 
 MOST_FILES = 500
+MOST_BLOBS = 50
+"""Files of a delivery whose versions are recorded; a change of more files says little about one of them."""
+
+
+def _blobs(git_dir: Path, report: Report) -> Mapping[str, str]:
+    """path → blob of the delivered files; {} if there are too many, or git fails."""
+    if report.commit is None or not 0 < len(report.paths) <= MOST_BLOBS:
+        return {}
+    try:
+        listed = git("ls-tree", "-z", "--full-tree", report.commit, "--", *report.paths, git_dir=git_dir).output
+    except MakimonoError:
+        return {}
+    entries = [entry.decode("utf-8", "replace").partition("\t") for entry in listed.split(b"\0") if entry]
+    return {path: about.split()[2] for about, _, path in entries if about.split()[1] == "blob"}
 
 
 def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
@@ -52,8 +70,8 @@ def record_origin(run: TaskRun, issue: IssueText, workspace: Workspace) -> None:
     )
 
 
-def record_delivery(effects: EffectStore, report: Report) -> None:
-    """Record what was delivered; a later delivery that differs is recorded again."""
+def record_delivery(effects: EffectStore, report: Report, git_dir: Path | None) -> None:
+    """Record what was delivered; a later delivery that differs is recorded again.  `git_dir` has the commit."""
     verdict = report.verdict
     check: Json | None = None
     if verdict is not None:
@@ -69,6 +87,7 @@ def record_delivery(effects: EffectStore, report: Report) -> None:
         "files": list(report.paths[:MOST_FILES]),
         "check": check,
         "pull": {"id": report.pull.id, "url": report.pull.url} if report.pull is not None else None,
+        "blobs": _blobs(git_dir, report) if git_dir is not None else {},
         "problem": report.problem[1],
     }
     if effects.receipt(DELIVERY) != found:

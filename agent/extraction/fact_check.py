@@ -1,0 +1,115 @@
+"""Checks facts about code against the present files of the base branch.
+
+A fact has the blob of each file that its task delivered.  When the base branch has had that version of a file and now
+has another one, the identifiers of the fact that were in the old version are looked for in the new one.  If one of them
+or the file is gone, the fact becomes invalid.  A fact that names no identifier cannot be checked in this way: it counts
+as `hurt` once for each new version, and ranks lower.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.extraction.events import OUTCOME, VERIFIED
+from agent.gitcmd import git
+from agent.memory import NewEvent
+from agent.memory.history_reader import HistoryReader, TreeFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from agent.memory import MemoryRecord, MemoryStore
+
+BLOBS = "blobs"
+"""In the metadata of a fact: path → blob at the commit that its task delivered."""
+PAGE = 500
+_IDENTIFIER = re.compile(
+    r"`([^`\n]{2,80})`"  # as people mark code
+    r"|([A-Za-z_][\w.]*)\("
+    r"|\b([A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*)\b"
+    r"|(?<![\w-])(--[a-z][\w-]+)"
+)
+
+
+def identifiers(text: str) -> tuple[str, ...]:
+    """Names of code in a text: `marked` ones, calls, names with `_` or a hump, options."""
+    found = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(text))
+    return tuple(dict.fromkeys(name.removesuffix("()") for name in found))
+
+
+class FactCheck:
+    """The check of one actor's facts against the tip of a branch.  GitError when git fails."""
+
+    def __init__(self, store: MemoryStore, mirror: Path, branch: str) -> None:
+        self.store = store
+        self.mirror = mirror
+        self.reader = HistoryReader(mirror)
+        self.tip = self.reader.tip(branch)
+
+    def run(self, actor: str) -> int:
+        """Check all facts; returns the number of those that became invalid."""
+        facts = [one for one in self._facts(actor) if one.metadata.get(BLOBS) and not one.pinned]
+        wanted = {path for one in facts for path in one.metadata[BLOBS]}
+        if not wanted:
+            return 0
+        now = {file.path: file.blob for file in self.reader.files(self.tip) if file.path in wanted}
+        return sum(self._check(one, now) for one in facts)
+
+    def _facts(self, actor: str) -> Iterator[MemoryRecord]:
+        after = None
+        while page := self.store.list_memory_records(f"/facts/{actor}/", limit=PAGE, after=after):
+            after = page[-1].id
+            yield from page
+
+    def _check(self, fact: MemoryRecord, now: Mapping[str, str]) -> bool:
+        """Whether the fact became invalid."""
+        names = identifiers(fact.text)
+        doubts = []
+        for path, blob in fact.metadata[BLOBS].items():
+            if now.get(path) == blob or not self._was_here(path, blob):
+                continue
+            old, new = self._text(path, blob), self._text(path, now[path]) if path in now else ""
+            known = [name for name in names if name in old]
+            gone = next((name for name in known if name not in new), None)
+            if path not in now and (known or path in fact.text):
+                self.store.invalidate(fact.id, f"{path} is not in {self.tip[:12]} any more")
+                return True
+            if gone is not None:
+                self.store.invalidate(fact.id, f"`{gone}` is not in {path} of {self.tip[:12]} any more")
+                return True
+            if not known:
+                doubts.append((path, now.get(path, "")))
+        if not names:
+            for path, blob in doubts:
+                self._doubt(fact, path, blob)
+        return False
+
+    def _was_here(self, path: str, blob: str) -> bool:
+        """Whether the branch has ever had this version of the file: work that is not merged is not checked."""
+        if git("cat-file", "-e", blob, git_dir=self.mirror, check=False).returncode != 0:
+            return False
+        found = git(
+            *("log", "-1", "--format=%H", f"--find-object={blob}", self.tip, "--", path),
+            git_dir=self.mirror,
+        )
+        return bool(found.output.strip())
+
+    def _text(self, path: str, blob: str) -> str:
+        return next((text for _, text in self.reader.contents([TreeFile(path, blob, 0)])), "")
+
+    def _doubt(self, fact: MemoryRecord, path: str, blob: str) -> None:
+        """Count the new version of a file against a fact, once."""
+        event = NewEvent(
+            fact.namespace.strip("/").split("/")[1],
+            fact.session_id or "history",
+            f"{path}, which a fact of this task was about, {'was changed' if blob else 'was removed'} since.",
+            role="system",
+            timestamp=clock.stamp(),
+            source=OUTCOME,
+            trust=VERIFIED,
+            client_token=f"{fact.id}:{path}:{blob}",
+        )
+        self.store.judge(event, [fact.id], helped=False)
