@@ -45,6 +45,8 @@ def hidden_lines(diff: Iterable[bytes]) -> list[str]:
         text = line[1:].decode("utf-8", "replace").removesuffix("\r")
         if where.endswith(", line 1"):
             text = text.removeprefix("\ufeff")
+        if _is_harmless(text):
+            continue
         text = _STYLE.sub("", invisible_characters.JOINER.sub("", text)).strip(" \t")
         seen = show_hidden(text)
         if seen.findings:
@@ -56,6 +58,26 @@ def hidden_lines(diff: Iterable[bytes]) -> list[str]:
             excerpt = f"{'…' if begin else ''}{excerpt}{'…' if begin + SHOWN < len(seen.text) else ''}"
             found.append(f"{', '.join(sorted(seen.findings))} {where}: {excerpt}")
     return found
+
+
+_harmless: set[str] = set()
+MOST_KNOWN = 1 << 14
+
+
+def _is_harmless(text: str) -> bool:
+    """Whether no rule concerns any character of the text; most lines are only checked here.
+
+    Characters that no rule concerns are remembered, up to a maximum number.
+    """
+    if _harmless.issuperset(text):
+        return True
+    for sign in set(text) - _harmless:
+        kinds = lookalikes.FOREIGN | lookalikes.WIDE_LATIN
+        if sign in SIGNS or invisible_characters.rule_of(sign) or lookalikes.kinds_of(sign) & kinds:
+            return False
+        if len(_harmless) < MOST_KNOWN:
+            _harmless.add(sign)
+    return True
 
 
 def show_hidden(text: str) -> Cleaned:

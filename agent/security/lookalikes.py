@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import partial
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-_WORD = re.compile(r"\w+")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NOT_ASCII = r"\b[0-9A-Za-z_]*+(?![\x00-\x7f])\w++"
+_WORD = re.compile(_NOT_ASCII)
+"""A whole word with a character that is not ASCII."""
+_IN_CODE = re.compile(rf"(?<=\.){_NOT_ASCII}|{_NOT_ASCII}(?=[(\[])")
+"""Such a word behind a dot, or in front of a bracket."""
+_AROUND_CODE = frozenset(".([")
+SHORT = 40
+"""The kinds of words with at most this many characters are kept, since a text repeats its words."""
 SCRIPTS = ("CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU")
 TWINS = frozenset(
     "асԁеһіјӏорԛѕѵԝхуүАВСЕНІЈКМОРЅТХУҮԜԚӀԌ"  # Cyrillic
@@ -38,25 +49,31 @@ def mark_lookalikes(text: str) -> tuple[str, int]:
     """
     if text.isascii():
         return text, 0
-    is_of_script = any(letter.isalpha() and _is_foreign(letter) and letter not in TWINS | NEAR for letter in text)
+    signs = set(text)
+    kinds = _kinds_in(signs)
+    is_of_script = bool(kinds & OF_SCRIPT)
+    may_be_alike = bool(kinds & TWIN) and (not is_of_script or not _AROUND_CODE.isdisjoint(signs))
+    may_be_mixed = bool(kinds & FOREIGN and kinds & LATIN)
+    if not (may_be_alike or may_be_mixed or kinds & WIDE_LATIN):
+        return text, 0
     is_east_asian = _EAST_ASIAN.search(text) is not None
     count = 0
 
     def word(match: re.Match[str]) -> str:
         nonlocal count
         found = match[0]
-        if found.isascii():
-            return found
+        kinds = _kinds_of_short(found) if len(found) <= SHORT else _kinds_in(set(found))
         in_code = (match.end() < len(text) and text[match.end()] in "([") or text.endswith(".", 0, match.start())
-        if _is_mixed(found) or (_is_alike(found) and (in_code or not is_of_script)):
+        is_alike = kinds & TWIN and not kinds & UNLIKE
+        if (kinds & FOREIGN and kinds & LATIN) or (is_alike and (in_code or not is_of_script)):
             count += 1
             return "".join(escape(letter) if _is_foreign(letter) else letter for letter in found)
-        if _ALSO_LATIN.search(found) and not (is_east_asian and _WIDE.search(found)):
+        if kinds & WIDE_LATIN and not (is_east_asian and _WIDE.search(found)):
             count += 1
             return _ALSO_LATIN.sub(lambda letter: escape(letter[0]), found)
         return found
 
-    return _WORD.sub(word, text), count
+    return (_WORD if may_be_mixed or not is_of_script or kinds & WIDE_LATIN else _IN_CODE).sub(word, text), count
 
 
 def escape(character: str) -> str:
@@ -65,21 +82,37 @@ def escape(character: str) -> str:
     return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 
-def _is_mixed(word: str) -> bool:
-    letters = [letter for letter in word if letter.isalpha()]
-    return any(map(_is_foreign, letters)) and any(map(partial(_is_of, ("LATIN",)), letters))
-
-
-def _is_alike(word: str) -> bool:
-    letters = [letter for letter in word if letter.isalpha()]
-    if not letters or not TWINS.union(NEAR).issuperset(letters):
-        return False
-    return not TWINS.isdisjoint(letters) and (len(letters) > 1 or letters[0] in TWINS)
-
-
 def _is_foreign(letter: str) -> bool:
-    return _is_of(SCRIPTS, letter)
+    return unicodedata.name(letter, "").startswith(SCRIPTS)
 
 
-def _is_of(scripts: tuple[str, ...], letter: str) -> bool:
-    return unicodedata.name(letter, "").startswith(scripts)
+FOREIGN, LATIN, TWIN, UNLIKE, OF_SCRIPT, WIDE_LATIN = (1 << bit for bit in range(6))
+"""Kinds of a character: a letter of `SCRIPTS`; a Latin letter; one of `TWINS`; a letter that is not in `TWINS` or
+`NEAR`; such a letter of `SCRIPTS`; one that programs normalise to a Latin letter."""
+
+
+@lru_cache(maxsize=1 << 14)
+def kinds_of(character: str) -> int:
+    """The kinds of a character, as bits; 0 for one that is in no deceptive word by itself."""
+    kinds = WIDE_LATIN if _ALSO_LATIN.match(character) else 0
+    if not character.isalpha():
+        return kinds
+    if "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3":
+        return kinds | UNLIKE  # Japanese, Chinese and Korean: looking their names up would take most of the time
+    kinds |= TWIN if character in TWINS else 0
+    kinds |= 0 if character in TWINS or character in NEAR else UNLIKE
+    if _is_foreign(character):
+        return kinds | FOREIGN | (OF_SCRIPT if kinds & UNLIKE else 0)
+    return kinds | (LATIN if unicodedata.name(character, "").startswith("LATIN") else 0)
+
+
+def _kinds_in(signs: Iterable[str]) -> int:
+    kinds = 0
+    for sign in signs:
+        kinds |= kinds_of(sign)
+    return kinds
+
+
+@lru_cache(maxsize=1 << 12)
+def _kinds_of_short(word: str) -> int:
+    return _kinds_in(set(word))

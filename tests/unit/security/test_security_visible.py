@@ -1,8 +1,14 @@
 """What a diff hides, or shows as something else, is shown and counted."""
 
+import math
+import time
+
 import pytest
 
 from agent.security.hidden_diff_lines import hidden_lines, show_hidden
+
+SCRIPT = "\u0434\u043b\u044f"
+"""A word with letters that do not look Latin."""
 
 
 def shown(line):
@@ -71,3 +77,43 @@ def test_the_name_of_a_file_is_looked_at_too():
     )
     assert found.startswith("PI-19 ")
     assert r"\u0441\u043e\u0440\u0443.py" in found
+
+
+@pytest.mark.parametrize(
+    ("line", "deceptive"),
+    [
+        (f"{SCRIPT}.\u0445\u043e\u0440", f"{SCRIPT}.\\u0445\\u043e\\u0440"),
+        (f"{SCRIPT} \u0441\u043e\u0440(1)", f"{SCRIPT} \\u0441\\u043e\\u0440(1)"),
+        (f"{SCRIPT} \u0441\u043e\u0440[1]", f"{SCRIPT} \\u0441\\u043e\\u0440[1]"),
+        (f"{SCRIPT} \u0441\u043e\u0440 {SCRIPT}.", None),
+        (f"{SCRIPT} a_\u0431 {SCRIPT}", f"{SCRIPT} a_\\u0431 {SCRIPT}"),
+        ("if \u0441\u043e\u0440: pass", "if \\u0441\\u043e\\u0440: pass"),
+        ("\u03b1 = 0.1", None),
+        ("d\u00e9j\u00e0 vu, \u00e7a va", None),
+        ("\u5024\u3092\uff41\uff42\u306b", None),
+        ("set \uff41\uff42", "set \\uff41\\uff42"),
+    ],
+)
+def test_words_that_look_latin_are_shown_where_they_deceive(line, deceptive):
+    assert shown(line) == ([f"PI-19 x.py, line 5: {deceptive}"] if deceptive else [])
+
+
+def test_text_in_other_languages_takes_hardly_longer_than_english():
+    """Each line of a change with one sign beyond ASCII is looked at; nearly all signs concern no rule."""
+
+    def cost(lines):
+        body = "".join(f"+{line}\n" for line in lines)
+        parts = [f"+++ b/x.py\n@@ -1,0 +1,{len(lines)} @@\n{body}".encode()]
+        best = math.inf
+        for _ in range(3):
+            started = time.process_time()
+            assert hidden_lines(parts) == []
+            best = min(best, time.process_time() - started)
+        return best / sum(map(len, parts))
+
+    english = cost([*(f"value_{number} = compute(number, {number})" for number in range(8000)), "\u00e9"])
+    japanese = cost([f"\u5024_{number} = \u8a08\u7b97(\u5909\u6570, {number}) \u3068" for number in range(6000)])
+    french = cost(
+        [f"\u00e9t\u00e9_{number} = d\u00e9j\u00e0(vu, {number}) \u00e0 c\u00f4t\u00e9" for number in range(8000)]
+    )
+    assert max(japanese, french) < 2 * english
