@@ -19,7 +19,8 @@ from agent.forge import http
 SERVICE = "git-upload-pack"
 ADVERTISED = f"application/x-{SERVICE}-advertisement"
 TIMEOUT = (10, 60)
-_REF = re.compile(rb"(?=.*[1-9a-f])[0-9a-f]{40,64} (?:refs/|HEAD)")
+_REF = re.compile(rb"(?<![0-9a-f])[0-9a-f]{40,}+ (?:refs/|HEAD)")
+"""The length of a line, the name of an object, and a ref (gitprotocol-pack(5), "Reference Discovery")."""
 
 
 @dataclass(frozen=True, slots=True)
