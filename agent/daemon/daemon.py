@@ -16,6 +16,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from agent import __version__, clock, durable_files, proc
@@ -30,7 +31,6 @@ from agent.daemon.supervisor import Supervisor
 from agent.daemon.waker import Waker
 from agent.error_text import reason
 from agent.errors import DiskError, HostError, LockHeld, MakimonoError
-from agent.intake.poller import Poller
 from agent.store.remote_storage import require_driver
 from agent.wiring import missing_task_sources
 from agent.wiring.folders import keep_from_others
@@ -165,13 +165,14 @@ class Daemon:
         signal.signal(signal.SIGINT, heard)
 
     def _once(self, wiring: Wiring, supervisor: Supervisor) -> int:
-        """Poll once and work on every due task.  Returns 3 when a source could not be polled and nothing else
-        failed."""
+        """Poll once and work on every due task.  Returns 3 when a source could not be polled and nothing else failed.
+
+        All polls end before the first task is started, so that a task does not start before its `/pause` is read.
+        """
         asked = True
         if self.role != "worker":
-            poller = Poller(self.settings, wiring.ledger, wiring.forges, self.events, lost=self.lost)
-            poller.poll(everything=True)
-            asked = not poller.unasked
+            self.pollers = self._pollers(wiring)
+            asked = not self.pollers.poll_once()
         supervisor.requeue_dead()
         self._tell(wiring)
         if self.role == "producer":
@@ -186,16 +187,7 @@ class Daemon:
 
     def _forever(self, supervisor: Supervisor) -> int:
         if self.role != "worker":
-            self.pollers = Pollers(
-                self.settings,
-                self.events,
-                supervisor.wiring.forges,
-                lost=self.lost,
-                surviving=self._surviving,
-                wake=self.waker.wake,
-                is_over=lambda: self.drain,
-                tells=lambda: self.notices is not None,
-            )
+            self.pollers = self._pollers(supervisor.wiring)
             for poller in self.pollers.threads():
                 supervisor.threads.append(poller)
                 poller.start()
@@ -222,6 +214,18 @@ class Daemon:
         supervisor.threads.append(thread)
         thread.start()
 
+    def _pollers(self, wiring: Wiring) -> Pollers:
+        return Pollers(
+            self.settings,
+            self.events,
+            wiring.forges,
+            lost=self.lost,
+            surviving=self._surviving,
+            wake=self.waker.wake,
+            is_over=lambda: self.drain,
+            tells=lambda: self.notices is not None,
+        )
+
     def _courier(self) -> BrokerClient | None:
         """The broker client, None if no broker is configured; only this method imports kombu."""
         if self.settings.taskqueue.broker is None:
@@ -231,9 +235,12 @@ class Daemon:
         return BrokerClient(self.settings, self.events, self.waker.wake)
 
     def _tell(self, wiring: Wiring) -> None:
-        """Send the notifications that could not be sent when a task ended."""
+        """Send the notifications that could not be sent when a task ended, but to no source that hangs."""
+        pollers = self.pollers
         with self._surviving("ledger"):
-            send_pending_notifications(wiring)
+            send_pending_notifications(
+                wiring, (lambda _row: True) if pollers is None else partial(pollers.is_answered, wiring.forges)
+            )
 
     def _remember(self, supervisor: Supervisor) -> None:
         """Do the extraction jobs that are due, of all tasks that have ended by now."""

@@ -1,17 +1,19 @@
 """Each source of issues has a thread: a source that hangs, is slow, rate-limited or fails does not delay the others.
 
 Each thread has its own ledger connection and adapters.  The thread polls its source at the interval of that source, and
-sends the notifications of tasks of that source that ended or wait.  `daemon/daemon.py` calls this module;
-`poller.Poller` alone polls all sources once, one after the other.
+sends the notifications of tasks of that source that ended or wait.  `poll_once` polls all sources once, side by side
+(`run --once`).  `daemon/daemon.py` calls this module; `poller.Poller` alone polls its sources one after the other.
 """
 
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from agent import clock
 from agent.daemon.finalize import send_pending_notifications
 from agent.daemon.restarting_thread import RestartingThread
 from agent.intake.poller import Poller
@@ -31,15 +33,23 @@ TOLD_SECONDS = {True: 15.0, False: 2.0}
 """Seconds between two checks for due notifications, by whether the ledger sends notifications of changes."""
 
 
+STALL_SECONDS = 60.0
+"""`run --once` waits for the poll of a source as long as the source answers something within this time.  It is longer
+than the time-out of one request."""
+
+
 @dataclass(slots=True)
 class PolledSource:
-    """The signals for the thread of one source, and its poller once that runs."""
+    """The signals for the thread of one source, its poller once that runs, the error that ended its `poll_once`, and
+    whether that was not waited for."""
 
     name: str
     instance: str
     lost: threading.Event = field(default_factory=threading.Event)
     stirred: threading.Event = field(default_factory=threading.Event)
     poller: Poller | None = None
+    error: Exception | None = None
+    stalled: bool = False
 
     @property
     def label(self) -> str:
@@ -80,6 +90,57 @@ class Pollers:
             RestartingThread(f"poller {one.label}".strip(), partial(self._run, number), partial(self._died, one))
             for number, one in enumerate(self.sources)
         ]
+
+    def poll_once(self) -> list[str]:
+        """Poll each source once, side by side; returns the names of the sources that were not polled completely.
+
+        A source that answers nothing for STALL_SECONDS is reported as failed and not waited for any longer: its thread
+        ends when the process ends, and what it has not queued until then waits for the next poll.  Raises the error of
+        a poll that concerns this host (disk, ledger).
+        """
+        self._spread()
+        began = clock.monotonic()
+        threads = [
+            threading.Thread(target=self._poll_one, args=(number,), name=f"poller {one.label}", daemon=True)
+            for number, one in enumerate(self.sources)
+        ]
+        for thread in threads:
+            thread.start()
+        missed = []
+        for source, thread in zip(self.sources, threads, strict=True):
+            while thread.is_alive() and not self.is_over() and not self._has_stalled(source, began):
+                thread.join(TICK)
+            if thread.is_alive():
+                source.stalled = True
+                missed.append(source.label)
+                if not self.is_over():
+                    why = f"it has answered nothing for {STALL_SECONDS:.0f} s and is not waited for; the others go on"
+                    self.events.emit("poll_failed", source=source.name, instance=source.instance, error=why)
+            elif source.error is not None:
+                raise source.error
+            elif source.poller is None or source.poller.unasked:
+                missed.append(source.label)
+        return missed
+
+    def _poll_one(self, number: int) -> None:
+        source = self.sources[number]
+        try:
+            with closing(Wiring(self.settings, events=self.events)) as wiring:
+                forge = wiring.forges[number]
+                source.poller = Poller(self.settings, wiring.ledger, [forge], self.events, lost=source.lost)
+                source.poller.poll(everything=True)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it again
+            source.error = error
+
+    def _has_stalled(self, source: PolledSource, began: float) -> bool:
+        """Whether a source has answered nothing for STALL_SECONDS."""
+        last = max(began, source.poller.last_progress() if source.poller is not None else 0.0)
+        return clock.monotonic() - last > STALL_SECONDS
+
+    def is_answered(self, forges: Sequence[Forge], row: Row) -> bool:
+        """Whether the source of the row, if `forges` has it, answered in `poll_once`."""
+        stalled = (forge for forge, source in zip(forges, self.sources, strict=True) if source.stalled)
+        return not any(forge.covers(row.key) for forge in stalled)
 
     def wake_all(self) -> None:
         """End the wait of every thread."""

@@ -564,6 +564,12 @@ class ForgeReports:
         found: Mapping[str, str] = self._ask("addresses", {})
         return found
 
+    def answered_at(self) -> float | None:
+        """The time of the monotonic clock at which the host last answered a request of this adapter, whatever it
+        answered; None if it has not, or the adapter does not record it."""
+        found: float | None = self._ask("answered_at", None)
+        return found
+
     def author_may_ask(self, key: TaskKey) -> bool:
         """Whether the author of the issue, who wrote its text, has permission to ask for work; False if that is
         unknown.  Raises ForgeError."""

@@ -96,6 +96,7 @@ class Poller:
         self.lost = lost
         self.compares = compares
         self.places = [self._place(forge) for forge in forges]
+        self.moved_at = clock.monotonic()  # the time at which the last task was handled
         self.items = Items(self._failed, whole=tuple(one for one in WHOLE if one is not ForgeUnreachable))
 
     def _place(self, forge: Forge) -> PolledForge:
@@ -133,6 +134,11 @@ class Poller:
         self.items.finish()
         return new
 
+    def last_progress(self) -> float:
+        """The time of the monotonic clock at which a forge last answered, or a task was last handled."""
+        answers = (ForgeReports(place.forge).answered_at() for place in self.places)
+        return max(self.moved_at, *(when for when in answers if when is not None), 0.0)
+
     def unasks_all(self) -> bool:
         """Whether no forge answered at its last poll."""
         return bool(self.places) and len(self.away) == len(self.places)
@@ -158,6 +164,7 @@ class Poller:
             found = len(place.backlog)
             while place.backlog and (most is None or len(new) - before < most):
                 task = place.backlog.pop()
+                self.moved_at = clock.monotonic()
                 with place.items.handling(str(task.get_task_key())):
                     uuid = enqueue(self.settings, self.ledger, task, self.events)
                     new += [uuid] if uuid is not None else []

@@ -6,11 +6,13 @@ import gzip
 import signal
 import socket
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 
+import pytest
 import yaml
 from flow_home import finish, finished, until, write
-from forge_home import OFTEN
+from forge_home import OFTEN, TASK
 
 JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
@@ -105,3 +107,68 @@ def test_sources_that_are_ill_in_each_way_hold_no_other(home):
         until(lambda: here.label(1) == "coding agent done", "the end")
         daemon.send_signal(signal.SIGTERM)
         finished(daemon)
+
+
+def slowly(connection, _over):
+    """An empty list, a second later; the account is asked for too."""
+    time.sleep(1)
+    connection.sendall(JSON + b'ETag: "1"\r\nConnection: close\r\nContent-Length: 2\r\n\r\n[]')
+
+
+def test_run_once_gives_a_source_that_hangs_a_minute_and_works_on_what_the_others_have(home):
+    here = home({"Of the well": [write("a.txt"), finish()]})
+    with ill(hangs) as (address, _):
+        sources(here, ["github", "local"], github={"base_url": address, "token": "t" * 20, "projects": ["acme/web"]})
+        here.issue(1, "Of the well")
+        began = time.monotonic()
+        text = here.once(code=3)
+        assert 55 < time.monotonic() - began < 90
+    assert here.label(1) == "coding agent done"
+    assert "has answered nothing for 60 s and is not waited for" in text
+    assert "Traceback" not in text
+
+
+def test_run_once_polls_all_sources_at_the_same_time(home):
+    here = home({"Of the well": [write("a.txt"), finish()]})
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ill(slowly)) for _ in range(6)]
+        hosts = [
+            {"base_url": address, "token": "t" * 20, "projects": ["acme/web"], "bot_name": "makimono"}
+            for address, _ in servers
+        ]
+        sources(here, ["github", "local"], github=hosts)
+        here.issue(1, "Of the well")
+        moments = []
+        for _, asked in servers:
+            threading.Thread(
+                target=lambda one=asked: (one.wait(60), moments.append(time.monotonic())), daemon=True
+            ).start()
+        here.once(code=3)  # the repository of each is a list, which is odd
+    assert len(moments) == 6
+    assert max(moments) - min(moments) < 1, "one after the other they take a second each"
+    assert here.label(1) == "coding agent done"
+
+
+@pytest.mark.parametrize("kind", ["github", "gitlab"])
+def test_run_once_starts_no_task_before_its_pause_is_read(homes, kind):
+    """Another source has long been polled, and its task waits until the slow one has been polled too."""
+    home = homes(kind, {TASK: [finish()], "Of the well": [write("a.txt"), finish()]})
+    key = home.issue()
+    home.flow.run("run", "--once", "--role", "producer", code=0)
+    home.flow.half_a_minute_later()
+    home.flow.issue(1, "Of the well")
+    here = home.flow
+    settings = yaml.safe_load(here.config.read_text())
+    settings |= {
+        "task_sources": ["local", kind],
+        "local": {"tracker": "tracker", "repos": {"default": "repos/default.git"}},
+    }
+    here.config.write_text(yaml.safe_dump(settings))
+    here.repository("default")
+    home.place.comment(key, "/pause")
+    body = {} if kind == "github" else {"body": {"message": "502"}}
+    home.server.fault("GET", "/issues$", status=502, times=2, call=lambda: time.sleep(2), **body)
+    here.once()
+    assert here.label(1) == "coding agent done"
+    assert home.labels(key) == ["coding agent paused"]
+    assert not any(TASK.encode() in request.body for request in here.server.journal)

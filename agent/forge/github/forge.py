@@ -195,6 +195,10 @@ class GitHubForge:
         """Implements `ForgeReports.head_moved`."""
         return head_moved(self, self.places.project_of(key), _number(key), pull, since)
 
+    def answered_at(self) -> float | None:
+        """Implements `ForgeReports.answered_at`."""
+        return self.wire.answered_at
+
     def pull_ref(self, pull_id: str) -> str | None:
         """Implements `ForgeReports.pull_ref`."""
         return f"refs/pull/{pull_id}/head"

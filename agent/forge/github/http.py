@@ -72,6 +72,7 @@ class GitHubWire:
             SettingsToken(section) if section.app is None else AppToken(section, self._as_app, projects, learn)
         )
         self.kept = EtagCache(KEPT_BYTES)
+        self.answered_at: float | None = None  # time of the monotonic clock of the last answer
         self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
         self._manner = threading.local()
         self._requesters: dict[str, Any] = {}
@@ -111,6 +112,7 @@ class GitHubWire:
                 raise ForgeUnreachable(
                     f"{what}: {http.failure_text(error)}", maybe=not unsent and verb != "GET"
                 ) from error
+            self.answered_at = clock.monotonic()
             self._note(bucket, headers)
             if status < 400:
                 self.limiter.went_well()

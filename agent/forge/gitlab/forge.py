@@ -197,6 +197,10 @@ class GitLabForge:
         project = self.places.project_of(key)
         return head_moved(self.wire, self.places, project, number_of(key), pull, self.labels.queued, since)
 
+    def answered_at(self) -> float | None:
+        """Implements `ForgeReports.answered_at`."""
+        return self.wire.answered_at
+
     def pull_ref(self, pull_id: str) -> str | None:
         """Implements `ForgeReports.pull_ref`."""
         return f"refs/merge-requests/{pull_id}/head"

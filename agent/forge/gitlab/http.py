@@ -49,6 +49,7 @@ class GitLabWire:
         self.limiter = RateLimiter(base_dir / "limits", host)
         self.trust = ca_bundle_of(base_dir, section.ca_file)
         self.kept = EtagCache()
+        self.answered_at: float | None = None  # time of the monotonic clock of the last answer
         self.pause = 0.0  # seconds between two polls, as the host's last answer demanded
         self._requester: Requester | None = None
 
@@ -89,6 +90,7 @@ class GitLabWire:
                     clock.sleep(4.0 ** (attempt - 1))
                     continue
                 raise ForgeUnreachable(f"{what}: {http.failure_text(error)}", maybe=change and not unsent) from error
+            self.answered_at = clock.monotonic()
             self.pause = http.poll_interval(headers) or self.pause
             if (known := answers.budget(headers)) is not None:
                 self.limiter.note_budget(BUCKET, remaining=known[0], limit=known[1], reset_in=known[2])
