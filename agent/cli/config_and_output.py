@@ -99,6 +99,10 @@ class CliState:
         """
         return self.json or write(sys.stdout, plain(text) + "\n")
 
+    def print_note(self, text: str) -> None:
+        """Print a note on stderr, beside the output."""
+        write(sys.stderr, f"note: {plain(text)}\n")
+
     def print_json(self, value: Any) -> None:
         """Print the result as one JSON document; without `--json` print nothing."""
         if self.json:

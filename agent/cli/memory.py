@@ -12,10 +12,10 @@ from agent.cli import tables
 from agent.cli.app import app
 from agent.cli.daemon import Uuid  # noqa: TC001 - typer evaluates the annotations at run time
 from agent.cli.inspect import display_time
-from agent.errors import UsageError
+from agent.errors import MemoryUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from agent.cli.config_and_output import CliState
     from agent.memory import Forgotten, MemoryRecord, MemoryStore, Selector
@@ -36,11 +36,23 @@ Actor = Annotated[
 
 
 def _open(state: CliState, *, reads: bool = True) -> MemoryStore:
-    """Open the store.  Raises UsageError when there is no memory.db, since no command creates it."""
+    """Open the store, which follows the log that hosts share, if they do.
+
+    Raises UsageError when there is no memory.db then, since no command creates it.  A command that `reads` uses
+    memory.db as it is when the log cannot be reached.
+    """
     from agent.wiring.memory import open_memory
 
     settings = state.settings_to_inspect if reads else state.settings
     store = open_memory(settings, "command line")
+    if store.shared is not None and (settings.memory.enabled or store.path.exists()):
+        try:
+            store.follow(purges=not reads)
+        except MemoryUnavailable as error:
+            if not (reads and store.path.exists()):
+                store.close()
+                raise
+            state.print_note(f"memory.db of this host is shown as it is: {error}")
     if not store.path.exists():
         hint = "" if settings.memory.enabled else " (memory.enabled is false)"
         raise UsageError(f"{store.path} does not exist: no task has left anything in memory yet{hint}")
@@ -55,12 +67,21 @@ def status(context: typer.Context) -> int:
     state: CliState = context.obj
     settings = state.settings_to_inspect
     known: dict[str, Any] = {"events": 0, "records": {}, "jobs": {}, "bytes": 0}
+    log: dict[str, Any] = {}
     actors: dict[str, int] = {}
     with closing(open_memory(settings, "command line")) as store:
         if exists := store.path.exists():
             known = store.figures()
+            log = dict(store.log_status())
             actors = _actors(store)
-    found = {"enabled": settings.memory.enabled, "file": store.path, "exists": exists, "actors": actors, **known}
+    found = {
+        "enabled": settings.memory.enabled,
+        "file": store.path,
+        "exists": exists,
+        "log": log,
+        "actors": actors,
+        **known,
+    }
     state.print_json(found)
     tables.facts(
         state,
@@ -68,6 +89,7 @@ def status(context: typer.Context) -> int:
             "memory.enabled": "true" if settings.memory.enabled else "false",
             "file": f"{store.path}" + ("" if exists else " (does not exist yet)"),
             "size": f"{known['bytes']:,} bytes" if exists else "",
+            "log": _log_line(log, settings.base_dir) if log else "",
             "events": f"{known['events']:,}",
             "jobs": ", ".join(f"{number} {name}" for name, number in known["jobs"].items()),
         },
@@ -80,6 +102,17 @@ def status(context: typer.Context) -> int:
         state.print_line()
         tables.show(state, ("actor", "records"), sorted(actors.items()), right=(1,))
     return 0
+
+
+def _log_line(log: Mapping[str, Any], base_dir: Path) -> str:
+    """Where the log is, and how far this host is behind it."""
+    if log["where"] == str(base_dir / "memory.db"):
+        return f"{log['last']:,} entries, in the file"
+    if log["last"] is None:
+        return f"{log['where']}; {log['error']}"
+    if log["own"]:
+        return f"{log['where']}; the file has entries that it has not, and the next use brings them in"
+    return f"{log['where']}, {log['last']:,} entries; this host is {log['last'] - log['applied']:,} behind"
 
 
 _STATUSES = ("active", "quarantined", "superseded", "invalid")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agent.config import Settings
+    from agent.memory import MemoryStore
 
 
 def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
@@ -24,6 +25,8 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
         )
         yield "warn", found, "memory.actor: '{instance}/{owner}/{repo}' gives each repository its own"
     with closing(open_memory(settings, "doctor")) as store:
+        if store.shared is not None and settings.memory.enabled:
+            yield _of_shared_log(store)
         if not store.path.exists():
             yield "ok", f"{store.path} is not there yet; it is made at the first use", ""
             return
@@ -40,3 +43,22 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
         yield "warn", f"{said}; {failed} jobs failed", "`memory jobs --status failed` lists them"
     else:
         yield "ok", said, ""
+
+
+def _of_shared_log(store: MemoryStore) -> tuple[str, str, str]:
+    """The finding about the log that hosts share.  memory.db of this host is made at the first use, so that nothing is
+    compared before that."""
+    if not store.path.exists():
+        return "ok", f"this host has not followed the log of {store.shared.where if store.shared else ''} yet", ""
+    try:
+        status = store.log_status()
+    except MemoryUnavailable as error:
+        return "warn", str(error), "tasks go on without memory until then"
+    if status["last"] is None:
+        advice = "tasks recall from memory.db of this host until then; jobs wait"
+        return "warn", str(status["error"]), advice
+    if status["own"]:
+        found = f"memory.db has entries that the log of {status['where']} has not; the next use brings them in"
+        return "ok", found, ""
+    behind = status["last"] - status["applied"]
+    return "ok", f"the log of {status['where']} has {status['last']:,} entries; this host is {behind:,} behind", ""

@@ -1,5 +1,5 @@
-"""Starts the extraction jobs of ended tasks and the indexes of histories, one at a time, each in a process of its own
-(`extraction/process.py`).
+"""Starts the extraction jobs of ended tasks, the indexes of histories, and what follows a shared log
+(`follow_schedule.py`), one at a time, each in a process of its own (`extraction/process.py`).
 
 The rows of the ledger that are due are the queue of jobs; the requests of tasks (`memory/index_requests.py`) come
 first.  `Supervisor` calls `step` a few times a second; it never waits.
@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock, proc
+from agent.daemon.follow_schedule import FollowSchedule
 from agent.error_text import reason
 from agent.extraction import process
 from agent.memory.index_requests import first_request
@@ -45,6 +46,7 @@ class ExtractionRunner:
     def __init__(self, wiring: Wiring, context: ForkServerContext) -> None:
         self.wiring = wiring
         self.context = context
+        self.schedule = FollowSchedule(wiring)
         self.uuid = ""
         self.request: IndexRequest | None = None
         self._look_at = 0.0
@@ -76,6 +78,8 @@ class ExtractionRunner:
             self._look_at = now + LOOK_SECONDS
             if (uuid := self.next_due()) is not None:
                 self._start(uuid)
+        if starts and self._process is None and process.is_wanted(self.wiring.settings) and self.schedule.is_due():
+            self._start_follow()
 
     def is_busy(self) -> bool:
         """Whether a job runs, or is due here."""
@@ -107,6 +111,10 @@ class ExtractionRunner:
     def _start(self, uuid: str) -> None:
         self._fork(process.main, uuid)
         self.uuid, self.request = uuid, None
+
+    def _start_follow(self) -> None:
+        self._fork(process.follow, "")
+        self.uuid, self.request = "", None
 
     def _start_index(self, request: IndexRequest) -> None:
         self._fork(process.index, request)

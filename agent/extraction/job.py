@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from agent.memory import MemoryStore
+    from agent.observe.events import Events
     from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
 
@@ -93,6 +94,17 @@ def run(wiring: Wiring, uuid: str) -> bool:
         durable_files.unlock(lock)
 
 
+def follow(store: MemoryStore, events: Events) -> None:
+    """Bring memory.db up to the newest entry of the log, and report what that did.  Raises MemoryUnavailable."""
+    begun = clock.monotonic()
+    found = store.follow()
+    if found.entries or found.imported:
+        seconds = round(clock.monotonic() - begun, 3)
+        events.emit("memory_followed", entries=found.entries, imported=found.imported, seconds=seconds)
+    for where in found.remains:
+        events.emit("memory_remains", where=where)
+
+
 @contextmanager
 def _extending(lease: Lease) -> Iterator[None]:
     over = threading.Event()
@@ -154,6 +166,7 @@ def _work(wiring: Wiring, row: Row, lease: Lease) -> bool:
     """Run the jobs of a row that are not done; return whether all are done now."""
     store = open_memory(wiring.settings, f"extraction of {row.uuid}")
     try:
+        follow(store, wiring.events)
         pauses = [_try(wiring, store, row, lease, job) for job in jobs_of(row)]
         lease.check()
     except Stopped:

@@ -85,6 +85,25 @@ def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
     events.emit("history_indexed", actor=request.actor, commits=commits, ended=ended, seconds=seconds)
 
 
+def follow(settings: Settings, _: str, report: Connection | None = None) -> None:
+    """Entry point of the forked process that brings memory.db up to the log that hosts share; events go to `report`."""
+    with suppress(PermissionError):  # it leads a session already
+        os.setsid()
+    log.lose_what_stderr_refuses()
+    proc.title(f"{TITLE}: follow")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    give_way()
+    signal.signal(signal.SIGTERM, _stop)
+    events = Events([_to(report)])
+    try:
+        with closing(open_memory(settings, "follow")) as store:
+            job.follow(store, events)
+    except job.Stopped:
+        return
+    except MakimonoError as error:
+        events.emit("memory_unavailable", uuid="", error=str(error))
+
+
 def start_beside(settings: Settings, uuid: str) -> None:
     """Start a process for the job of a task, and do not wait for it.  OSError when the process cannot be started."""
     child = subprocess.Popen(

@@ -220,8 +220,9 @@ class Log(Appending, Protocol):
         """A transaction in which the tables are made again from `entries`."""
         ...
 
-    def purge(self) -> str:
-        """Remove the bytes of forgotten texts from the shared log; the reason when they may remain."""
+    def purge(self, *, left_by_others: bool = False) -> str:
+        """Remove the bytes of forgotten texts from the shared log; the reason when they may remain.  `left_by_others`:
+        only if another host has not done it in time."""
         ...
 
     def status(self) -> Mapping[str, Any]:

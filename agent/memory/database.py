@@ -62,7 +62,7 @@ class MemoryDatabase(Database):
         if is_broken(error):
             return MemoryUnavailable(
                 f"{self.where} is damaged or no SQLite database ({error}). Stop what uses it and move it, its -wal and "
-                f"its -shm away: memory then begins anew; or put a backup in its place"
+                f"its -shm away: memory then begins anew, or follows the shared log; or put a backup in its place"
             )
         return MemoryUnavailable(f"memory cannot be used: {super()._translate(error)}")
 

@@ -92,7 +92,7 @@ class LocalLog:
         """Nothing: the tables are written with the log."""
         return Followed()
 
-    def purge(self) -> str:
+    def purge(self, *, left_by_others: bool = False) -> str:  # noqa: ARG002 - the signature of all logs
         """Nothing: `purge.py` cleans memory.db."""
         return ""
 

@@ -64,10 +64,7 @@ class SharedLog(SharedEntries):
 
     def follow(self) -> Followed:
         """Apply what other hosts have appended.  Entries that only memory.db has are imported into the log first."""
-        entries, imported = self._follow()
-        if self.run("shared_unpurged", before=clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS))):
-            self.purge()
-        return Followed(entries, imported)
+        return Followed(*self._follow())
 
     def _follow(self) -> tuple[int, int]:
         """(number of entries applied, number of entries imported)."""
@@ -98,10 +95,13 @@ class SharedLog(SharedEntries):
             self.refill()
             yield self
 
-    def purge(self) -> str:
+    def purge(self, *, left_by_others: bool = False) -> str:
         """Have PostgreSQL write the table anew, since the bytes of an updated row remain in its file."""
         try:
-            unpurged = self.run("shared_unpurged", before="9999")
+            until = clock.format_stamp(self.shared.now() - timedelta(seconds=PURGE_SECONDS if left_by_others else -1.0))
+            unpurged = self.run("shared_unpurged", before=until)
+            if not unpurged:
+                return ""
             before = self.run("shared_file")
             with translated():
                 self.shared.execute("VACUUM FULL memory_log")

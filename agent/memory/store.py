@@ -386,16 +386,21 @@ class MemoryStore:
                 elsewhere=purge.ELSEWHERE,
             )
 
-    def follow(self) -> Followed:
-        """Bring memory.db up to the newest entry of the log, and remove the bytes of what was forgotten meanwhile, on
-        another host or by a process that was killed."""
+    def follow(self, *, purges: bool = True) -> Followed:
+        """Bring memory.db up to the newest entry of the log.
+
+        With `purges`, remove the bytes of texts that were forgotten on another host, or by a process that was killed.
+        """
         with self._lock:
             parts = self._open
             found = parts.log.follow()
-            if not parts.database.run("state_get", name=UNPURGED):
+            if not purges:
                 return found
-            pieces = parts.shared.follower.take_pieces() if parts.shared is not None else []
-            return replace(found, remains=tuple(self._purge(pieces)))
+            why = parts.log.purge(left_by_others=True)
+            remains = [why] if why else []
+            if parts.database.run("state_get", name=UNPURGED):
+                remains += self._purge(parts.shared.follower.take_pieces() if parts.shared is not None else [])
+            return replace(found, remains=tuple(remains))
 
     def _purge(self, pieces: Sequence[bytes]) -> list[str]:
         """Remove the bytes of forgotten texts; the places where pieces of them are still found."""

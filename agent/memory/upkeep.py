@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from agent import durable_files
 from agent.errors import MemoryUnavailable
+from agent.memory.database import FILE
+from agent.memory.views import UNPURGED
+from agent.store.db import module, read_only
+from agent.store.queries import queries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +49,22 @@ def apply_entries(log: Log, views: Views, after: int) -> int:
         after = entries[-1].number
         found += len(entries)
     return found
+
+
+def position(base_dir: Path) -> tuple[int, bool]:
+    """The number of the last entry in memory.db, and whether it may still have bytes of forgotten texts; (0, False) for
+    a file that is missing or cannot be read.  Changes nothing."""
+    path = base_dir / FILE
+    sqlite = module()
+    if not path.exists():
+        return 0, False
+    try:
+        with closing(read_only(path)) as connection:
+            (number,) = connection.execute(queries("memory")["log_last"]).fetchone()
+            unpurged = connection.execute(queries("memory")["state_get"], {"name": UNPURGED}).fetchone()
+    except sqlite.Error:
+        return 0, False
+    return int(number), unpurged is not None
 
 
 def export(database: MemoryDatabase, path: Path) -> int:

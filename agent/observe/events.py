@@ -180,6 +180,11 @@ EVENTS: dict[str, str] = {
         "The history of a repository is indexed for its tasks (actor; commits; ended: facts that its files contradict; "
         "seconds)."
     ),
+    "memory_followed": (
+        "The memory.db of this host has what other hosts have appended to the shared log (entries, seconds; imported: "
+        "entries that only this host had)."
+    ),
+    "memory_remains": "A forgotten text may still be in a file or in the table of the shared log (where).",
     "memory_unavailable": "Long-term memory cannot be used; tasks go on, and the job waits (uuid, error).",
     "memory_worker_died": "The process of an extraction job was killed; the job is done again (uuid, signal).",
     "pull_ended": "The pull request of an ended task was merged or closed (uuid, state, url).",
@@ -236,6 +241,7 @@ LEVELS: dict[str, str] = {
     "memory_extraction_failed": "warning",
     "mcp_changed": "warning",
     "mcp_failed": "warning",
+    "memory_remains": "warning",
     "memory_unavailable": "warning",
     "memory_worker_died": "warning",
     "worker_unclaimed": "warning",

@@ -18,6 +18,7 @@ from agent.window import make_window
 from agent.work import work_tree_snapshot
 from agent.worker import briefing
 from agent.worker.checkpoint_publisher import Checkpoint
+from agent.worker.follow_shared_log import follow_shared_log
 from agent.worker.inbox import comments_since, for_model
 from agent.worker.issue_pictures import IssuePictures
 from agent.worker.later_recall import LaterRecall
@@ -199,6 +200,8 @@ class Conversation:
         )
         self.context.set_columns(comment_cursor=issue.cursor)  # an attempt that finds no briefing writes a new one
         run.inbox.start(issue.cursor, comments_since(issue.comments, str(row["created_at"]), row.get("started_by")))
+        if self.own_memory is not None:
+            follow_shared_log(run)
         self.window.write_opening(run.redact(text), briefing.recall_query(issue, comments), images)
 
     def _continue(self) -> None:

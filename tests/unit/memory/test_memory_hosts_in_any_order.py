@@ -64,15 +64,18 @@ class TwoHosts(RuleBasedStateMachine):
         store = self.stores[name]
         events = [hit.event_id for hit in store.search_events(text, "o")][: source % 3]
         records = [one.id for one in store.list_memory_records("/", status=None)][-1:] if source % 5 == 0 else []
-        store.create_memory_record(
-            namespace,
-            text,
-            strategy=namespace.split("/")[1],
-            event_ids=events,
-            record_ids=records,
-            files=[f"{source}.py"],
-            quarantine="looks like a command" if bad and source % 4 == 0 else "",
-        )
+        try:
+            store.create_memory_record(
+                namespace,
+                text,
+                strategy=namespace.split("/")[1],
+                event_ids=events,
+                record_ids=records,
+                files=[f"{source}.py"],
+                quarantine="looks like a command" if bad and source % 4 == 0 else "",
+            )
+        except UsageError:
+            pass  # the other host has forgotten a source: nothing changed
 
     @rule(name=names, which=st.sampled_from(("promote", "pin", "invalidate", "used", "judged")), at=number)
     def changes(self, name, which, at):

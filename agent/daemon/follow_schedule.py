@@ -1,0 +1,67 @@
+"""Decides when the memory.db of this host follows the log of long-term memory that several hosts share.
+
+It compares the last number of the log, over the connection of the ledger, with that of memory.db.  The process that
+follows is started by `extraction_runner.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import clock
+from agent.errors import LedgerError
+from agent.memory.upkeep import position
+from agent.wiring.memory import shared_place
+
+if TYPE_CHECKING:
+    from agent.wiring.wiring import Wiring
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at the log: a host knows so soon what another one has learnt."""
+PAUSE_SECONDS = 60.0
+"""Seconds until a follow that changed nothing is repeated, since memory.db or the server may be unusable."""
+
+
+class FollowSchedule:
+    """The schedule of one daemon.  Nothing is due where hosts share no log."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.is_shared = shared_place(wiring.settings) is not None
+        self._look_at = 0.0
+        self._again_at = 0.0
+        self._has_log = False
+        self._before: tuple[int, int, bool] | None = None
+
+    def is_due(self) -> bool:
+        """Whether memory.db has to follow now; True at the first look, which also brings in entries of this host."""
+        now = clock.monotonic()
+        if not self.is_shared or now < self._look_at:
+            return False
+        self._look_at = now + LOOK_SECONDS
+        last = self._last()
+        if last is None and self._before is not None:
+            return False
+        found = (last or 0, *position(self.wiring.settings.base_dir))
+        is_first, is_new, self._before = self._before is None, found != self._before, found
+        is_useless = not is_new and now < self._again_at  # the last follow changed nothing
+        if is_useless or not (is_first or self._is_behind(found)):
+            return False
+        self._again_at = now + PAUSE_SECONDS
+        return True
+
+    @staticmethod
+    def _is_behind(found: tuple[int, int, bool]) -> bool:
+        last, applied, is_unpurged = found
+        return last != applied or is_unpurged
+
+    def _last(self) -> int | None:
+        """The last number of the log; None when there is no log yet, or the server does not answer."""
+        try:
+            if not self._has_log and not self.wiring.db.has_table("memory_log"):
+                return None
+            self._has_log = True
+            return int(self.wiring.db.run("shared_log_last")[0]["number"])
+        except LedgerError:
+            self._has_log = False
+            return None

@@ -1,0 +1,38 @@
+"""Brings memory.db up to the log that several hosts share, before a task is briefed."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from agent.errors import MakimonoError
+from agent.wiring.memory import open_memory, shared_place
+
+if TYPE_CHECKING:
+    from agent.worker.session import TaskRun
+
+LAYER = "shared log of memory"
+PATIENCE = 1.0
+"""Maximum seconds that a task waits.  The thread then continues, and recall uses memory.db as it is."""
+
+
+def follow_shared_log(run: TaskRun) -> None:
+    """Follow the log, if hosts share one.  A failure is an event; the task continues."""
+    if shared_place(run.settings) is None:
+        return
+    failed: list[str] = []
+
+    def follow() -> None:
+        try:
+            with closing(open_memory(run.settings, f"task {run.uuid}")) as store:
+                store.follow(purges=False)
+        except MakimonoError as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=follow, name="memory follow", daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    why = f"memory.db did not follow within {PATIENCE:g} s" if thread.is_alive() else "".join(failed)
+    if why:
+        run.events.emit("layer_failed", layer=LAYER, error=why)
