@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agent.forge.base import Comment
+    from agent.values import Outcome
     from agent.worker.command_runner import CommandRunner
     from agent.worker.delivery import Delivery
     from agent.worker.mcp_tools import TaskMcpTools
@@ -137,8 +138,11 @@ class Conversation:
             record_origin(run, self.prepared.issue, self.workspace)
         run.progress.update()
 
-    def loop(self) -> Loop:
-        """The loop with its parts.  May be called again; the conversation then continues from its files."""
+    def work(self) -> Outcome:
+        """Run the loop to its outcome.  May be called again; the conversation then continues from its files."""
+        return self._loop().run()
+
+    def _loop(self) -> Loop:
         return Loop(
             context=self.context,
             model=self.model,
@@ -212,7 +216,7 @@ class Conversation:
         self.repetition.restore(self.context.get_tool_store().recent())
         if point is not None and self.store.last_seq == point.seq:
             self.store.add_message("user", render("past_point", commit=point.commit or ""), kind="nudge")
-        if restored is not None and self.loop().recorded_outcome() is None:
+        if restored is not None and self._loop().recorded_outcome() is None:
             self.store.add_message("user", render("taken_over", lacks=restored.lacks), kind="nudge")
             self.store.sync()
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from agent.errors import ForgeError, GitError, PolicyViolation, PushRejected, RulesRefused, WorkError
 from agent.values import End
 from agent.wiring.private_tracker import keep_pull
-from agent.work.upstream import catch_up
 from agent.worker.commit_check import check_commit
 from agent.worker.outcome import decide, is_checked
 from agent.worker.pull_request import PullRequest
@@ -40,7 +39,6 @@ class Delivery:
         self.workspace = prepared.tree.workspace
         self.commits = TaskCommits(run, prepared)
         self.pull_request = PullRequest(run, prepared.issue, self.workspace)
-        self.pushes = prepared.tree.plan.pushes
 
     def commit(self) -> bool:
         """Commit all changes and publish nothing; returns whether there are any commits.
@@ -83,8 +81,8 @@ class Delivery:
 
     def _deliver(self, outcome: Outcome, report: Report, title: str) -> Report:
         run = self.run
-        if run.publishing and self.pushes:
-            report = self._catch_up(report)
+        if run.publishing and self.commits.pushes:
+            report = self.commits.catch_up(report)
             if report.rejected or not report.changed:
                 return report
         ended = "" if outcome.end is End.FINISHED else decide(outcome, report).code
@@ -92,23 +90,12 @@ class Delivery:
         report = self._publish(report, title, ready=False, **words)
         if is_checked(outcome) and run.settings.verify.command:
             report = check_commit(run, self.commands, report, run.settings.verify.command)
-        if not self.pushes and not report.findings:
+        if not self.commits.pushes and not report.findings:
             report = self.commits.write_patch(report)
         if report.pull is not None:
             report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
             keep_pull(run.settings, run.key.instance, report.pull, self.workspace.context_dir)
         return report
-
-    def _catch_up(self, report: Report) -> Report:
-        """Integrate, once, the commits that others pushed meanwhile to the task's branch and to its base."""
-        try:
-            moved = catch_up(self.workspace, self.commits.author)
-        except PushRejected as rejected:
-            return self.commits.refuse(report, rejected)
-        self.workspace.reports.extend(moved.notes)
-        if not self.workspace.has_commits():  # the base already has the whole change, from another source
-            return self.commits.report(base=self.workspace.base, landed=True)
-        return replace(self.commits.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
 
     def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""
@@ -117,18 +104,14 @@ class Delivery:
         except PolicyViolation as violation:
             self.run.events.emit("push_refused", findings=list(violation.findings))
             return replace(report, findings=violation.findings or (str(violation),))
-        if not (self.run.publishing and self.pushes):
+        if not (self.run.publishing and self.commits.pushes):
             return report
         self.run.check_held()
         try:
             self.publisher.push()
-            if self._is_first():
+            if self.commits.are_first():
                 return replace(report, first=True)
             pull = self.pull_request.show(report, title, ready=ready, summary=summary, ended=ended)
         except PushRejected as rejected:
             return self.commits.refuse(report, rejected)
         return replace(report, pull=pull)
-
-    def _is_first(self) -> bool:
-        """Whether the repository was empty when the task began and still has no base branch (as of the last fetch)."""
-        return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None

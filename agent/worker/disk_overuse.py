@@ -23,7 +23,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import orjson
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from agent.config import Settings
     from agent.filetree import Use
+
+T = TypeVar("T")
 
 CODE = "limit_disk"
 SECONDS = 1.0
@@ -196,6 +198,30 @@ class DiskOveruse:
             if self.held is not None:
                 durable_files.unlock(self.held)
                 self.held = None
+
+    def run_or_end(self, work: Callable[[], Outcome]) -> Outcome:
+        """The outcome of `work`.  If the disk is full because of this task, the outcome that ends the task; any other
+        DiskError is raised."""
+        try:
+            return work()
+        except DiskError:
+            if (outcome := self.judge()) is None:
+                raise
+            return outcome
+
+    def retry_with_space(self, call: Callable[[], T], reports: list[str]) -> T:
+        """Run `call`; if the disk is full, remove all files that commands left, and run `call` once more.
+
+        Sentences about the removed files are added to `reports`.  Raises DiskError when no file could be removed.
+        """
+        try:
+            return call()
+        except DiskError:
+            removed = self.free(whole=True)
+            if not removed:
+                raise
+            reports.extend(removed)
+            return call()
 
     def _freed(self, *, whole: bool) -> list[str]:
         if not any(missing_space(self.settings)):

@@ -7,7 +7,6 @@ daemon posts it later (`daemon/finalize.py`).  A pause is written into the row f
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent import clock
@@ -15,8 +14,8 @@ from agent.errors import MakimonoError
 from agent.issue.claims import LABELS
 from agent.issue.status import AGAIN, announce
 from agent.values import Outcome, Status
-from agent.work.untrusted_tree import remove
 from agent.worker.notify import notify_finished
+from agent.worker.work_tree_removal import remove_work_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ def notify_and_close(run: TaskRun, ending: FinalState) -> Outcome:
     """
     notify_finished(run, ending)
     run.move_label(LABELS[ending.status])
-    _remove_work_tree(run, ending.status)
+    remove_work_tree(run, ending.status)
     close_row(run, ending)
     return ending.outcome
 
@@ -81,14 +80,3 @@ def pause_row(run: TaskRun, reason: str, *, message: str = "", tell: Callable[[]
             run.wiring.ledger.mark_notified(run.uuid, until)
     except MakimonoError as error:
         run.emit("effect_failed", effect="progress", error=str(error))
-
-
-def _remove_work_tree(run: TaskRun, status: Status) -> None:
-    """Remove the work tree and the home of an ended task, according to `workspace.keep`."""
-    keep = run.settings.workspace.keep
-    if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
-        return
-    if run.publishing and run.workspace is not None:
-        with suppress(MakimonoError):  # `cleanup` removes the tree later
-            if run.workspace.discard(run.written_paths()):
-                remove(run.context.context_dir / "home")

@@ -8,13 +8,12 @@ the parts that the steps share; `Delivery` and `Conversation` exist from the ste
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import deadline
-from agent.errors import DiskError, GitError, StopHeard, WorkError
+from agent.errors import StopHeard
 from agent.llm.base import Interrupted
 from agent.values import End, Outcome, Status
 from agent.work import work_tree_snapshot
@@ -121,7 +120,7 @@ class TaskHandler:
         conversation.begin()
         run.replica.start(conversation.workspace)
         run.disk_overuse.start()
-        return self._loop(run, conversation)
+        return run.disk_overuse.run_or_end(conversation.work)
 
     def _take_up(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Prepare to publish the outcome of an earlier attempt; returns the outcome, or the end that a person has
@@ -142,15 +141,6 @@ class TaskHandler:
         self.conversation = Conversation(run, prepared, self.delivery)
         return self.conversation
 
-    def _loop(self, run: TaskRun, conversation: Conversation) -> Outcome:
-        """The outcome of the loop.  If this task filled the disk, it ends; any other error of the disk is raised."""
-        try:
-            return conversation.loop().run()
-        except DiskError:
-            if (outcome := run.disk_overuse.judge()) is None:
-                raise
-            return outcome
-
     def _conclude(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Run deliver → notify → close: the files change first, the forge second, the row last.
 
@@ -164,31 +154,18 @@ class TaskHandler:
         # None if the task ended while the work tree was being opened
         if outcome.end is End.STOPPED or self.delivery is None:
             why = (run.inbox.asked_by if outcome.end is End.STOPPED else "") or outcome.summary
-            return self._close(run, replace(outcome, summary=f"{why} {self._keep(run)}".strip()), None)
+            kept = unpublished_work.keep(run, self.delivery)
+            return self._close(run, replace(outcome, summary=f"{why} {kept}".strip()), None)
         earlier = earlier_finish(run, outcome)
         self.outcome = outcome = earlier or outcome
-        report = self._deliver(run, self.delivery, outcome)
+        report = run.disk_overuse.retry_with_space(partial(self.delivery.deliver, outcome), run.reports)
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
             if earlier is None and self.conversation is not None and send_back(self.conversation, outcome, report):
                 self.outcome = None  # the model continues
                 run.resume_work()
-                return self._conclude(run, self._loop(run, self.conversation))
+                return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)
-
-    def _deliver(self, run: TaskRun, delivery: Delivery, outcome: Outcome) -> Report:
-        """Deliver the work.
-
-        If the remaining tree fills the disk again, remove all files that commands left, and deliver again.
-        """
-        try:
-            return delivery.deliver(outcome)
-        except DiskError:
-            removed = run.disk_overuse.free(whole=True)
-            if not removed:
-                raise
-            run.reports.extend(removed)
-            return delivery.deliver(outcome)
 
     def _close(self, run: TaskRun, outcome: Outcome, report: Report | None) -> Outcome:
         """Run notify → close: store the end with its texts, then post it and close the task."""
@@ -200,16 +177,6 @@ class TaskHandler:
             ending.save(run.context)
             run.replica.save()
         return notify_and_close(run, ending)
-
-    def _keep(self, run: TaskRun) -> str:
-        """Commit the work and publish nothing; returns a sentence with the place of the work, "" if there is none."""
-        if not run.has_worked():
-            return ""
-        kept = True
-        if self.delivery is not None:
-            with suppress(GitError, WorkError, DiskError):  # the work is then in the work tree
-                kept = self.delivery.commit()
-        return unpublished_work.describe_kept_work(run.context.context_dir) if kept else ""
 
     def _wait(self, run: TaskRun, outcome: Outcome) -> Outcome:
         """Leave the task waiting for the next daemon, or for a person."""

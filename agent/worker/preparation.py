@@ -6,24 +6,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from agent import proc
 from agent.config.environment import network_environment
 from agent.forge.git_credentials import login_of
 from agent.sandbox import make_sandbox, sandbox_user
-from agent.security.guarded_paths import guarded
-from agent.security.secrets import scan
 from agent.work.mirror import Mirror
-from agent.work.publish import Publisher
 from agent.worker.command_runner import CommandRunner
 from agent.worker.issue_checks import check_issue
 from agent.worker.parent_task import read_parent
+from agent.worker.task_publisher import open_publisher
 from agent.worker.work_tree_start import open_work_tree
 
 if TYPE_CHECKING:
     from agent.forge.base import IssueText
+    from agent.work.publish import Publisher
     from agent.worker.parent_task import Parent
     from agent.worker.session import TaskRun
     from agent.worker.work_tree_start import StartedTree
@@ -31,10 +29,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The results of `prepare` that only some of the later steps need.
-
-    `parent`: the earlier task that this one continues, None if there is none.
-    """
+    """The results of `prepare` that only some of the later steps need; `parent` is the earlier task that this one
+    continues, None if there is none."""
 
     issue: IssueText
     parent: Parent | None
@@ -50,11 +46,10 @@ def prepare(run: TaskRun) -> Prepared:
     The function is idempotent: a resumed task finds its tree unchanged.  The function runs no command of the
     repository.  Raises TakenElsewhere, EndedBefore or IssueUnreadable when the task may not work on the issue."""
     settings, context, forge = run.settings, run.context, run.forge
-    row = context.row
-    parent = read_parent(settings, run.wiring.ledger, forge, row.get("parent_uuid"))
+    parent = read_parent(settings, run.wiring.ledger, forge, context.row.get("parent_uuid"))
     issue = forge.read_issue(run.key)
     context.set_columns(title=issue.title)
-    started_by = row.get("started_by")
+    started_by = context.row.get("started_by")
     if run.publishing:
         check_issue(run, issue, started_by)
     if forge.labels.is_left_behind(issue.labels, by_comment=started_by is not None):
@@ -70,17 +65,7 @@ def prepare(run: TaskRun) -> Prepared:
     where = (repository.host, repository.owner, repository.repo, repository.url)
     mirror = Mirror(settings.base_dir, *where, env=network, **login)
     tree = open_work_tree(run, issue, repository, parent, mirror, sandbox)
-    publisher = Publisher(
-        tree.workspace,
-        run.effects,
-        scan=lambda chunks: scan(chunks, run.redact.secrets),
-        guarded=partial(guarded, refuse=settings.policy.refuse, look=settings.policy.look),
-        largest=forge.max_file,
-        url=repository.url,
-        env=network,
-        prefix=settings.branch.prefix,
-        **login,
-    )
+    publisher = open_publisher(run, tree.workspace, repository.url, network, login)
     publisher.take_up()
     run.workspace = tree.workspace
     return Prepared(issue, parent, tree, CommandRunner(run, sandbox, tree.workspace), publisher)

@@ -10,16 +10,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent import durable_files
+from agent.errors import PushRejected
 from agent.prompts import Live
 from agent.security.guarded_paths import notable
 from agent.security.hidden_diff_lines import hidden_lines
+from agent.work.upstream import catch_up
 from agent.work.verify import touched_tests
 from agent.worker.commit_message import signed_off
 from agent.worker.delivery_report import Report
 from agent.worker.outcome import MENDABLE
 
 if TYPE_CHECKING:
-    from agent.errors import PushRejected
     from agent.values import Public
     from agent.worker.preparation import Prepared
     from agent.worker.session import TaskRun
@@ -82,6 +83,21 @@ class TaskCommits:
         if rejected.code in MENDABLE:
             self.workspace.update_state(refused=self.workspace.head())
         return replace(report, rejected=str(rejected), code=rejected.code)
+
+    def catch_up(self, report: Report) -> Report:
+        """Integrate, once, the commits that others pushed meanwhile to the task's branch and to its base."""
+        try:
+            moved = catch_up(self.workspace, self.author)
+        except PushRejected as rejected:
+            return self.refuse(report, rejected)
+        self.workspace.reports.extend(moved.notes)
+        if not self.workspace.has_commits():  # the base already has the whole change, from another source
+            return self.report(base=self.workspace.base, landed=True)
+        return replace(self.describe(), conflicts=moved.conflicts, base_gone=moved.base_gone)
+
+    def are_first(self) -> bool:
+        """Whether the repository was empty when the task began and still has no base branch (as of the last fetch)."""
+        return self.workspace.base_commit is None and self.workspace.mirror.commit_of(self.workspace.base) is None
 
     def write_patch(self, report: Report) -> Report:
         """Write the change to a file of the task; the report gets the name of the file, and the text if a comment can

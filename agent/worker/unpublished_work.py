@@ -11,6 +11,7 @@ and the daemon calls it for the tasks of workers that died.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from agent import clock, durable_files
 from agent.context import EffectStore, receipt_in
 from agent.context.task_row import TaskRow
-from agent.errors import DiskError, LedgerError, LockHeld
+from agent.errors import DiskError, GitError, LedgerError, LockHeld, WorkError
 from agent.taskqueue.row_holder import of_another_host
 from agent.values import Outcome
 from agent.work.gitdir import read_state
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
+    from agent.worker.delivery import Delivery
+    from agent.worker.session import TaskRun
 
 MARK = "publishing"
 """Name of the receipt, and value of the row's `outcome`, while publication is pending."""
@@ -118,6 +121,18 @@ def has_work(folder: Path) -> bool:
         return durable_files.is_real_dir(folder) and tools.is_file() and tools.stat().st_size > 0
     except OSError:
         return False
+
+
+def keep(run: TaskRun, delivery: Delivery | None) -> str:
+    """Commit the work of a task that ends without publishing it; returns a sentence with its place, "" if there is
+    none.  `delivery` is None if the task ended before its work tree was open."""
+    if not run.has_worked():
+        return ""
+    kept = True
+    if delivery is not None:
+        with suppress(GitError, WorkError, DiskError):  # the work is then in the work tree
+            kept = delivery.commit()
+    return describe_kept_work(run.context.context_dir) if kept else ""
 
 
 def describe_kept_work(folder: Path) -> str:

@@ -1,0 +1,38 @@
+"""Makes the publisher of a task from its settings: what is scanned, which paths are guarded, which file is too large.
+
+`preparation.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from agent.security.guarded_paths import guarded
+from agent.security.secrets import scan
+from agent.work.publish import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.work.workspace import Workspace
+    from agent.worker.session import TaskRun
+
+
+def open_publisher(
+    run: TaskRun, workspace: Workspace, url: str, env: Mapping[str, str], login: dict[str, Any]
+) -> Publisher:
+    """The publisher of the commits in `workspace` to the repository at `url`; `env` is the environment of
+    git, `login` the result of `login_of`."""
+    policy = run.settings.policy
+    return Publisher(
+        workspace,
+        run.effects,
+        scan=lambda chunks: scan(chunks, run.redact.secrets),
+        guarded=partial(guarded, refuse=policy.refuse, look=policy.look),
+        largest=run.forge.max_file,
+        url=url,
+        env=env,
+        prefix=run.settings.branch.prefix,
+        **login,
+    )

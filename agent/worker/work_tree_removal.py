@@ -1,0 +1,28 @@
+"""Removes the work tree of an ended task, according to `workspace.keep`.
+
+`end_of_attempt.py` calls this module.  The records of the task and its git directory stay.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent.errors import MakimonoError
+from agent.values import Status
+from agent.work.untrusted_tree import remove
+
+if TYPE_CHECKING:
+    from agent.worker.session import TaskRun
+
+
+def remove_work_tree(run: TaskRun, status: Status) -> None:
+    """Remove the work tree and the home of a task that ended with `status`, unless the tree has work that is in no
+    pushed commit.  If the removal fails, `cleanup` removes the tree later."""
+    keep = run.settings.workspace.keep
+    if keep == "always" or (keep == "failed" and status is not Status.COMPLETED):
+        return
+    if run.publishing and run.workspace is not None:
+        with suppress(MakimonoError):
+            if run.workspace.discard(run.written_paths()):
+                remove(run.context.context_dir / "home")
