@@ -1,9 +1,8 @@
 """HTTP to one server: it posts an open file, reads lines as they arrive, and can be stopped at any moment from another
 thread.
 
-The library `requests` implements HTTP.  This module registers each socket when it connects, so that a watcher thread
-can shut it down at the deadline or when `control` reports a stop, even while the main thread blocks.  It does no
-retries, follows no redirects, and reads no `.netrc` and no JSON.
+The library `requests` implements HTTP.  This module registers each socket when it connects, so that the thread of
+`exchange_watch.py` can shut it down.  It does no retries, follows no redirects, and reads no `.netrc` and no JSON.
 """
 
 from __future__ import annotations
@@ -11,10 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import socket
-import ssl
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,15 +17,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.util import wait_for_read
 
 from agent import clock, deadline, error_text
 from agent.config.environment import network_environment
 from agent.config.proxies import proxy
 from agent.errors import AnswerUnreadable, ConfigError, ModelStalled, ModelUnreachable
-from agent.llm.base import Interrupted
 from agent.llm.error_body import parse_error_body
 from agent.llm.error_mapping import STALLED_TRIES, TRANSIENT_TRIES, map_error
+from agent.llm.exchange_watch import CONNECT, Sockets, Watcher
 from agent.llm.stream_accumulator import StreamAccumulator
 from agent.llm.urls import is_loopback
 from agent.registry import without
@@ -41,69 +35,21 @@ with without("chardet", "charset_normalizer"):
     from requests.adapters import HTTPAdapter
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator, Mapping
-    from concurrent.futures import Future
 
     from agent.config.proxies import Proxy
-    from agent.values import Control, Outcome
+    from agent.llm.exchange_watch import ExchangeWatch
+    from agent.values import Control
 
 DIRECT: Any = {"http": None, "https": None, "all": None}  # proxies of `requests`: none, even if the environment has one
-CONNECT = 10.0  # maximum seconds for establishing a connection
 KEEP = 4.0  # seconds that an unused connection stays open: servers close theirs after 5 s or more, routers drop it
 REST = 0.05  # maximum seconds to wait for bytes after the end of an answer
 RESTS = 4  # maximum number of reads of such bytes
-TICK = 1.0  # seconds between two checks of control and deadline
 READ = 1 << 16
 SEND = 1 << 17  # bytes of a request in one write under TLS; urllib3's 16 KiB cost more than the copying
 ERROR_BODY = 1 << 20
 LONGEST_ANSWER = 64 << 20  # maximum bytes of one answer, stream framing included
-
-
-class Sockets:
-    """The open sockets of this transport.
-
-    `patience` is the number of seconds without progress after which sending a request fails.  `broken_off`: a request
-    was not sent completely, so its connection cannot be used again.  `sent`: at least the head of the newest request
-    was sent.
-    """
-
-    def __init__(self) -> None:
-        self.patience = CONNECT
-        self.broken_off = False
-        self.sent = False
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-
-    def add(self, sock: socket.socket) -> None:
-        with self._lock:
-            self._open = {known for known in self._open if known.fileno() >= 0} | {sock}
-
-    @contextmanager
-    def sending(self, sock: socket.socket) -> Iterator[None]:
-        """A context manager for sending the body of a request.
-
-        A server may answer before it has read the whole body (413, 401), and then close the connection or stop reading.
-        Such an answer is used: BrokenPipeError is raised, after which urllib3 reads it.
-        """
-        self.sent = True
-        sock.settimeout(self.patience)  # this time-out replaces the one for connecting
-        try:
-            yield
-        except (ssl.SSLError, ConnectionError, TimeoutError) as error:
-            self.broken_off = True
-            if isinstance(error, TimeoutError) and not wait_for_read(sock, 0):
-                raise
-            raise BrokenPipeError from error
-
-    def shut(self) -> None:
-        """Wake the threads that read from the sockets or write to them.
-
-        The shutdown method of the plain socket is called, so that the TLS state is not touched.
-        """
-        with self._lock:
-            for sock in self._open:
-                with suppress(OSError):
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 class Adapter(HTTPAdapter):
@@ -365,96 +311,6 @@ class Transport:
             failure = ModelStalled(f"{self.who} cut the answer: {words}")
             failure.tries = STALLED_TRIES
         return failure
-
-
-class ExchangeWatch:
-    """One exchange that the watcher checks: `outcome` or `late` is set when the watcher has shut the sockets down."""
-
-    def __init__(self, whole: float) -> None:
-        self.whole = whole
-        self.deadline = clock.monotonic() + whole
-        self.pause = min(TICK, max(0.01, whole))
-        self.done = threading.Event()
-        self.outcome: Outcome | None = None
-        self.late = False
-        self.answering = False  # a byte of the body has arrived
-
-    def raise_outcome(self) -> None:
-        """Raise the reason for which the watcher shut the sockets down, if it did."""
-        if self.outcome is not None:
-            raise Interrupted(self.outcome)
-        if self.late:
-            late = ModelStalled(f"the whole call took longer than {self.whole:g} s (timeout); nothing of it was used")
-            late.answering = self.answering
-            raise late
-
-
-class Watcher:
-    """A thread that checks control and clock during an exchange.
-
-    One thread serves one exchange after another and ends when there is none: a new thread for each exchange would take
-    more time than the checks.
-    """
-
-    def __init__(self, sockets: Sockets, control: Control | None) -> None:
-        self.sockets = sockets
-        self.control = control
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="llm-watch")
-        self._lock = threading.Lock()  # held during a check, so that the watched exchange does not change meanwhile
-        self._wake = threading.Event()
-        self._watch: ExchangeWatch | None = None
-        self._running: Future[None] | None = None
-
-    @contextmanager
-    def watching(self, whole: float) -> Iterator[ExchangeWatch]:
-        """Watch the block; an error that `control.poll` raised in the thread is raised again at the end of the
-        block."""
-        watch = ExchangeWatch(whole)
-        with self._lock:
-            self._watch = watch
-            if self._running is None:
-                self._running = self._threads.submit(self._run)
-            elif watch.pause < TICK:
-                self._wake.set()
-        try:
-            yield watch
-        finally:
-            watch.done.set()
-            with self._lock:
-                self._watch = None
-                failed = self._running if self._running is not None and self._running.done() else None
-                self._running = self._running if failed is None else None
-            if failed is not None:
-                failed.result()
-
-    def close(self) -> None:
-        """End the thread now."""
-        self._wake.set()
-        self._threads.shutdown()
-
-    def _run(self) -> None:
-        """Check at each tick; shut the sockets down on a stop, at the deadline, or when a check raises."""
-        while True:
-            watch = self._watch
-            self._wake.wait(TICK if watch is None else watch.pause)
-            self._wake.clear()
-            with self._lock:
-                if self._watch is None:
-                    self._running = None
-                    return
-                self._look(self._watch)
-
-    def _look(self, watch: ExchangeWatch) -> None:
-        ended = True
-        try:
-            watch.outcome = self.control.poll(answering=True) if self.control is not None else None
-            watch.late = clock.monotonic() >= watch.deadline
-            ended = watch.outcome is not None or watch.late
-        finally:
-            if ended:
-                self.sockets.shut()
-                while not watch.done.wait(0.1):  # a connection may be established just after the first shutdown
-                    self.sockets.shut()
 
 
 class Stream:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agent.config import Settings
     from agent.context import MessageStore, SummaryStore
     from agent.values import Counter, Json
-    from agent.window.assembler import Announce
+    from agent.window.store_interfaces import Announce
 
 WHOLE_RESULTS = 0.4
 """The newest tool results up to this share of the compaction mark stay whole in a mask, if the mask then frees

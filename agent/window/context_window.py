@@ -21,7 +21,7 @@ from agent.security.fence import defuse, fence, new_marker
 from agent.tokens import EstimatedCounter, counter_for, drift
 from agent.tokens.counters import PER_MESSAGE
 from agent.tokens.ratios import DRIFT
-from agent.window.assembler import Announce, ContextAssembler
+from agent.window.assembler import ContextAssembler
 from agent.window.base import CompactionStuck
 from agent.window.budgets import Shares
 from agent.window.carry_over import CarryOver
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from agent.values import Answer, MemoryLayer, Plan, PresentWork, Ratios
     from agent.window.context_layers import ContextMetadata
     from agent.window.memory_recall import OwnMemory
+    from agent.window.store_interfaces import Announce
 
 BLIND = 0.75
 """The share of the planned tokens that is assumed as the window when a server calls a request too long and names no

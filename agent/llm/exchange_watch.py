@@ -1,0 +1,168 @@
+"""Stops an HTTP exchange at its deadline, or when `control` reports a stop, from a thread of its own.
+
+The main thread may block in a read or a write, so the thread shuts the open sockets of the transport down, which ends
+the call.  `transport.py` registers each socket when it connects.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from urllib3.util import wait_for_read
+
+from agent import clock
+from agent.errors import ModelStalled
+from agent.llm.base import Interrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+
+    from agent.values import Control, Outcome
+
+CONNECT = 10.0
+"""Maximum seconds for establishing a connection."""
+TICK = 1.0
+"""Seconds between two checks of control and deadline."""
+
+
+class Sockets:
+    """The open sockets of this transport.
+
+    `patience` is the number of seconds without progress after which sending a request fails.  `broken_off`: a request
+    was not sent completely, so its connection cannot be used again.  `sent`: at least the head of the newest request
+    was sent.
+    """
+
+    def __init__(self) -> None:
+        self.patience = CONNECT
+        self.broken_off = False
+        self.sent = False
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def add(self, sock: socket.socket) -> None:
+        with self._lock:
+            self._open = {known for known in self._open if known.fileno() >= 0} | {sock}
+
+    @contextmanager
+    def sending(self, sock: socket.socket) -> Iterator[None]:
+        """A context manager for sending the body of a request.
+
+        A server may answer before it has read the whole body (413, 401), and then close the connection or stop reading.
+        Such an answer is used: BrokenPipeError is raised, after which urllib3 reads it.
+        """
+        self.sent = True
+        sock.settimeout(self.patience)  # this time-out replaces the one for connecting
+        try:
+            yield
+        except (ssl.SSLError, ConnectionError, TimeoutError) as error:
+            self.broken_off = True
+            if isinstance(error, TimeoutError) and not wait_for_read(sock, 0):
+                raise
+            raise BrokenPipeError from error
+
+    def shut(self) -> None:
+        """Wake the threads that read from the sockets or write to them.
+
+        The shutdown method of the plain socket is called, so that the TLS state is not touched.
+        """
+        with self._lock:
+            for sock in self._open:
+                with suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class ExchangeWatch:
+    """One exchange that the watcher checks: `outcome` or `late` is set when the watcher has shut the sockets down."""
+
+    def __init__(self, whole: float) -> None:
+        self.whole = whole
+        self.deadline = clock.monotonic() + whole
+        self.pause = min(TICK, max(0.01, whole))
+        self.done = threading.Event()
+        self.outcome: Outcome | None = None
+        self.late = False
+        self.answering = False  # a byte of the body has arrived
+
+    def raise_outcome(self) -> None:
+        """Raise the reason for which the watcher shut the sockets down, if it did."""
+        if self.outcome is not None:
+            raise Interrupted(self.outcome)
+        if self.late:
+            late = ModelStalled(f"the whole call took longer than {self.whole:g} s (timeout); nothing of it was used")
+            late.answering = self.answering
+            raise late
+
+
+class Watcher:
+    """A thread that checks control and clock during an exchange.
+
+    One thread serves one exchange after another and ends when there is none: a new thread for each exchange would take
+    more time than the checks.
+    """
+
+    def __init__(self, sockets: Sockets, control: Control | None) -> None:
+        self.sockets = sockets
+        self.control = control
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="llm-watch")
+        self._lock = threading.Lock()  # held during a check, so that the watched exchange does not change meanwhile
+        self._wake = threading.Event()
+        self._watch: ExchangeWatch | None = None
+        self._running: Future[None] | None = None
+
+    @contextmanager
+    def watching(self, whole: float) -> Iterator[ExchangeWatch]:
+        """Watch the block; an error that `control.poll` raised in the thread is raised again at the end of the
+        block."""
+        watch = ExchangeWatch(whole)
+        with self._lock:
+            self._watch = watch
+            if self._running is None:
+                self._running = self._threads.submit(self._run)
+            elif watch.pause < TICK:
+                self._wake.set()
+        try:
+            yield watch
+        finally:
+            watch.done.set()
+            with self._lock:
+                self._watch = None
+                failed = self._running if self._running is not None and self._running.done() else None
+                self._running = self._running if failed is None else None
+            if failed is not None:
+                failed.result()
+
+    def close(self) -> None:
+        """End the thread now."""
+        self._wake.set()
+        self._threads.shutdown()
+
+    def _run(self) -> None:
+        """Check at each tick; shut the sockets down on a stop, at the deadline, or when a check raises."""
+        while True:
+            watch = self._watch
+            self._wake.wait(TICK if watch is None else watch.pause)
+            self._wake.clear()
+            with self._lock:
+                if self._watch is None:
+                    self._running = None
+                    return
+                self._look(self._watch)
+
+    def _look(self, watch: ExchangeWatch) -> None:
+        ended = True
+        try:
+            watch.outcome = self.control.poll(answering=True) if self.control is not None else None
+            watch.late = clock.monotonic() >= watch.deadline
+            ended = watch.outcome is not None or watch.late
+        finally:
+            if ended:
+                self.sockets.shut()
+                while not watch.done.wait(0.1):  # a connection may be established just after the first shutdown
+                    self.sockets.shut()
