@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jsonschema import Draft202012Validator, SchemaError
+
 PLAIN = {
     "system": {"role", "content"},
     "user": {"role", "content"},
@@ -85,6 +87,26 @@ def openai_parameters(body, _server):
     for key in sorted(set(body) - COMMON - {"max_completion_tokens", "parallel_tool_calls", "prompt_cache_key"}):
         words = f"Unrecognized request argument supplied: {key}"
         return 400, openai_error(words, code="unrecognized_request_argument", param=key)
+    return None
+
+
+def openai_tools(body, _server):
+    """langchain-ai/langchainjs#9804, ruvnet/ruflo#1296 and the API reference: names and schemas of functions."""
+    for number, tool in enumerate(body.get("tools") or ()):
+        name, schema = tool["function"]["name"], tool["function"].get("parameters") or {}
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
+            words = f"Invalid 'tools[{number}].function.name': string does not match pattern '^[a-zA-Z0-9_-]+$'."
+            return 400, openai_error(words, code="invalid_value", param=f"tools[{number}].function.name")
+        found = {"oneOf", "anyOf", "allOf", "enum", "not"} & set(schema)
+        words = f"Invalid schema for function '{name}': "
+        if schema.get("type") != "object" or found:
+            words += (
+                "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
+            )
+            return 400, openai_error(words, code="invalid_function_parameters", param=f"tools[{number}].parameters")
+        if any("array" in str(one.get("type")) and "items" not in one for one in schema.get("properties", {}).values()):
+            words += "In context=('properties',), array schema missing items."
+            return 400, openai_error(words, code="invalid_function_parameters", param=f"tools[{number}].parameters")
     return None
 
 
@@ -264,6 +286,27 @@ def anthropic_form(body, _server):
             )
             return 400, anthropic_error(words)
         waiting = {one["id"] for one in blocks if one["type"] == "tool_use"}
+    return None
+
+
+def anthropic_tools(body, _server):
+    """ComposioHQ/composio#3500, decocms/studio#6874, anomalyco/opencode#2082: one tool makes a whole request illegal."""
+    for number, tool in enumerate(body.get("tools") or ()):
+        schema, where = tool["input_schema"], f"tools.{number}.custom"
+        if not re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", tool["name"]):
+            return 400, anthropic_error(f"{where}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+        if {"oneOf", "allOf", "anyOf"} & set(schema):
+            words = f"{where}.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level"
+            return 400, anthropic_error(words)
+        if not all(re.fullmatch(r"[a-zA-Z0-9_.-]{1,64}", key) for key in schema.get("properties", {})):
+            pattern = "^[a-zA-Z0-9_.-]{1,64}$"
+            words = f"{where}.input_schema.properties: Property keys should match pattern '{pattern}'"
+            return 400, anthropic_error(words)
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError:
+            words = "JSON schema is invalid. It must match JSON Schema draft 2020-12"
+            return 400, anthropic_error(f"{where}.input_schema: {words}")
     return None
 
 
@@ -486,7 +529,7 @@ RULES = {
     "openai": Rules(
         V1,
         openai_overflow,
-        checks=(only_known_keys, reasoning_models_of_openai, openai_parameters, pairs),
+        checks=(only_known_keys, reasoning_models_of_openai, openai_parameters, openai_tools, pairs),
         thought="inside",
     ),
     "azure": Rules(
@@ -495,7 +538,7 @@ RULES = {
         address="/openai/deployments/m?api-version=2024-10-21",
         query="api-version=2024-10-21",
         key="api-key",
-        checks=(only_known_keys, reasoning_models_of_openai, azure_parameters, pairs),
+        checks=(only_known_keys, reasoning_models_of_openai, azure_parameters, openai_tools, pairs),
         thought="inside",
     ),
     "github": Rules("/inference/chat/completions", github_overflow, address="/inference"),
@@ -560,7 +603,7 @@ RULES = {
         key="x-api-key",
         wire="anthropic",
         provider="anthropic",
-        checks=(anthropic_form, anthropic_thinking, anthropic_marks),
+        checks=(anthropic_form, anthropic_thinking, anthropic_tools, anthropic_marks),
         usage="always",
         reasoning="thinking",
         thought="inside",

@@ -183,7 +183,11 @@ def main():
         elif method == "tools/list":
             send({"jsonrpc": "2.0", "id": number, "result": {"tools": tools(args.get("--tools"))}})
         elif method == "tools/call":
-            act(number, message["params"].get("arguments", {}).get("do", "hello"))
+            arguments = message["params"].get("arguments", {})
+            if arguments.get("do") == "arguments":
+                send({"jsonrpc": "2.0", "id": number, "result": text(json.dumps(arguments, sort_keys=True))})
+            else:
+                act(number, arguments.get("do", "hello"))
         elif number is not None:
             send({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no such method"}})
 

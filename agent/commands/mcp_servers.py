@@ -41,7 +41,7 @@ class ToolReport:
     """One tool of a server.
 
     `state` compares it with mcp.lock; `problem` is why it cannot be offered, or "" if it can; `tokens` is its size for
-    the configured model.  A tool that the key `tools` leaves out has `offered` False and no problem.
+    the configured model.  A tool that the key `tools` leaves out is not `wanted`.
     """
 
     tool: str
@@ -50,6 +50,7 @@ class ToolReport:
     tokens: int
     sha256: str
     state: str
+    wanted: bool
     offered: bool
     problem: str = ""
 
@@ -72,7 +73,7 @@ class ServerReport:
     @property
     def refused(self) -> tuple[str, ...]:
         """The tools that wait for `mcp accept`."""
-        return tuple(one.tool for one in self.tools if one.state in (NEW, CHANGED))
+        return tuple(one.tool for one in self.tools if one.wanted and one.state in (NEW, CHANGED))
 
 
 def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
@@ -122,12 +123,12 @@ def _checked(settings: Settings, names: Sequence[str]) -> Mapping[str, McpServer
 def _report(
     settings: Settings, name: str, transport: str, listed: Sequence[ListedTool], changes: Changes, taken: set[str]
 ) -> ServerReport:
-    redact = masker_of(settings)
+    redact, server = masker_of(settings), settings.mcp_servers[name]
 
     def clean(text: str) -> str:
         return redact(output(text))
 
-    offered, problems = offer(name, listed, settings.mcp_servers[name].tools, clean, taken)
+    offered, problems = offer(name, listed, server.tools, clean, taken)
     by_tool = {one.tool: one for one in offered}
     count = _counter(settings)
     found: dict[str, ToolReport] = {}
@@ -145,14 +146,15 @@ def _report(
                 count(made) if made is not None else 0,
                 one.digest(name),
                 state,
-                made is not None and (state in (PINNED, UNPINNED) or settings.mcp_servers[name].trust_changes),
+                not server.tools or one.tool in server.tools,
+                made is not None and (state in (PINNED, UNPINNED) or server.trust_changes),
                 clean(problems.get(one.tool, "")),
             ),
         )
     missing = {tool: why for tool, why in problems.items() if tool not in found}
     tools = [
         *found.values(),
-        *(ToolReport(tool, "", "", 0, "", "missing", False, why) for tool, why in missing.items()),
+        *(ToolReport(tool, "", "", 0, "", "missing", True, False, why) for tool, why in missing.items()),
     ]
     return ServerReport(name, transport, "", tuple(tools), tuple(map(clean, changes.gone)))
 

@@ -15,7 +15,7 @@ from agent.context.secret_masking import masked
 from agent.store.storable_text import fit_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agent.values import Json
 
@@ -27,18 +27,24 @@ class McpStore(Store):
 
     NAME = "mcp.jsonl"
 
-    def add_tools(self, tools: Sequence[Json], problems: Mapping[str, str]) -> None:
-        """Record the tools that the model gets; `problems` has for each server why it has none."""
-        self._add(
-            {"kind": TOOLS, "tools": masked(list(tools), self.redact), "problems": masked(dict(problems), self.redact)}
-        )
+    def add_tools(self, tools: Sequence[Json], notices: Sequence[str]) -> None:
+        """Record the tools that the model gets; `notices` are sentences for people about those that it does not get."""
+        self._add({"kind": TOOLS, **masked({"tools": list(tools), "notices": list(notices)}, self.redact)})
 
     def tools(self) -> list[Json] | None:
         """The tools that were recorded last, None when none were."""
-        found = None
-        for record in self._records(TOOLS):
-            found = record.get("tools")
+        found = self._newest().get("tools")
         return list(found) if isinstance(found, list) else None
+
+    def notices(self) -> list[str]:
+        """The notices that were recorded with these tools."""
+        return [str(one) for one in self._newest().get("notices") or ()]
+
+    def _newest(self) -> Json:
+        found: Json = {}
+        for record in self._records(TOOLS):
+            found = record
+        return found
 
     def add_call(self, name: str, args: Any, result: Json) -> None:
         """Record a call and its result: `{"text", "head", "status"}`, or `{"error"}`."""

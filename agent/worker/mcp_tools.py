@@ -53,6 +53,7 @@ class TaskMcpTools:
         self.store = run.context.get_mcp_store()
         self.servers: McpServers | None = None
         self._recorded: dict[str, deque[Json]] | None = None
+        self._notices: list[str] = []
         if run.publishing:
             self.servers = McpServers(self.settings, commands.run_server, self._is_stopping)
             run.held.callback(self.servers.close)
@@ -60,6 +61,7 @@ class TaskMcpTools:
                 self._take_lists(self.servers)
         else:
             self._recorded = recorded_calls(self.store)
+        run.reports.extend(self.store.notices())
         self.tools = [McpTool(OfferedTool.from_dict(one), self._answer) for one in self.store.tools() or ()]
 
     def check_window(self, tools: Toolbox, count: Callable[[str], int], window: int) -> None:
@@ -83,7 +85,6 @@ class TaskMcpTools:
         """List the tools of all servers, and record those that the model gets."""
         lock = McpLock(self.run.settings.base_dir)
         found: list[OfferedTool] = []
-        problems: dict[str, str] = {}
         self.commands.check_stop()
         try:
             lists = servers.list_all(self.settings)
@@ -92,7 +93,6 @@ class TaskMcpTools:
             raise
         for name, listed in lists.items():
             if isinstance(listed, str):
-                problems[name] = listed
                 self._failed(name, listed)
                 continue
             found += self._offered(lock, name, listed, found)
@@ -101,7 +101,7 @@ class TaskMcpTools:
                 f"mcp_servers: the servers have {len(found):,} tools together, and model servers take at most "
                 f"{MOST_TOOLS}. Name the tools that are needed in `mcp_servers.NAME.tools`; `mcp list` shows all"
             )
-        self.store.add_tools([one.to_dict() for one in found], problems)
+        self.store.add_tools([one.to_dict() for one in found], self._notices)
         self.store.sync(force=True)
 
     def _offered(
@@ -119,7 +119,7 @@ class TaskMcpTools:
         elif wanted := [tool for tool in changes.refused if not server.tools or tool in server.tools]:
             refused = set(wanted)
             run.events.emit("mcp_changed", server=name, tools=_some(wanted))
-            run.reports.append(
+            self._notices.append(
                 f"The MCP server `{name}` has changed or added tools since they were accepted, and the model did not "
                 f"get them: {_some(wanted)}. `mcp list` shows them, `mcp accept {name}` accepts them."
             )
@@ -130,7 +130,7 @@ class TaskMcpTools:
         run.events.emit("mcp_listed", server=name, tools=len(tools), left_out=_some(map(_pair, left_out.items())))
         if left_out:
             told = _some(map(_pair, left_out.items()))
-            run.reports.append(f"Tools of the MCP server `{name}` were left out: {self._clean(told)}.")
+            self._notices.append(f"Tools of the MCP server `{name}` were left out: {self._clean(told)}.")
         return tools
 
     def _clean(self, text: str) -> str:
@@ -140,9 +140,7 @@ class TaskMcpTools:
         said = self._clean(why)
         self.run.events.emit("mcp_failed", server=name, tool=tool, error=said)
         if not tool:
-            self.run.reports.append(
-                f"The MCP server `{name}` could not be used, and the model had no tools of it: {said}"
-            )
+            self._notices.append(f"The MCP server `{name}` could not be used, and the model had no tools of it: {said}")
 
     # --- calls -----------------------------------------------------------------------------------------------
 
@@ -180,7 +178,7 @@ class TaskMcpTools:
                     f"the MCP server {tool.server} has changed {tool.tool} since this task began, so it is not called; "
                     "work without it"
                 )
-            return self.servers.call(tool.server, tool.tool, arguments)
+            return self.servers.call(tool.server, tool.tool, tool.arguments(arguments))
         except ServerFailed as error:
             if not error.alive:
                 self._failed(tool.server, str(error), tool.tool)

@@ -424,3 +424,62 @@ def test_a_server_over_http_is_asked_by_the_worker_and_its_headers_are_masked(st
     for path in home.contexts.rglob("*"):
         if path.is_file() and not path.is_symlink():
             assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_renamed_arguments_reach_the_server_by_its_names(start, bad, programs):
+    tools = programs / "odata.json"
+    schema = {"type": "object", "properties": {"do": {"type": "string"}, "$top": {"type": "integer"}}}
+    tools.write_text(json.dumps([{"name": "act", "description": "Acts.", "inputSchema": schema}]))
+    tools.chmod(0o644)
+
+    def use(request):
+        properties = next(
+            tool["function"]["parameters"]["properties"]
+            for tool in request.json["tools"]
+            if tool["function"]["name"] == "bad__act"
+        )
+        return do("bad__act", do="arguments", **{list(properties)[1]: "7"})
+
+    home = start({"Act": [use, write("a.txt"), finish()]}, bad("--tools", str(tools), tools=["act", "gone"]))
+    home.issue(7, "Act please")
+    home.once()
+    assert results(home)[0][1:] == ("success", '{"$top": 7, "do": "arguments"}')
+    assert "gone (the server has no tool of this name)" in home.said(7)[-1]
+    assert replay(home)["same"]
+
+
+def test_a_drain_while_servers_start_ends_them_and_the_next_run_begins(start, bad):
+    marker = f"starting{os.getpid()}"
+    home = start(
+        {"Act": [act("hello"), write("a.txt"), finish()]}, bad("--mark", marker, "--start", "silent", timeout=600)
+    )
+    home.issue(7, "Act please")
+    daemon = home.start("run")
+    until(lambda: processes_with(marker), "the server")
+    time.sleep(0.5)
+    began = time.monotonic()
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon)
+    assert time.monotonic() - began < 30
+    assert home.row(7)["status"] == "queued"
+    until(lambda: not processes_with(marker), "the end of the server", 10)
+    assert asked(home) == []
+    home.config.write_text(home.config.read_text().replace(', "--start", "silent"', ""))
+    home.half_a_minute_later()
+    home.once()
+    assert home.row(7)["status"] == "completed"
+    assert results(home)[0][1:] == ("success", "hello")
+
+
+def test_what_is_told_of_a_server_survives_the_process_that_tried_it(start, bad):
+    held = Held(write("a.txt"))
+    home = start({"Act": [held, finish()]}, bad("--start", "login"))
+    home.issue(7, "Act please")
+    daemon = home.start("run")
+    held.arrived()
+    os.kill(home.worker(7), signal.SIGKILL)
+    held.go()
+    until(lambda: home.row(7)["status"] == "completed", "the task")
+    daemon.send_signal(signal.SIGTERM)
+    finished(daemon)
+    assert home.said(7)[-1].count("The MCP server `bad` could not be used") == 1

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ToolError
+from agent.store.storable_text import fit_json
 from agent.tools.mcp.schemas import offered_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from agent.values import Json
 
@@ -27,6 +28,7 @@ LONGEST_DESCRIPTION = 1024
 MOST_TOOLS = 128
 """Maximum tools of all servers together (the API reference of OpenAI: "a max of 128 functions are supported")."""
 _SIGNS = re.compile(r"[^A-Za-z0-9_-]+")
+_ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class OfferedTool:
     description: str
     parameters: Json
     digest: str
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Name of an argument for the model → its name for the server, where the two differ."""
+
+    def arguments(self, given: Json) -> Json:
+        """The arguments of a call of the model, with their names for the server."""
+        return {self.renamed.get(name, name): value for name, value in given.items()}
 
     def to_dict(self) -> Json:
         """The tool as a record."""
@@ -64,6 +72,7 @@ class OfferedTool:
             "description": self.description,
             "parameters": self.parameters,
             "digest": self.digest,
+            "renamed": dict(self.renamed),
         }
 
     @classmethod
@@ -72,7 +81,8 @@ class OfferedTool:
         server, tool, name, description, digest = (
             str(record[key]) for key in ("server", "tool", "name", "description", "digest")
         )
-        return cls(server, tool, name, description, dict(record["parameters"]), digest)
+        renamed = {str(key): str(value) for key, value in (record.get("renamed") or {}).items()}
+        return cls(server, tool, name, description, dict(record["parameters"]), digest, renamed)
 
 
 def legal_name(server: str, tool: str, taken: Collection[str] = ()) -> str:
@@ -116,16 +126,17 @@ def offer(
             continue
         seen.add(one.tool)
         try:
-            parameters = _cleaned(offered_schema(one.schema), clean)
+            # numbers that no file of this program can hold would be others after the record
+            parameters, renamed = legal_arguments(_cleaned(offered_schema(fit_json(one.schema)), clean))
             name = legal_name(server, one.tool, names)
         except ToolError as error:
             problems[one.tool] = str(error)
             continue
         names.add(name)
         text = " ".join(clean(one.description).split())
-        told = f"[MCP server {server}] {text or one.tool}"
+        told = f"[MCP server {server}] {text or clean(one.tool)}"
         told = told if len(told) <= LONGEST_DESCRIPTION else told[: LONGEST_DESCRIPTION - 1] + "…"
-        found.append(OfferedTool(server, one.tool, name, told, parameters, one.digest(server)))
+        found.append(OfferedTool(server, one.tool, name, told, parameters, one.digest(server), renamed))
     for missing in wanted:
         if missing not in seen:
             problems[missing] = "the server has no tool of this name"
@@ -133,21 +144,33 @@ def offer(
 
 
 def _cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """A schema with all its texts cleaned; the names of properties stay, since the server knows them by these."""
+    """A schema with all its texts cleaned.  The names of properties stay, since the server knows them by these; raises
+    ToolError for a name that a person would not see as it is."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):
         return [_cleaned(one, clean) for one in value]
     if isinstance(value, dict):
+        if odd := [key for key in value if clean(key) != key]:
+            raise ToolError(f"its input schema has the name {clean(odd[0])[:60]!r} with invisible characters")
         return {key: _cleaned(one, clean) for key, one in value.items()}
     return value
 
 
-def renamed(tools: Iterable[OfferedTool], taken: Collection[str]) -> list[OfferedTool]:
-    """The tools with names that are free among `taken` and among themselves."""
-    names, found = set(taken), []
-    for one in tools:
-        name = legal_name(one.server, one.tool, names)
-        names.add(name)
-        found.append(replace(one, name=name))
-    return found
+def legal_arguments(parameters: Json) -> tuple[Json, dict[str, str]]:
+    """(the schema with names of arguments that every model server accepts, new name → name for the server).
+
+    Anthropic refuses a whole request for one other name, such as `$top` or `filter[id]` (ComposioHQ/composio#3500).
+    """
+    names: dict[str, str] = {}  # name for the server → new name
+    for key in parameters["properties"]:
+        if not _ARGUMENT.fullmatch(key):
+            digits = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            names[key] = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:56]}_{digits}"
+    if not names:
+        return parameters, {}
+    made = {key: value for key, value in parameters.items() if key != "dependentSchemas"}
+    made["properties"] = {names.get(key, key): value for key, value in parameters["properties"].items()}
+    if "required" in parameters:
+        made["required"] = [names.get(key, key) for key in parameters["required"]]
+    return made, {new: old for old, new in names.items()}

@@ -91,7 +91,8 @@ class _Expansion:
         made = dict(self._keywords(schema, inside, depth))
         if "$ref" in schema:
             made = {**self._referenced(schema["$ref"], inside, depth), **made}
-        if made.get("type") == "array":
+        kind = made.get("type")
+        if kind == "array" or (isinstance(kind, list) and "array" in kind):
             made.setdefault("items", {})
         return made
 

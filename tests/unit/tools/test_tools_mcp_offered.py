@@ -7,6 +7,7 @@ import time
 from itertools import pairwise
 
 import pytest
+from dialect_rules import anthropic_tools, openai_tools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -227,6 +228,75 @@ def test_any_schema_is_refused_or_valid_and_small(schema):
     assert len(text) <= LARGEST
     assert made["type"] == "object"
     list(Draft202012Validator(made).iter_errors({"a": {"a": [1]}}))
+
+
+def refusals(tools):
+    """The answers of model servers that refuse a request with these tools."""
+    functions = [{"name": one.name, "description": one.description, "parameters": one.parameters} for one in tools]
+    theirs = [{"name": one["name"], "input_schema": one["parameters"]} for one in functions]
+    ours = {"tools": [{"type": "function", "function": one} for one in functions]}
+    return [one for one in (openai_tools(ours, None), anthropic_tools({"tools": theirs}, None)) if one]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.text(min_size=1, max_size=70),
+            st.dictionaries(
+                st.sampled_from(["type", "properties", "$defs", "required", "anyOf", "enum"]), JSON, max_size=5
+            ),
+        ),
+        max_size=5,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_no_server_makes_a_request_illegal(tools):
+    found, _ = offer("s", [listed(name, schema=schema) for name, schema in tools], (), output)
+    assert refusals(found) == []
+
+
+def test_the_rules_for_this_are_those_of_the_servers():
+    whole = {"type": "object", "properties": {"$top": {"type": "array"}}, "anyOf": [{"required": ["$top"]}]}
+    bad = OfferedTool("s", "a b", "s__a b", "", whole, "")
+    assert len(refusals([bad])) == 2
+
+
+def test_arguments_with_names_that_model_servers_refuse_are_renamed_for_the_model():
+    schema = {
+        "type": "object",
+        "properties": {"$top": {"type": "integer"}, "filter[id]": {"type": "string"}, "plain": {}, "x" * 70: {}},
+        "required": ["$top", "plain"],
+        "dependentSchemas": {"$top": {}},
+    }
+    (tool,), problems = offer("s", [listed(schema=schema)], (), output)
+    assert problems == {}
+    names = list(tool.parameters["properties"])
+    assert [name.rpartition("_")[0] for name in names[:2]] == ["_top", "filter_id_"]
+    assert names[2] == "plain"
+    assert tool.parameters["required"] == [names[0], "plain"]
+    given = {names[0]: 5, names[1]: "a", "plain": 1, names[3]: 2, "more": 3}
+    assert tool.arguments(given) == {"$top": 5, "filter[id]": "a", "plain": 1, "x" * 70: 2, "more": 3}
+    assert OfferedTool.from_dict(json.loads(json.dumps(tool.to_dict()))) == tool
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1 << 80])
+def test_a_number_that_no_record_can_hold_costs_its_tool(number):
+    schema = {"type": "object", "properties": {"a": {"type": "number", "maximum": number}}}
+    found, problems = offer("s", [listed("bad", schema=schema), listed("good")], (), output)
+    assert [one.tool for one in found] == ["good"]
+    assert "is invalid at properties.a.maximum" in problems["bad"]
+
+
+def test_a_name_of_a_property_with_characters_that_nobody_sees_costs_its_tool():
+    schema = {"type": "object", "properties": {"path\u200b": {"type": "string"}}}
+    found, problems = offer("s", [listed("bad", schema=schema)], (), output)
+    assert found == []
+    assert "invisible characters" in problems["bad"]
+
+
+def test_a_tool_without_a_description_has_its_cleaned_name():
+    found, _ = offer("s", [listed("a\x1b[2Jb\u200b", "")], (), output)
+    assert found[0].description == "[MCP server s] ab"
 
 
 def test_five_hundred_tools_are_offered_quickly():
