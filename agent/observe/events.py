@@ -78,6 +78,10 @@ EVENTS: dict[str, str] = {
     "task_queued": "A task was put in the queue (uuid, task).",
     "task_published": "A pointer to the queued task was given to the broker (uuid).",
     "task_requeued": "A task that lost its owner, or was drained, is back in the queue (uuid, attempt, why).",
+    "task_unopened": (
+        "A worker owned its task and could not open it; the next try is later each time, and after some the task fails "
+        "(uuid, task, tries, why, seconds until the next try; null when it has failed)."
+    ),
     "task_left": "A queued task is left for a while to the host that has its files (uuid, host).",
     "replica_away": "The place of the replica does not answer; the task goes on (uuid, error, seconds until a try).",
     "replica_caught_up": "The place of the replica answers again and has all that was missing (uuid, last_seq).",
@@ -245,6 +249,7 @@ LEVELS: dict[str, str] = {
     "memory_unavailable": "warning",
     "memory_worker_died": "warning",
     "worker_unclaimed": "warning",
+    "task_unopened": "warning",
     "ground_replaced": "error",
     "ground_unfit": "error",
     "worker_hung": "error",

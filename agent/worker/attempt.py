@@ -21,7 +21,7 @@ from agent.forge import TaskFactory
 from agent.observe import log
 from agent.values import Status
 from agent.wiring.folders import make_folder
-from agent.worker import process_groups, program_files
+from agent.worker import process_groups, program_files, unopened
 from agent.worker.error_disposition import reading_of
 from agent.worker.handler import TaskHandler
 from agent.worker.hang_trace import trace_on_signal
@@ -71,14 +71,15 @@ def hold(settings: Settings, uuid: str) -> Iterator[Path]:
     Raises LockHeld when another process works on the task.
 
     If `context_storage.enabled` is false, the task's files are temporary, so the folder is removed at the end.  A
-    folder with messages that are older than that setting stays.
+    folder with messages that are older than that setting stays, and one in which failed attempts are counted.
     """
     folder = make_folder(settings, uuid)
     lock = durable_files.lock(folder / "lock")
     try:
         yield folder
     finally:
-        if not settings.context_storage.enabled and not (folder / "messages.jsonl").exists():
+        kept = any((folder / name).exists() for name in ("messages.jsonl", unopened.NAME))
+        if not settings.context_storage.enabled and not kept:
             with suppress(OSError):
                 filetree.remove(folder)
         durable_files.unlock(lock)
@@ -95,6 +96,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
     settings = wiring.settings
     claim = wiring.ledger.claim(uuid, wiring.owner, LEASE_SECONDS)
     folder = settings.base_dir / "running" / uuid
+    handler: TaskHandler | None = None
     try:
         # Ends the processes that a dead attempt left running.  They are ended only after the claim.  A broker message
         # alone must not end processes: the task may belong to a daemon with another base_dir on this machine.
@@ -114,7 +116,7 @@ def attempt(wiring: Wiring, uuid: str, mode: Mode) -> tuple[Outcome, bool]:
         with trace_on_signal(folder / "worker.log"), templates_of(settings, wiring.events, folder):
             return handler.handle(task), handler.failed
     except (Exception, KeyboardInterrupt) as error:
-        give_up_claim(wiring, claim, error)
+        give_up_claim(wiring, claim, error, None if handler is not None and handler.run is not None else folder)
         if isinstance(error, Fenced):
             correct_issue(wiring, uuid)
         raise
@@ -132,12 +134,15 @@ def _settle_in(settings: Settings, claim: Claim, mode: Mode) -> None:
         process_groups.join(settings, claim.uuid, claim.attempt)
 
 
-def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException) -> None:
+def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException, unopened_in: Path | None = None) -> None:
     """Release a row that `error` left running, because the handler had not opened the task yet, or because it could not
     write.
 
     A final error (`error_disposition.FINAL`) ends the task as failed, and the daemon notifies the person.  An interrupt
     at the terminal ends the task as stopped.  After any other error the task is tried again AGAIN_SECONDS later.
+
+    `unopened_in`: the folder of a task that was not opened.  Then each further try is later than the one before, and
+    the task fails after `error_disposition.ATTEMPTS` tries, unless the error is one of this host (`unopened.py`).
     """
     with suppress(MakimonoError):  # the daemon's sweep handles a row that cannot be written now
         row = wiring.ledger.get(claim.uuid)
@@ -149,13 +154,23 @@ def give_up_claim(wiring: Wiring, claim: Claim, error: BaseException) -> None:
         replaced = isinstance(error, MISTAKES) and program_files.replaced()
         final, code, why = reading_of(error, replaced=replaced)
         why = wiring.redact(why)
-        if final:
+        tries = unopened.count(unopened_in) if unopened_in is not None and not final else 0
+        ends = final or unopened.is_enough(tries, error)
+        seconds = unopened.seconds(tries) if tries and not ends else AGAIN_SECONDS
+        if tries:
+            said = {"task": str(claim.key), "tries": tries, "why": why, "seconds": None if ends else round(seconds)}
+            wiring.events.emit("task_unopened", uuid=claim.uuid, **said)
+        if ends:
+            if tries:
+                why = f"{why}. The task could not be opened in {tries} tries"
             wiring.ledger.finish(claim.uuid, claim.attempt, Status.FAILED, error_message=why, error_code=code)
+            if unopened_in is not None:
+                unopened.forget(unopened_in)
             return
         held = TaskRow(wiring.db, claim.uuid)
         held.attempt = claim.attempt
         held.set(error_code=code, error_message=why)
-        wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=AGAIN_SECONDS))
+        wiring.ledger.release(claim.uuid, claim.attempt, clock.now() + timedelta(seconds=seconds))
 
 
 def correct_issue(wiring: Wiring, uuid: str) -> None:

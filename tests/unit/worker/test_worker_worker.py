@@ -9,14 +9,25 @@ from run_home import UUID
 
 from agent import clock, durable_files
 from agent.daemon.finalize import send_pending_notifications
-from agent.errors import ConfigError, ContextError, DiskError, Fenced, IssueUnreadable, LedgerError
+from agent.errors import (
+    ConfigError,
+    ContextError,
+    DiskError,
+    Fenced,
+    HostError,
+    IssueUnreadable,
+    LedgerError,
+    MakimonoError,
+    ReplicaAway,
+)
 from agent.forge.markers import marker, with_markers
 from agent.issue.claims import PROGRESS, with_claim_markers
 from agent.values import Public, Status
 from agent.wiring.folders import make_folder
 from agent.worker import worker
 from agent.worker.attempt import give_up_claim
-from agent.worker.error_disposition import TaskState, dispose
+from agent.worker.error_disposition import ATTEMPTS, TaskState, dispose
+from agent.worker.unopened import known
 
 
 @pytest.fixture
@@ -174,3 +185,65 @@ def test_a_task_whose_end_the_forge_shows_is_closed_by_it_and_not_worked_on(work
     assert forge.read_issue(key).labels == (f"coding agent {state}",)
     assert (here.folder / "tracker" / "issues" / "1.comments.jsonl").read_text() == before
     assert (here.settings.base_dir / "completed" / uuid).is_dir()
+
+
+def tries_of(here, uuid, error, times):
+    """(status, seconds until the next try) after each of `times` attempts that could not open the task."""
+    folder, found = make_folder(here.settings, uuid), []
+    for _ in range(times):
+        here.ledger.offer(uuid)
+        claim = here.ledger.claim(uuid, here.wiring.owner, 60)
+        give_up_claim(here.wiring, claim, error, folder)
+        row = here.ledger.get(uuid)
+        wait = round((clock.parse(row.not_before) - clock.now()).total_seconds()) if row.not_before else None
+        found.append((row.status, wait))
+    return found
+
+
+def test_a_task_that_cannot_be_opened_is_tried_later_each_time_and_then_fails(place):
+    here = place()
+    uuid = here.row(1)
+    with clock.use(clock.FakeClock(clock.now())):
+        found = tries_of(here, uuid, OSError("no protocol"), ATTEMPTS)
+    waits = [60, 120, 240, 480, 960, 1800, 1800]
+    assert found == [*((Status.QUEUED, wait) for wait in waits), (Status.FAILED, None)]
+    row = here.ledger.get(uuid)
+    assert (row.error_code, row.error_message) == (
+        "host",
+        "no protocol. The task could not be opened in 8 tries",
+    )
+    events = here.named("task_unopened")
+    assert [one["tries"] for one in events] == list(range(1, 9))
+    assert [one["seconds"] for one in events] == [*waits, None]
+    assert {one["task"] for one in events} == {"local:local/default#1"}
+    assert not (make_folder(here.settings, uuid) / "unopened").exists()
+
+
+@pytest.mark.parametrize("error", [DiskError("full"), LedgerError("gone"), ReplicaAway("no answer"), HostError("ill")])
+def test_what_the_host_lacks_ends_no_task_however_long_it_lasts(place, error):
+    here = place()
+    uuid = here.row(1)
+    with clock.use(clock.FakeClock(clock.now())):
+        found = tries_of(here, uuid, error, 3 * ATTEMPTS)
+    assert {status for status, _ in found} == {Status.QUEUED}
+    assert found[-1][1] == 1800
+
+
+def test_an_attempt_that_opens_the_task_counts_anew(place, signals, monkeypatch):
+    here = place()
+    uuid = here.row(1)
+    folder = make_folder(here.settings, uuid)
+
+    def broken(*_):
+        raise OSError("no protocol")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agent.worker.attempt.take_over", broken)
+        for tries in (1, 2):
+            here.ledger.offer(uuid)
+            assert worker.process_task(here.settings, uuid) == worker.EXIT_WAITS
+            assert known(folder) == tries
+    here.ledger.offer(uuid)
+    with pytest.raises(MakimonoError):  # the issue does not exist
+        worker.process_task(here.settings, uuid)
+    assert known(folder) == 0

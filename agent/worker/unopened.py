@@ -1,0 +1,54 @@
+"""Counts the attempts of a task that ended after the claim and before the task was opened.
+
+Such an attempt has no conversation and no effects, so `requeue.py` cannot count it.  The number is in a small file in
+the task's folder, each host counts its own attempts, and the file is removed when the task is opened.  `attempt.py`
+calls this module.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from agent import durable_files
+from agent.errors import DiskError, HostError, LedgerError
+from agent.worker.error_disposition import ATTEMPTS, FIRST_SECONDS, LONGEST_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "unopened"
+OF_HOST = (DiskError, HostError, LedgerError)
+"""Errors of this host or of a shared store: they end no task, however long they last."""
+
+
+def count(folder: Path) -> int:
+    """Record one more such attempt; returns their number.  If the disk cannot be written, the number stays."""
+    tries = known(folder) + 1
+    with suppress(DiskError, OSError):
+        durable_files.write_file(folder / NAME, f"{tries}\n".encode())
+    return tries
+
+
+def known(folder: Path) -> int:
+    """The number of such attempts so far."""
+    try:
+        return max(0, int((folder / NAME).read_text("ascii")))
+    except (OSError, ValueError):
+        return 0
+
+
+def forget(folder: Path) -> None:
+    """Remove the number, because the task was opened, or has ended."""
+    with suppress(OSError):
+        (folder / NAME).unlink()  # ours
+
+
+def seconds(tries: int) -> float:
+    """Seconds until the next attempt after `tries` attempts."""
+    return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (min(tries, ATTEMPTS) - 1)))
+
+
+def is_enough(tries: int, error: BaseException) -> bool:
+    """Whether the task ends as failed after `tries` attempts, the last one by `error`."""
+    return tries >= ATTEMPTS and not isinstance(error, OF_HOST)
