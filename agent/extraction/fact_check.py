@@ -26,18 +26,32 @@ if TYPE_CHECKING:
 BLOBS = "blobs"
 """In the metadata of a fact: path → blob at the commit that its task delivered."""
 PAGE = 500
-_IDENTIFIER = re.compile(
-    r"`([^`\n]{2,80})`"  # as people mark code
-    r"|([A-Za-z_][\w.]*)\("
-    r"|\b([A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*)\b"
-    r"|(?<![\w-])(--[a-z][\w-]+)"
+_PIECE = re.compile(
+    r"`(?P<marked>[^`\n]{2,80})`"  # as people mark code
+    r"|(?P<dotted>[\w.]++)(?P<call>\(?)"
+    r"|(?<![\w-])(?P<option>--[a-z][\w-]++)"
 )
+_FIRST = re.compile(r"[A-Za-z_]")
+_WORD = re.compile(r"\w++")
+_NAME = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*|[A-Z][a-z0-9]+[A-Z]\w*")
 
 
 def identifiers(text: str) -> tuple[str, ...]:
     """Names of code in a text: `marked` ones, calls, names with `_` or a hump, options."""
-    found = (next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(text))
+    found = (name for piece in _PIECE.finditer(text) for name in _names_in(piece))
     return tuple(dict.fromkeys(name.removesuffix("()") for name in found))
+
+
+def _names_in(piece: re.Match[str]) -> Iterator[str]:
+    """The names in one match of `_PIECE`: of a call all that stands before the bracket, else each word that is a
+    name."""
+    dotted = piece["dotted"]
+    if dotted is None:
+        yield piece["marked"] or piece["option"]
+    elif piece["call"] and (first := _FIRST.search(dotted)) is not None:
+        yield dotted[first.start() :]
+    else:
+        yield from (word for word in _WORD.findall(dotted) if _NAME.fullmatch(word))
 
 
 class FactCheck:

@@ -15,7 +15,7 @@ from agent.security.finding_catalogue import RULES
 from agent.security.sanitise import clean
 from agent.security.token_masking import mask_tokens
 
-_ROLE = re.compile(r"^\W{0,8}(?:system|assistant|developer|human|user)\W{0,4}:", re.IGNORECASE | re.MULTILINE)
+_ROLE = re.compile(r"^[^\w\n]{0,8}+(?:system|assistant|developer|human|user)\W{0,4}:", re.IGNORECASE | re.MULTILINE)
 _ADDRESS = re.compile(
     r"\b(?:https?|ftp|ssh|git|wss?|data|file)://|\bwww\.|\b\d{1,3}(?:\.\d{1,3}){3}\b|[\w.+-]@[\w-]+\.[a-z]{2,}\b"
     r"|[a-z0-9-]\.(?:com|net|org|xyz|ru|cn)\b|[a-z0-9-]\.(?:io|dev|sh|app|info|biz|cloud|site)(?:/|:\d)",

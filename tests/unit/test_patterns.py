@@ -78,6 +78,7 @@ BOUNDED = {
     "agent.llm.tool_call_mode.try_text": Bound(error_body.MATCHED, None, "the name of a parameter that an error names"),
     "agent.llm.stream_accumulator.bare_name": Bound(stream_accumulator.LONGEST_MARKED, 1, "`> LONGEST_MARKED`"),
     "agent.llm.stream_accumulator._MARKERS": Bound(stream_accumulator.LONGEST_MARKED, 1, "as above"),
+    "agent.work.lfs.pattern": Bound(4096, None, "one path, PATH_MAX"),
     "agent.work.mirror._name": Bound(mirror.LONGEST_NAME, 3, "host, owner and name, `> LONGEST_NAME`"),
     "agent.commands.replay._NUMBER": Bound(256, 1, "the key of one row, `fullmatch`"),
     "agent.window.output_lines": Bound(output_lines.LONGEST, None, "a line, `names_test`; `failure_excerpt` gives 243"),
