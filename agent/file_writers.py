@@ -16,7 +16,8 @@ def other_writers(status: os.stat_result) -> str:
     """Who may write the file besides this user and root, as text; "" if nobody.
 
     The private group of the owner (same name, no other member), which many systems make for each user, is not another
-    writer.  A folder with the sticky bit lets nobody replace the files of others.
+    writer, nor is a group without any member, such as `staff` on Debian.  A folder with the sticky bit lets nobody
+    replace the files of others.
     """
     if status.st_uid not in (0, os.geteuid()):
         return f"it belongs to the user {_user(status.st_uid)}"
@@ -45,7 +46,9 @@ def _is_private(gid: int, uid: int) -> bool:
         group, owner = grp.getgrgid(gid), pwd.getpwuid(uid)
     except KeyError:
         return False
-    return group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}
+    if group.gr_name == owner.pw_name and set(group.gr_mem) <= {owner.pw_name}:
+        return True
+    return not group.gr_mem and all(one.pw_gid != gid for one in pwd.getpwall())
 
 
 def _user(uid: int) -> str:

@@ -1,7 +1,8 @@
 """Registries map a name to "module:Class", which is loaded when it is first used.
 
 A plug-in is one file and one line in a registry.  A name that is not registered and has a dot or colon is a dotted path
-into another package.  A registry has no instances; `wiring/wiring.py` builds those.
+into another package, which a `Guard` checks before it is imported (`plugin_guard.py`).  A registry has no instances;
+`wiring/wiring.py` builds those.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import warnings
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.errors import ConfigError
 
@@ -38,6 +39,21 @@ def without(*modules: str) -> Iterator[None]:
                 sys.modules[name] = module
 
 
+class Guard(Protocol):
+    """Checks plug-ins and imports them (`plugin_guard.PluginGuard`)."""
+
+    def load(self, kind: str, target: str) -> Any:
+        """The object that `package.module:name` names.  Raises ConfigError when the plug-in is refused."""
+        ...
+
+
+def dotted(name: str) -> str | None:
+    """`package.module:name` for a dotted path in either form; None for a plain name."""
+    if ":" in name:
+        return name
+    return ":".join(name.rsplit(".", 1)) if "." in name else None
+
+
 class Registry:
     """A named table of lazily imported classes.
 
@@ -53,11 +69,12 @@ class Registry:
         """The registered names, sorted."""
         return sorted(self.entries)
 
-    def load(self, name: str) -> Any:
-        """The class that is registered as `name`, or that a dotted path `package.module:Class` names."""
+    def load(self, name: str, guard: Guard | None = None) -> Any:
+        """The class that is registered as `name`, or, with a `guard`, that a dotted path `package.module:Class`
+        names."""
         target = self.entries.get(name)
-        if target is None and (":" in name or "." in name):
-            target = name if ":" in name else ":".join(name.rsplit(".", 1))
+        if target is None and guard is not None and (path := dotted(name)) is not None:
+            return guard.load(self.kind, path)
         if target is None:
             near = get_close_matches(name, self.entries, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

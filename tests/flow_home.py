@@ -20,6 +20,8 @@ import quick_start
 from length import LONG
 from llm_servers import Reply, Script, call, says
 
+from agent.plugin_guard import PluginGuard
+
 ROOT = Path(__file__).resolve().parents[1]
 IDENTITY = {
     **{f"GIT_{who}_NAME": "Alice" for who in ("AUTHOR", "COMMITTER")},
@@ -258,6 +260,13 @@ class FlowHome:
         if code is not None:
             assert process.returncode == code, f"exit {process.returncode}\n{text}"
         return process.returncode, text
+
+    def pin(self, *plug_ins):
+        """Pin the plug-ins of config.yaml by the command, or those that are named in this process."""
+        if plug_ins:
+            PluginGuard(self.folder).pin(plug_ins)
+        else:
+            self.run("plugins", "pin", code=0)
 
     def once(self, code=0):
         return self.run("run", "--once", code=code)[1]

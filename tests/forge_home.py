@@ -334,6 +334,7 @@ class LocalHome(ForgeHome):
         self.place = LocalPlace(folder)
         text = self.flow.config.read_text()
         self.flow.config.write_text(text.replace("task_sources: [local]", f"task_sources: ['{self.source}']"))
+        self.flow.pin(self.source)
 
     def pulls(self):
         heads = [

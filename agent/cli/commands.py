@@ -1,5 +1,5 @@
 """Every command module; importing one registers its commands on `app`."""
 
-from agent.cli import daemon, deliberate, health, inspect, mcp, memory, prompts, solve
+from agent.cli import daemon, deliberate, health, inspect, mcp, memory, plugins, prompts, solve
 
-__all__ = ["daemon", "deliberate", "health", "inspect", "mcp", "memory", "prompts", "solve"]
+__all__ = ["daemon", "deliberate", "health", "inspect", "mcp", "memory", "plugins", "prompts", "solve"]

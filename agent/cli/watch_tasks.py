@@ -143,4 +143,4 @@ def headings(state: CliState) -> tuple[str, ...]:
 
 def is_shared(state: CliState) -> bool:
     """Whether several hosts may share the ledger."""
-    return not is_local(state.settings_to_inspect.taskqueue.ledger)
+    return not is_local(state.settings_to_inspect.taskqueue.ledger, state.settings_to_inspect.plugin_guard)

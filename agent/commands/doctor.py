@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from agent import cgroups, clock, durable_files, gitcmd, session_keyring
-from agent.commands import doctor_memory, doctor_model, doctor_network, doctor_shared_services, doctor_templates
+from agent.commands import (
+    doctor_memory,
+    doctor_model,
+    doctor_network,
+    doctor_plug_ins,
+    doctor_shared_services,
+    doctor_templates,
+)
 from agent.config.url_passwords import without_passwords
 from agent.config.value_kinds import size_text
 from agent.daemon import program_version, start_holds
@@ -112,13 +119,14 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     yield "base_dir", lambda: base_dir(settings)
     yield "ledger", lambda: ledger(settings)
     if (address := settings.taskqueue.broker) is not None:
-        yield "broker", lambda: broker(address)
+        yield "broker", lambda: broker(settings, address)
     if (place := settings.context_storage.replica) is not None:
         yield "replica", lambda: replica(place)
     if settings.memory.enabled:
         yield "memory", lambda: (Check("memory", *one) for one in doctor_memory.findings(settings))
     if settings.mcp_servers:
         yield "mcp", lambda: mcp(settings)
+    yield "plug-ins", lambda: (Check("plug-in", *one) for one in doctor_plug_ins.findings(settings))
     if settings.prompts.folder is not None:
         yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: space(settings)
@@ -319,9 +327,9 @@ def ledger(settings: Settings) -> Iterator[Check]:
         yield from missing_sources(settings)
 
 
-def broker(address: str) -> Iterator[Check]:
+def broker(settings: Settings, address: str) -> Iterator[Check]:
     """Check the broker, which wakes the workers of other hosts."""
-    yield _found("broker", doctor_shared_services.broker(address))
+    yield _found("broker", doctor_shared_services.broker(settings, address))
 
 
 def replica(address: str) -> Iterator[Check]:
@@ -454,7 +462,7 @@ def forge(settings: Settings, source: str) -> Iterator[Check]:
     from agent.forge.base import FORGES, ForgeReports
     from agent.intake.interval import idle_interval
 
-    for one in FORGES.load(source).from_settings(settings):
+    for one in FORGES.load(source, settings.plugin_guard).from_settings(settings):
         with closing(one):
             reports = ForgeReports(one)
             try:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 from agent.errors import ReplicaAway
 
 if TYPE_CHECKING:
+    from agent.config import Settings
     from agent.store.ledgers import Finding
 
 
-def broker(address: str) -> Finding:
+def broker(settings: Settings, address: str) -> Finding:
     """A finding whether the broker answers."""
     from agent.errors import BrokerAway
     from agent.taskqueue.broker import make_broker
 
-    made = make_broker(address)
+    made = make_broker(address, settings.plugin_guard)
     try:
         made.connect()
         waiting = made.depth()

@@ -284,7 +284,7 @@ class Verify(Section):
 
     command: Text | None = Field(
         default=None,
-        description="Command that must end with 0 before work is shown as ready; empty: none. It runs on a clean "
+        description="Shell command that must end with 0 before work is shown as ready; empty: none. It runs on a clean "
         "check-out of the commit, with what `workspace.setup` left.",
     )
     timeout: Number = Field(default=600, gt=0, description="Seconds that the command may take.")

@@ -32,6 +32,7 @@ from agent.config.base import SOURCES, Section, section_in
 from agent.config.mcp_servers import McpServer, ServerName  # noqa: TC001 - pydantic evaluates the annotations
 from agent.config.url_passwords import MASK, is_telling, without_assigned, without_passwords
 from agent.config.value_kinds import OneOf, Text, size_text
+from agent.plugin_guard import PluginGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -213,6 +214,11 @@ class Settings(Section):
     def base_dir(self) -> Path:
         """The value of `context_storage.base_dir` as an absolute path."""
         return self._root / self.context_storage.base_dir
+
+    @property
+    def plugin_guard(self) -> PluginGuard:
+        """The guard of plug-ins, with `plugins.lock` in the folder of config.yaml."""
+        return PluginGuard(self._root)
 
     @property
     def origins(self) -> Mapping[str, str]:

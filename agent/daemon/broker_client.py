@@ -52,7 +52,7 @@ class BrokerClient:
         assert settings.taskqueue.broker is not None
         self.settings = settings
         self.events = events
-        self.broker = make_broker(settings.taskqueue.broker)
+        self.broker = make_broker(settings.taskqueue.broker, settings.plugin_guard)
         self.room = 0
         self.connected = False
         self.tells = False

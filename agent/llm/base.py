@@ -245,7 +245,7 @@ def make_client(
 
     validated = settings_of(settings)
     name = provider or validated.llm.provider
-    make: Callable[..., ModelClient] = CLIENTS.load(name)
+    make: Callable[..., ModelClient] = CLIENTS.load(name, validated.plugin_guard)
     more: Mapping[str, Any] = {"tools": tools, "control": control, "events": events, "provider": name, "model": model}
     client: ModelClient = make(validated, message_store, context_dir, **more)
     recall = getattr(client, "load_learnt", None)

@@ -27,7 +27,9 @@ def make_sandbox(settings: Settings, *, uuid: str, base_dir: Path) -> Sandbox:
     if not verdict.ok:
         return Refused(verdict.reason, verdict.advice)
     try:
-        made: Sandbox = SANDBOXES.load(settings.sandbox.kind)(settings, uuid=uuid, base_dir=base_dir)
+        kind = settings.sandbox.kind
+        guard = None if kind in SANDBOXES.entries else settings.plugin_guard
+        made: Sandbox = SANDBOXES.load(kind, guard)(settings, uuid=uuid, base_dir=base_dir)
     except SandboxUnavailable as error:
         reason, _, advice = str(error).partition("\n")
         return Refused(reason, advice)

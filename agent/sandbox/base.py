@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config.host_allowlist import AllowedHost
+    from agent.registry import Guard
     from agent.values import Finished
 
 SANDBOXES = Registry(
@@ -134,6 +135,9 @@ class Settings(Protocol):
 
     @property
     def sandbox(self) -> SandboxSettings: ...
+
+    @property
+    def plugin_guard(self) -> Guard: ...
 
 
 class Sandbox(Protocol):

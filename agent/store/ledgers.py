@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.config import Settings
+    from agent.registry import Guard
     from agent.store.base import Database
 
 LEDGERS = Registry(
@@ -43,17 +44,17 @@ Finding = tuple[bool, str, str]
 """A finding of `doctor` about a ledger: (whether it is usable, a description, advice)."""
 
 
-def entry_of(address: str) -> Any:
+def entry_of(address: str, guard: Guard | None = None) -> Any:
     """The entry of LEDGERS, or the plug-in, for a value of `taskqueue.ledger`.
 
     Raises ConfigError when the entry does not exist.
     """
-    return LEDGERS.load(address.partition("://")[0])
+    return LEDGERS.load(address.partition("://")[0], guard)
 
 
-def is_local(address: str) -> bool:
+def is_local(address: str, guard: Guard | None = None) -> bool:
     """Whether only one host can open the ledger of this address."""
-    return bool(getattr(entry_of(address), "is_local", False))
+    return bool(getattr(entry_of(address, guard), "is_local", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class LedgerKind:
     def of(cls, settings: Settings) -> LedgerKind:
         """The ledger that the settings name.  Raises ConfigError when it cannot be loaded."""
         address = settings.taskqueue.ledger
-        return cls(settings.base_dir, address, entry_of(address), settings.remembers)
+        return cls(settings.base_dir, address, entry_of(address, settings.plugin_guard), settings.remembers)
 
     @property
     def is_local(self) -> bool:
@@ -95,7 +96,11 @@ class LedgerKind:
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that a worker needs for the ledger; the process that forks workers imports them."""
+        """Modules that a worker needs for the ledger; the process that forks workers imports them.
+
+        A plug-in has none, since each process checks a plug-in before it imports it."""
+        if self.address.partition("://")[0] not in LEDGERS.entries:
+            return ()
         named: Iterable[str] | None = getattr(self.entry, "preload", None)
         return tuple(named) if named is not None else (str(self.entry.__module__),)
 

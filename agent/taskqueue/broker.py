@@ -24,6 +24,8 @@ from agent.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from agent.registry import Guard
+
 QUEUE = "makimono"
 SECONDS = 10
 """Time-out of one call to the broker in seconds; after it the connection counts as cut."""
@@ -249,7 +251,7 @@ def _uuid(message: Any) -> str | None:
         return None
 
 
-def make_broker(address: str) -> BaseBroker:
+def make_broker(address: str, guard: Guard | None = None) -> BaseBroker:
     """The broker that `taskqueue.broker` names.
 
     Raises ConfigError when it cannot be built; the function opens no connection.
@@ -257,7 +259,7 @@ def make_broker(address: str) -> BaseBroker:
     if "://" in address:
         broker: BaseBroker = KombuBroker(address)
     else:
-        broker = BROKERS.load(address)()
+        broker = BROKERS.load(address, guard)()
     return broker
 
 

@@ -46,7 +46,7 @@ def hostname() -> str:
 def is_alone(settings: Settings) -> bool:
     """Whether only one host can use the ledger.  tasks.db is opened by one kernel, but under different host names: a
     new container on the same volume has another name each time."""
-    return is_local(settings.taskqueue.ledger)
+    return is_local(settings.taskqueue.ledger, settings.plugin_guard)
 
 
 def of_another_host(row: Row, settings: Settings) -> bool:

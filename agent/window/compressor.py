@@ -98,7 +98,7 @@ class ContextCompressor:
         self.summary_prompt = storage.summary_prompt
         self.keep_recent_messages = storage.keep_recent_messages
         self.min_messages_to_summarize = storage.min_messages_to_summarize
-        self.strategy = STRATEGIES.load(storage.strategy)()
+        self.strategy = STRATEGIES.load(storage.strategy, settings.plugin_guard)()
         self.assembler = assembler or self._own_assembler(settings)
         self.context_length = self.assembler.limits.window
         self.compression_threshold = storage.compression_threshold

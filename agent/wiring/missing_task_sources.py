@@ -54,7 +54,11 @@ def without_source(settings: Settings, places: Mapping[Place, int]) -> list[str]
     """Sentences about places with open tasks that are not configured; empty if a source cannot be built, since that is
     reported as a separate error."""
     try:
-        forges = [one for source in settings.task_sources for one in FORGES.load(source).from_settings(settings)]
+        forges = [
+            one
+            for source in settings.task_sources
+            for one in FORGES.load(source, settings.plugin_guard).from_settings(settings)
+        ]
     except ConfigError:
         return []
     return [sentence(place, count) for place, count in missing(settings, forges, places).items()]

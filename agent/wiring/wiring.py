@@ -80,7 +80,7 @@ class Wiring:
         layers: dict[str, MemoryLayer] = {}
         for name in self.settings.assembler.memory:
             try:
-                layers[name] = MEMORIES.load(name)(self.settings)
+                layers[name] = MEMORIES.load(name, self.settings.plugin_guard)(self.settings)
             except Exception as error:  # noqa: BLE001 - a memory layer is foreign code; its errors never end a task
                 layers[name] = FailedLayer(error)
         return layers
@@ -89,7 +89,9 @@ class Wiring:
     def forges(self) -> tuple[Forge, ...]:
         """One adapter for each configured source and instance."""
         return tuple(
-            forge for source in self.settings.task_sources for forge in FORGES.load(source).from_settings(self.settings)
+            forge
+            for source in self.settings.task_sources
+            for forge in FORGES.load(source, self.settings.plugin_guard).from_settings(self.settings)
         )
 
     def forges_for(self, key: TaskKey) -> tuple[Forge, ...]:

@@ -19,6 +19,7 @@ from agent.config import settings_of
 from agent.context import TaskContextManager
 from agent.context.task_row import SETTABLE, TaskRow
 from agent.errors import ClaimLost, Fenced, LedgerError, UsageError
+from agent.plugin_guard import PluginGuard
 from agent.store import db
 from agent.store.ledgers import LedgerKind, entry_of
 from agent.taskqueue import LEDGERS, AtOnce, row_holder
@@ -1184,7 +1185,11 @@ def test_an_extraction_that_a_wrong_clock_put_off_is_due_again(ledger, base_dir,
 @pytest.fixture
 def kind(name, base_dir):
     address = address_of(name, base_dir)
-    return LedgerKind(base_dir, address, entry_of(address))
+    guard = PluginGuard(base_dir.parent)
+    plug_in = address.partition("://")[0]
+    if plug_in in PLUG_INS:
+        guard.pin([plug_in])
+    return LedgerKind(base_dir, address, entry_of(address, guard))
 
 
 def test_before_it_is_opened_it_says_what_it_is_and_makes_nothing(kind, name, base_dir):

@@ -28,6 +28,9 @@ def model(steps):
     return Script(answer)
 
 
+MISSING = "no.such:Layer"
+
+
 @pytest.fixture
 def run(tmp_path):
     made = []
@@ -39,6 +42,8 @@ def run(tmp_path):
         home.config.write_text(home.config.read_text().replace("model: m,", f"model: {name},"))
         made.append(home)
         (folder / "notes.jsonl").write_text("".join(json.dumps(one) + "\n" for one in NOTES))
+        if "memory" in assembler:
+            home.pin(*(one for one in assembler["memory"] if one != MISSING))
         home.issue(1, TITLE, "Each price is rounded; round the sum.")
         home.once()
         return home
@@ -105,7 +110,7 @@ def test_memory_and_semantic_memory_limit_are_what_the_briefing_recalls(run):
 
 
 def test_a_memory_that_cannot_be_had_is_told_and_the_task_is_done(run):
-    layers = ["tests.memory_layers:Broken", "tests.memory_layers:Unbuildable", "no.such:Layer"]
+    layers = ["tests.memory_layers:Broken", "tests.memory_layers:Unbuildable", MISSING]
     home = run({"memory": [*layers, "tests.memory_layers:Notes"]}, steps=READS[:1])
     assert home.row(1)["status"] == "completed"
     assert "Fact 0" in sent(home)[0][1]["content"]

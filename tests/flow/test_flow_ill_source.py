@@ -83,6 +83,7 @@ def sources(here, names, **more):
 def test_a_source_that_never_answers_holds_neither_the_tasks_of_another_nor_what_is_told_there(home):
     here = home({"Of the well": [write("a.txt"), finish()]}, config=OFTEN)
     sources(here, ["tests.forges.hanging:HangingForge", "local"])
+    here.pin()
     daemon = here.start("run")
     until((here.folder / "asked").exists, "the question")
     here.issue(1, "Of the well")

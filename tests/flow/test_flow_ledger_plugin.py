@@ -31,6 +31,7 @@ def here(request, home, tmp_path):
     made = home(steps, config=f"taskqueue: {{ledger: '{address}'}}\n")
     made.variables = {"PYTHONPATH": str(TESTS)}
     made.held, made.file, made.address = held, file, address
+    made.pin()
     return made
 
 
@@ -121,6 +122,7 @@ def test_a_worker_that_is_killed_is_started_again_by_the_next_daemon(here):
 def test_what_is_no_ledger_is_named_by_every_command(home):
     here = home({}, config="taskqueue: {ledger: 'ledger_plugins:broken'}\n")
     here.variables = {"PYTHONPATH": str(TESTS)}
+    here.pin()
     for command in (["run", "--once"], ["tasks"], ["doctor"], ["backup", "kept"]):
         code, text = here.run(*command)
         assert code != 0

@@ -34,6 +34,24 @@ def test_a_daemon_and_every_command_work_with_plug_ins_alone(home):
     here.config.write_text(text + more)
     here.variables = {"PYTHONPATH": str(TESTS)}
 
+    refused = here.run("run", "--once", code=2)[1]
+    assert "plug_ins:Tracker" in refused
+    assert "run `./main.py plugins pin`" in refused
+    listed = result(here, "plugins", "list", code=2)["plug_ins"]
+    assert {one["state"] for one in listed} == {"not pinned"}
+    here.pin()
+    listed = result(here, "plugins", "list")["plug_ins"]
+    assert {one["state"] for one in listed} == {"pinned"}
+    assert {one["file"] for one in listed} == {str(TESTS / "plug_ins.py")}
+    assert sorted(key for one in listed for key in one["keys"]) == [
+        "assembler.memory",
+        "context_storage.strategy",
+        "llm.provider",
+        "sandbox.kind",
+        "task_sources",
+        "taskqueue.broker",
+    ]
+
     checks = {one["name"]: one for one in result(here, "doctor")["checks"]}
     assert {one["state"] for one in checks.values()} <= {"ok", "warn"}
     assert "can be read" in checks["plug_ins:Tracker"]["found"]

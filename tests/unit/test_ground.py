@@ -8,6 +8,7 @@ import pytest
 
 from agent import errors
 from agent.errors import ConfigError, MakimonoError
+from agent.plugin_guard import PluginGuard
 from agent.registry import Registry
 from agent.values import TaskKey, Usage
 from scripts.measures import source_text, syntax
@@ -15,11 +16,14 @@ from scripts.measures.house import OWN_ERRORS, House
 from scripts.measures.source_text import ROOT
 
 
-def test_a_registry_loads_on_first_use_and_takes_a_dotted_path():
+def test_a_registry_loads_on_first_use_and_takes_a_dotted_path(tmp_path):
     registry = Registry("thing", {"path": "pathlib:Path"})
     assert registry.load("path").__name__ == "Path"
-    assert registry.load("collections:OrderedDict").__name__ == "OrderedDict"
-    assert registry.load("collections.OrderedDict").__name__ == "OrderedDict"
+    with pytest.raises(ConfigError, match="not known"):
+        registry.load("agent.values:TaskKey")  # without a guard only registered names count
+    guard = PluginGuard(tmp_path)
+    assert registry.load("agent.values:TaskKey", guard) is TaskKey
+    assert registry.load("agent.values.TaskKey", guard) is TaskKey
     assert registry.names() == ["path"]
 
 
@@ -28,12 +32,12 @@ def test_a_registry_loads_on_first_use_and_takes_a_dotted_path():
     [
         ("pat", r"thing: 'pat' is not known; known are path, or a dotted path; did you mean 'path'\?"),
         ("nowhere:Thing", "cannot be loaded"),
-        ("pathlib:Nothing", "cannot be loaded"),
+        ("agent.values:Nothing", "cannot be loaded"),
     ],
 )
-def test_what_is_not_known_is_answered_with_what_is(name, said):
+def test_what_is_not_known_is_answered_with_what_is(name, said, tmp_path):
     with pytest.raises(ConfigError, match=said):
-        Registry("thing", {"path": "pathlib:Path"}).load(name)
+        Registry("thing", {"path": "pathlib:Path"}).load(name, PluginGuard(tmp_path))
 
 
 def test_a_task_key_reads_the_seeds_mapping_and_names_what_is_missing():

@@ -16,6 +16,7 @@ from agent.forge import FORGES
 from agent.forge.local.files import TrackerFiles
 from agent.forge.local.forge import LocalForge
 from agent.observe import log
+from agent.plugin_guard import PluginGuard
 from agent.values import TaskKey
 
 ISSUE = "---\ntitle: Fix it\nlabels: [coding agent]\nauthor: alice\nstate: open\n---\nbody\n"
@@ -62,7 +63,7 @@ def comments_file(forge, number):
 
 def test_the_registry_knows_it_and_a_dotted_path_works(root):
     assert FORGES.load("local") is LocalForge
-    assert FORGES.load("agent.forge.local.forge:LocalForge") is LocalForge
+    assert FORGES.load("agent.forge.local.forge:LocalForge", PluginGuard(root)) is LocalForge
     (forge,) = LocalForge.from_settings(settings(root))
     assert forge.instance == str((root / "tracker").resolve())
     with pytest.raises(ConfigError, match="did you mean 'local'"):

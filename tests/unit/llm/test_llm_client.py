@@ -38,7 +38,11 @@ def test_the_seeds_way_of_making_a_client_works(tmp_path, server):
 
 def test_a_dotted_path_is_a_provider(tmp_path, server):
     name = "test_llm_client:PlugInClient"
-    settings = settings_of({"llm": {"provider": name, "plugin": {"model": "p", "base_url": server.url}}})
+    data = {"llm": {"provider": name, "plugin": {"model": "p", "base_url": server.url}}}
+    settings = settings_of(data, root=tmp_path)
+    with pytest.raises(ConfigError, match="is not pinned"):
+        make_client(settings, MessageStore(tmp_path, settings), tmp_path)
+    settings.plugin_guard.pin([name])
     client = make_client(settings, MessageStore(tmp_path, settings), tmp_path)
     client.send_user_message("u")
     assert client.get_response()[0] == "hello"

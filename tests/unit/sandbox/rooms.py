@@ -1,8 +1,10 @@
 """A task's folder and sandbox for this room's tests."""
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
+from agent.plugin_guard import PluginGuard
 from agent.sandbox import Mounts, make_sandbox
 
 TRIED = """
@@ -31,7 +33,7 @@ def settings(kind="auto", read_only=(), seccomp=True, allow=(), network=(), **li
         network=network,
         limits=SimpleNamespace(**{**every, **limits}),
     )
-    return SimpleNamespace(sandbox=sandbox)
+    return SimpleNamespace(sandbox=sandbox, plugin_guard=PluginGuard(Path("/nowhere")))
 
 
 class Room:
