@@ -120,13 +120,15 @@ _STATUSES = ("active", "quarantined", "superseded", "invalid")
 
 def _actors(store: MemoryStore) -> dict[str, int]:
     """actor → number of its active and quarantined records."""
+    from agent.memory.namespaces import actor_in
+
     found: dict[str, int] = {}
     for state in ("active", "quarantined"):
         after = None
         while page := store.list_memory_records("/", status=state, limit=1000, after=after):
             after = page[-1].id
             for record in page:
-                actor = record.namespace.strip("/").partition("/")[2].partition("/")[0]
+                actor = actor_in(record.namespace)
                 found[actor] = found.get(actor, 0) + 1
     return found
 

@@ -16,6 +16,7 @@ from agent.extraction.events import OUTCOME, VERIFIED
 from agent.gitcmd import git
 from agent.memory import NewEvent
 from agent.memory.history_reader import HistoryReader, TreeFile
+from agent.memory.namespaces import of_actor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,7 +75,7 @@ class FactCheck:
 
     def _facts(self, actor: str) -> Iterator[MemoryRecord]:
         after = None
-        while page := self.store.list_memory_records(f"/facts/{actor}/", limit=PAGE, after=after):
+        while page := self.store.list_memory_records(of_actor("facts", actor), limit=PAGE, after=after):
             after = page[-1].id
             yield from page
 

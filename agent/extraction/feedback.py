@@ -22,6 +22,7 @@ from agent.extraction.task_record import COMMENT, read_task
 from agent.forge.base import ForgeReports, IssueText
 from agent.forge.git_credentials import login_of
 from agent.memory import NewEvent
+from agent.memory.namespaces import actor_in, of_actor, of_session
 from agent.values import Status
 from agent.wiring.folders import folder_of
 from agent.wiring.memory import actor_of_task
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from agent.taskqueue import Row
     from agent.wiring.wiring import Wiring
 
+EPISODES, REFLECTIONS = "episodes", "reflections"
 GENERATIONS = 20
 """Maximum number of tasks that are followed back along one branch, each started by a comment on the one before."""
 QUOTED = 200
@@ -91,7 +93,7 @@ class Feedback:
         episode = self.episode(row)
         if episode is None:
             return False
-        actor = actor_in(episode)
+        actor = actor_in(episode.namespace)
         event = NewEvent(
             actor,
             row.uuid,
@@ -127,7 +129,7 @@ class Feedback:
         """The newest episode of a task, active or in quarantine; None when there is none."""
         for confidential in (False, True):
             actor = actor_of_task(self.wiring.settings, row.key, confidential=confidential)
-            namespace = f"/episodes/{actor}/{row.uuid}/"
+            namespace = of_session(EPISODES, actor, row.uuid)
             for status in ("active", "quarantined"):
                 if found := self.store.list_memory_records(namespace, status=status):
                     return found[-1]
@@ -147,7 +149,7 @@ class Feedback:
         episode = self.episode(row)
         if episode is None:
             return
-        namespace = f"/reflections/{actor_in(episode)}/"
+        namespace = of_actor(REFLECTIONS, actor_in(episode.namespace))
         for record in self.store.list_memory_records(namespace, status="quarantined", limit=1000):
             if record.session_id == row.uuid and record.reason == PENDING:
                 self.store.promote(record.id, reason="the pull request was merged")
@@ -171,8 +173,3 @@ class Feedback:
             return False
         names = (*refs, f"refs/heads/{row.branch}")
         return any(found[name] != commit for name in names if name in found)
-
-
-def actor_in(record: MemoryRecord) -> str:
-    """The actor in the namespace of a record."""
-    return record.namespace.strip("/").split("/")[1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.memory import namespaces
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,11 +33,11 @@ class RecordWriter:
 
     def of_session(self, strategy: str) -> str:
         """The namespace for records of this task only, like episodes."""
-        return f"/{strategy}/{self.actor}/{self.task.uuid}/"
+        return namespaces.of_session(strategy, self.actor, self.task.uuid)
 
     def of_actor(self, strategy: str) -> str:
         """The namespace for records of all tasks of the actor, like facts."""
-        return f"/{strategy}/{self.actor}/"
+        return namespaces.of_actor(strategy, self.actor)
 
     def present(self, namespace: str) -> list[MemoryRecord]:
         """The records of a namespace that are active or in quarantine."""

@@ -18,6 +18,7 @@ import orjson
 from agent.memory.base import FileHit, RetrievalConfig
 from agent.memory.context_index import match_of
 from agent.memory.context_search import as_json, rare
+from agent.memory.namespaces import of_actor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -56,7 +57,7 @@ class LikelyFiles:
     @staticmethod
     def episodes_of(actor_id: str) -> tuple[str, RetrievalConfig]:
         """The namespace of the episodes that vote, and how they are retrieved."""
-        return f"/episodes/{actor_id}/", RetrievalConfig(EPISODES, 0.0)
+        return of_actor("episodes", actor_id), RetrievalConfig(EPISODES, 0.0)
 
     def __call__(self, query: str, actor_id: str, top_k: int, episodes: Sequence[MemoryHit]) -> list[FileHit]:
         terms = self.terms.of_query(query)

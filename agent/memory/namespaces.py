@@ -64,6 +64,22 @@ def actor_of(template: str, *, instance: str, owner: str, repo: str) -> str:
     return actor_name(*(re.sub(r"\{(\w+)\}", lambda found: values[found[1]], part) for part in template.split("/")))
 
 
+def of_actor(strategy: str, actor_id: str) -> str:
+    """The namespace of the records of a strategy that belong to all sessions, and the prefix of those of one."""
+    return check_namespace(f"/{strategy}/{check_name(actor_id, 'actor')}/")
+
+
+def of_session(strategy: str, actor_id: str, session_id: str) -> str:
+    """The namespace of the records of a strategy that belong to one session."""
+    return check_namespace(f"{of_actor(strategy, actor_id)}{check_name(session_id, 'session')}/")
+
+
+def actor_in(namespace: str) -> str:
+    """The actor in a namespace like `/episodes/{actor}/{session}/`, "" for none."""
+    parts = namespace.strip("/").split("/")
+    return parts[1] if len(parts) > 1 else ""
+
+
 def session_of(namespace: str) -> str:
     """The session in a namespace like `/episodes/{actor}/{session}/`, "" for none."""
     parts = namespace.strip("/").split("/")

@@ -2,19 +2,28 @@
 
 The files are read once per process.  Parameters have the form `:name`, and the SQL is valid for both SQLite and
 PostgreSQL.  Statements of another database than the ledger are in a folder of their own, `sql/memory/`.
+
+A file may begin with lines like `-- for each kind: event, record`.  A statement with `{kind}` in its name is then one
+statement for each of these words, which replaces `{kind}`.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
 
 FOLDER = Path(__file__).parent / "sql"
 LEDGER = ""
 """The folder of the statements of the ledger, below FOLDER."""
 
-_NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: *([\w{}]+) *$", re.MULTILINE)
+_EACH = re.compile(r"^-- for each (\w+): *(.+)$", re.MULTILINE)
 
 
 @cache
@@ -26,8 +35,20 @@ def queries(folder: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted((FOLDER / folder).glob("*.sql")):
         parts = _NAME.split(path.read_text(encoding="utf-8"))
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
-                raise ValueError(f"{path.name}: the query {name} is defined twice")
-            found[name] = text.strip().rstrip(";")
+        words = {each: values.replace(" ", "").split(",") for each, values in _EACH.findall(parts[0])}
+        for template, text in zip(parts[1::2], parts[2::2], strict=True):
+            for name, statement in _expanded(template, text.strip().rstrip(";"), words):
+                if name in found:
+                    raise ValueError(f"{path.name}: the query {name} is defined twice")
+                found[name] = statement
     return found
+
+
+def _expanded(name: str, statement: str, words: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """(name, statement) for each combination of the words that the name has a place for."""
+    places = [place for place in words if f"{{{place}}}" in name]
+    for chosen in product(*(words[place] for place in places)):
+        made, text = name, statement
+        for place, word in zip(places, chosen, strict=True):
+            made, text = made.replace(f"{{{place}}}", word), text.replace(f"{{{place}}}", word)
+        yield made, text

@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import UsageError
-from agent.memory.namespaces import actor_of, check_name, expand, scope, session_of, span
+from agent.memory.namespaces import (
+    actor_in,
+    actor_of,
+    check_name,
+    expand,
+    of_actor,
+    of_session,
+    scope,
+    session_of,
+    span,
+)
 
 part = st.text("ab2-_.0/"[:7], min_size=1, max_size=3)
 namespaces = st.lists(part, max_size=3).map(lambda parts: f"/{''.join(f'{one}/' for one in parts)}")
@@ -46,3 +56,15 @@ def test_the_session_and_the_scope_of_a_namespace():
         "/x/",
         "/",
     )
+
+
+def test_the_namespaces_of_actors_and_sessions_say_both_again_and_are_those_of_the_templates():
+    own, below = of_actor("facts", "a-1"), of_session("episodes", "a-1", "s.2")
+    assert (own, below) == ("/facts/a-1/", "/episodes/a-1/s.2/")
+    assert (actor_in(own), session_of(own)) == ("a-1", "")
+    assert (actor_in(below), session_of(below)) == ("a-1", "s.2")
+    assert below == expand("/episodes/{actorId}/{sessionId}/", "a-1", "s.2")
+    assert actor_in("/") == actor_in("/facts/") == ""
+    for bad in (lambda: of_actor("facts", "a/b"), lambda: of_session("facts", "a", ""), lambda: of_actor("", "a")):
+        with pytest.raises(UsageError):
+            bad()

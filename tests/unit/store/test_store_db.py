@@ -319,3 +319,27 @@ def test_each_database_has_its_own_migrations_with_its_own_numbers(tmp_path, mon
         migrate.migrations.cache_clear()
         assert "schema 2, this version knows 1" in migrate.newer(toys, "toys")
     migrate.migrations.cache_clear()
+
+
+def test_a_statement_for_each_of_several_words_is_one_for_each_combination(tmp_path, monkeypatch):
+    from agent.store import queries as module
+
+    (tmp_path / "x.sql").write_text(
+        "-- for each kind: event, record\n-- for each part: turn,session\n\n"
+        "-- name: {kind}_{part}_get\nSELECT 1 FROM {kind}_{part};\n\n-- name: {kind}_all\nSELECT 2 FROM {kind};\n\n"
+        "-- name: plain\nSELECT '{kind}';\n"
+    )
+    monkeypatch.setattr(module, "FOLDER", tmp_path.parent)
+    found = module.queries.__wrapped__(tmp_path.name)
+    assert found == {
+        "event_turn_get": "SELECT 1 FROM event_turn",
+        "event_session_get": "SELECT 1 FROM event_session",
+        "record_turn_get": "SELECT 1 FROM record_turn",
+        "record_session_get": "SELECT 1 FROM record_session",
+        "event_all": "SELECT 2 FROM event",
+        "record_all": "SELECT 2 FROM record",
+        "plain": "SELECT '{kind}'",
+    }
+    (tmp_path / "y.sql").write_text("-- name: event_all\nSELECT 3;\n")
+    with pytest.raises(ValueError, match="event_all is defined twice"):
+        module.queries.__wrapped__(tmp_path.name)
