@@ -74,6 +74,24 @@ def schema(folder):
 
 
 @contextmanager
+def database(folder):
+    """Create a database of its own for `folder`; returns its address.  In one that tests share, transactions of others
+    keep old versions of rows."""
+    import psycopg
+
+    need_postgres()
+    name = schema_of(folder)
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+    try:
+        yield urlsplit(POSTGRES)._replace(path=f"/{name}").geturl()
+    finally:
+        with psycopg.connect(POSTGRES, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
 def queue(address, options=""):
     """The address of a new queue, which is removed at the end with its messages."""
     from agent.taskqueue.broker import make_broker

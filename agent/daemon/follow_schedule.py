@@ -6,11 +6,14 @@ follows is started by `extraction_runner.py`.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
 from agent.errors import LedgerError
+from agent.memory.shared_log import PURGE_SECONDS
 from agent.memory.upkeep import position
+from agent.store.queries import queries
 from agent.wiring.memory import shared_place
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ class FollowSchedule:
         self._look_at = 0.0
         self._again_at = 0.0
         self._has_log = False
-        self._before: tuple[int, int, bool] | None = None
+        self._before: tuple[int, bool, int, bool] | None = None
 
     def is_due(self) -> bool:
         """Whether memory.db has to follow now; True at the first look, which also brings in entries of this host."""
@@ -42,7 +45,7 @@ class FollowSchedule:
         last = self._last()
         if last is None and self._before is not None:
             return False
-        found = (last or 0, *position(self.wiring.settings.base_dir))
+        found = (*(last or (0, False)), *position(self.wiring.settings.base_dir))
         is_first, is_new, self._before = self._before is None, found != self._before, found
         is_useless = not is_new and now < self._again_at  # the last follow changed nothing
         if is_useless or not (is_first or self._is_behind(found)):
@@ -51,17 +54,21 @@ class FollowSchedule:
         return True
 
     @staticmethod
-    def _is_behind(found: tuple[int, int, bool]) -> bool:
-        last, applied, is_unpurged = found
-        return last != applied or is_unpurged
+    def _is_behind(found: tuple[int, bool, int, bool]) -> bool:
+        last, table_is_unpurged, applied, file_is_unpurged = found
+        return last != applied or table_is_unpurged or file_is_unpurged
 
-    def _last(self) -> int | None:
-        """The last number of the log; None when there is no log yet, or the server does not answer."""
+    def _last(self) -> tuple[int, bool] | None:
+        """The last number of the log, and whether its table has to be rewritten; None when there is no log yet, or the
+        server does not answer."""
+        db = self.wiring.db
         try:
-            if not self._has_log and not self.wiring.db.has_table("memory_log"):
+            if not self._has_log and not db.has_table("memory_log"):
                 return None
             self._has_log = True
-            return int(self.wiring.db.run("shared_log_last")[0]["number"])
+            before = clock.format_stamp(db.now() - timedelta(seconds=PURGE_SECONDS))
+            (row,) = db.execute(queries("memory")["shared_position"], before=before)
+            return int(row["number"]), row["unpurged"] is not None
         except LedgerError:
             self._has_log = False
             return None

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agent.store.base import Database
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
-
-    from agent.store.base import Database
 
 STRATEGIES = ("facts", "preferences", "summaries", "episodes", "reflections")
 STATUSES = ("active", "quarantined", "superseded", "invalid", "forgotten")
@@ -172,7 +172,15 @@ class SharedPlace:
     """Where the shared log is, for messages, and a function that opens its database."""
 
     where: str
-    open: Callable[[], Database]
+    open: Callable[[], LogDatabase]
+
+
+class LogDatabase(Database, Protocol):
+    """A database with the tables of the shared log (`store.migrate.SHARED_LOG`)."""
+
+    def rewrite(self, table: str) -> int | None:
+        """Write the file of a table anew; the number of old versions of rows in it, None when it was not rewritten."""
+        ...
 
 
 class Appending(Protocol):

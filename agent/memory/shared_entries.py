@@ -18,9 +18,8 @@ from agent.memory.log import LocalLog, entry_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from agent.memory.base import SharedPlace
+    from agent.memory.base import LogDatabase, SharedPlace
     from agent.memory.database import MemoryDatabase
-    from agent.store.base import Database
 
 PAGE = 1000
 """Entries that are read at once."""
@@ -39,12 +38,12 @@ class SharedEntries:
     def __init__(self, place: SharedPlace, database: MemoryDatabase) -> None:
         self.place = place
         self.local = LocalLog(database)
-        self._shared: Database | None = None
+        self._shared: LogDatabase | None = None
         self._unsent: list[Mapping[str, Any]] = []
         self._characters = 0
 
     @property
-    def shared(self) -> Database:
+    def shared(self) -> LogDatabase:
         """The database of the log, opened at the first use."""
         if self._shared is None:
             with translated():

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from agent.memory.history import History
     from agent.memory.views import Views
 
+PATIENCE = 3.0
+"""Seconds that a forgetting waits for older transactions of the database to end."""
 PURGE_SECONDS = 60.0
 """Seconds after which another host rewrites the table for the one that forgot."""
 
@@ -102,16 +104,30 @@ class SharedLog(SharedEntries):
             unpurged = self.run("shared_unpurged", before=until)
             if not unpurged:
                 return ""
-            before = self.run("shared_file")
-            with translated():
-                self.shared.execute("VACUUM FULL memory_log")
-            if self.run("shared_file") == before:
-                return f"{self.place.where}: VACUUM FULL memory_log did not rewrite the table; its owner can do it"
+            if why := self._rewrite():
+                return why
             for row in unpurged:
                 self.run("shared_unpurged_drop", value=row["value"])
         except MemoryUnavailable as error:
             return f"the table memory_log in PostgreSQL was not rewritten: {error}"
         return ""
+
+    def _rewrite(self) -> str:
+        """Rewrite the table until it has no old versions of rows; the reason when that does not succeed."""
+        until = clock.monotonic() + PATIENCE
+        while True:
+            with translated():
+                left = self.shared.rewrite("memory_log")
+            if left is None:
+                return f"{self.place.where}: VACUUM FULL memory_log did not rewrite the table; its owner can do it"
+            if left == 0:
+                return ""
+            if clock.monotonic() >= until:
+                return (
+                    f"{self.place.where}: {left} old rows of memory_log remain while older transactions are open; a "
+                    f"daemon rewrites the table again"
+                )
+            clock.sleep(0.2)
 
     def status(self) -> Mapping[str, Any]:
         """Where the log is, and how far memory.db is behind."""

@@ -131,7 +131,7 @@ class LedgerKind:
         found: Database = look(self.base_dir, self.address) if look is not None else self.open().db
         return found
 
-    def memory_log(self) -> Callable[[], Database] | None:
+    def memory_log(self) -> Callable[[], Any] | None:
         """A function that opens the database of the log of long-term memory, which the hosts of this ledger share; None
         if each host has a memory of its own."""
         asked = getattr(self.entry, "memory_log", None)

@@ -6,8 +6,14 @@ transactions have an advisory lock of their own, so that an import of many event
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from agent.store import migrate
 from agent.store.postgres import PostgresDatabase
+
+if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
 
 LOCK_TIMEOUT = 10_000
 """Milliseconds that one of three tries waits for the write of another host."""
@@ -15,6 +21,7 @@ IDLE_TIMEOUT = 300_000
 """Milliseconds without a statement after which the server ends a write.  A host makes its own tables between two
 statements; one that has disappeared delays the writes of the others so long."""
 QUERIES = "memory"
+_NUMBER = re.compile(r"\d+")
 
 
 class MemoryLogDatabase(PostgresDatabase):
@@ -29,6 +36,29 @@ class MemoryLogDatabase(PostgresDatabase):
 
     def __init__(self, address: str) -> None:
         super().__init__(address, patience=0)
+
+    def rewrite(self, table: str) -> int | None:
+        """Write the file of a table anew, without the bytes of updated and deleted rows.
+
+        Returns the number of old versions of rows that the server had to copy, since a transaction that is open in this
+        database may still read them; None when the server did not rewrite the table.
+        """
+        details: list[str] = []
+
+        def note(diagnostic: Diagnostic) -> None:
+            details.append(diagnostic.message_detail or "")
+
+        with self._lock:
+            self._ready(tried=True)
+            connection = self._connection
+            connection.add_notice_handler(note)
+            try:
+                self.execute(f"VACUUM (FULL, VERBOSE) {table}")
+            finally:
+                connection.remove_notice_handler(note)
+        # "0 dead row versions cannot be removed yet.", in the language of the server
+        found = [int(number[0]) for number in map(_NUMBER.search, details) if number is not None]
+        return max(found, default=None)
 
 
 def open_memory_log(address: str) -> MemoryLogDatabase:

@@ -44,7 +44,7 @@ class PostgresLedger(Ledger):
         return postgres.PostgresDatabase(address, patience=0)
 
     @staticmethod
-    def memory_log(base_dir: Path, address: str) -> postgres.PostgresDatabase:  # noqa: ARG004
+    def memory_log(base_dir: Path, address: str) -> postgres_memory_log.MemoryLogDatabase:  # noqa: ARG004
         return postgres_memory_log.open_memory_log(address)
 
     @classmethod

@@ -322,7 +322,3 @@ UPDATE tasks SET not_before = CASE WHEN status = 'queued' AND not_before > :soon
     tell_at = CASE WHEN tell_at > :tell THEN :now ELSE tell_at END,
     remember_at = CASE WHEN remember_at > :tell THEN :now ELSE remember_at END
 WHERE uuid = :uuid RETURNING uuid;
-
--- name: shared_log_last
--- PostgreSQL only: the log of long-term memory is beside the rows (agent/daemon/follow_schedule.py).
-SELECT COALESCE(MAX(number), 0) AS number FROM memory_log;

@@ -86,7 +86,7 @@ def test_a_server_that_is_away_makes_nothing_due(here, monkeypatch):
     def away(*_, **__):
         raise LedgerError("away")
 
-    monkeypatch.setattr(here.wiring.db, "run", away)
+    monkeypatch.setattr(here.wiring.db, "execute", away)
     monkeypatch.setattr(here.wiring.db, "has_table", away)
     assert not looks(here, schedule)
     monkeypatch.undo()

@@ -21,11 +21,18 @@ from agent.store import migrate
 from agent.store.postgres_memory_log import open_memory_log
 
 WORD = "zanzibarquokka"
+BYTES_ON_THE_SERVER = (
+    "test_forgetting_on_one_host_leaves_no_byte_on_any_host_nor_on_the_server",
+    "test_another_host_rewrites_the_table_for_one_that_was_killed",
+    "test_old_rows_that_an_open_transaction_keeps_are_told_and_removed_later",
+)
 
 
 @pytest.fixture
-def address(tmp_path):
-    with services.schema(tmp_path) as found:
+def address(request, tmp_path):
+    """In a database that tests share, their transactions keep old versions of rows."""
+    opens = services.database if request.node.originalname in BYTES_ON_THE_SERVER else services.schema
+    with opens(tmp_path) as found:
         yield found
 
 
@@ -133,6 +140,29 @@ def test_a_follower_does_not_pass_over_an_entry_whose_transaction_commits_later(
     other.join()
     c.follow()
     assert [one.operation for one in c._open.log.entries()] == ["event", "pinned", "event"]
+
+
+def test_two_hosts_that_import_thousands_of_events_at_once_have_each_token_once(hosts, tmp_path, address):
+    """Half of the events are the same on both hosts."""
+    number = either(3000, 10_000)
+    work = f"""
+from agent.memory import NewEvent
+name = store.base_dir.name
+events = [
+    NewEvent("o", f"{{name}}-{{n // 50}}", f"message {{n}} about the parser {{n * 31}}", client_token=f"{{n if n % 2 else name}} {{n}}")
+    for n in range({number})
+]
+print(len(store.create_events(events)), flush=True)
+"""
+    writers = [child(tmp_path / name, address, work) for name in ("a", "b")]
+    for writer in writers:
+        assert writer.communicate(timeout=300)[0] == f"{number}\n"
+    a, b = hosts("a", "b")
+    for store in (a, b):
+        store.follow()
+    assert a.figures()["events"] == number * 3 // 2
+    assert contents(a) == contents(b)
+    assert [row["number"] for row in rows(address)] == list(range(1, number * 3 // 2 + 1)), "no number is missing"
 
 
 def test_a_host_that_was_away_for_long_follows_in_pages(hosts, monkeypatch):
@@ -248,17 +278,42 @@ def test_another_host_rewrites_the_table_for_one_that_was_killed(hosts, address,
         with pytest.raises(ZeroDivisionError):
             a.forget(Selector(match=WORD), dry_run=False)
     assert WORD.encode() in file_bytes(address)
-    log = b._open.shared
-    before = log.run("shared_file")
+    before = node(address)
     b.follow()
-    assert log.run("shared_file") == before, "the one that forgot has a minute for it"
+    assert node(address) == before, "the one that forgot has a minute for it"
     monkeypatch.setattr(shared_log, "PURGE_SECONDS", 0.0)
     b.follow()
-    assert log.run("shared_file") != before
+    assert node(address) != before
     assert WORD.encode() not in file_bytes(address)
-    before = log.run("shared_file")
+    before = node(address)
     b.follow()
-    assert log.run("shared_file") == before, "once is enough"
+    assert node(address) == before, "once is enough"
+
+
+def node(address):
+    """The file of the table on the server."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        return connection.execute("SELECT pg_relation_filenode('memory_log')").fetchone()
+
+
+def test_old_rows_that_an_open_transaction_keeps_are_told_and_removed_later(hosts, address, monkeypatch):
+    from agent.memory import shared_log
+
+    monkeypatch.setattr(shared_log, "PATIENCE", 0.3)
+    monkeypatch.setattr(shared_log, "PURGE_SECONDS", 0.0)
+    a, b = hosts("a", "b")
+    fill(a, 50)
+    a.create_event("o", "s9", f"the owner said {WORD} once")
+    with psycopg.connect(address) as reader:
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.execute("SELECT 1 FROM memory_log_state").fetchall()
+        [why] = a.forget(Selector(match=WORD), dry_run=False).remains
+        assert "old rows of memory_log remain while older transactions are open" in why
+        assert WORD.encode() in file_bytes(address)
+        [why] = b.follow().remains
+        assert "old rows" in why
+    assert b.follow().remains == ()
+    assert WORD.encode() not in file_bytes(address)
 
 
 # --- a server that is away -----------------------------------------------------------------------------------------
@@ -505,6 +560,46 @@ def test_an_older_copy_of_memory_db_follows_and_forgets_what_was_forgotten_since
     assert b.follow().remains == ()
     assert WORD.encode() not in bytes_of(tmp_path / "b")
     assert contents(a) == contents(b)
+
+
+def test_a_damaged_memory_db_is_told_and_made_again_from_the_log_when_it_was_moved_away(hosts, tmp_path):
+    a, b = hosts("a", "b")
+    fill(a, 60)
+    b.follow()
+    b.close()
+    path = tmp_path / "b" / "memory.db"
+    data = bytearray(path.read_bytes())
+    data[4096 : len(data) // 2] = b"x" * (len(data) // 2 - 4096)
+    path.write_bytes(data)
+    for call in (b.follow, b.rebuild, lambda: b.create_event("o", "s", "x")):
+        with pytest.raises(MemoryUnavailable, match=r"damaged.*follows the shared log"):
+            call()
+    b.close()
+    for one in path.parent.glob("memory.db*"):
+        one.unlink()
+    assert a.create_event("o", "s", "the log is whole")
+    b.follow()
+    assert contents(a) == contents(b)
+
+
+def test_a_memory_db_of_an_older_version_follows_a_newer_log(hosts, tmp_path):
+    """Before there was a shared log, memory.db had the tables of its first migration only."""
+    from agent.store.db import Database
+
+    old = Database(tmp_path / "b" / "memory.db")
+    known = migrate.migrations("memory_log")
+    old.execute(
+        "CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)"
+    )
+    for statement in migrate.statements(known[0][2].read_text()):
+        old.execute(statement)
+    old.execute("INSERT INTO schema_version VALUES (1, 'memory_log', '2026-01-01')")
+    old.close()
+    a, b = hosts("a", "b")
+    fill(a, 30)
+    b.follow()
+    assert contents(a) == contents(b)
+    assert b.create_event("o", "s", "goes on")
 
 
 # --- kills ---------------------------------------------------------------------------------------------------------

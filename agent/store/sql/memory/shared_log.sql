@@ -26,9 +26,6 @@ SELECT at, operation FROM memory_log WHERE number = :number;
 UPDATE memory_log SET payload = NULL, subject = '', reason = '', client_token = NULL
 WHERE number IN (SELECT CAST(value AS BIGINT) FROM json_array_elements_text(CAST(:numbers AS JSON)));
 
--- name: shared_file
-SELECT pg_relation_filenode('memory_log') AS node;
-
 -- name: shared_last
 SELECT COALESCE(MAX(number), 0) AS number FROM memory_log;
 
@@ -42,3 +39,9 @@ ON CONFLICT (name) DO UPDATE SET value = :value, at = :at;
 
 -- name: shared_unpurged_drop
 DELETE FROM memory_log_state WHERE name = 'unpurged' AND value = :value;
+
+-- name: shared_position
+-- The last number, and the forgetting after which the table has not been rewritten in time.
+SELECT COALESCE(MAX(number), 0) AS number,
+    (SELECT value FROM memory_log_state WHERE name = 'unpurged' AND at < :before) AS unpurged
+FROM memory_log;
