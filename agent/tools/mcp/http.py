@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import httpx2
 
 from agent.config.environment import network_environment
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 CONNECT = 15.0
 """Maximum seconds for a connection, and for sending a part of a request."""
+
+RESUME_SECONDS = 0.5
+"""Seconds before a broken answer is requested again; the server may want none."""
 
 
 def http_client(url: str, headers: Mapping[str, str], timeout: float, traffic: Traffic) -> httpx2.AsyncClient:
@@ -62,6 +66,12 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self.traffic = traffic
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            if "last-event-id" not in request.headers:
+                # Messages of a server outside of calls are not used.  The SDK would open their stream again and again,
+                # as often as the server wants.
+                return httpx2.Response(405, request=request)
+            await anyio.sleep(RESUME_SECONDS)
         response = await self.inner.handle_async_request(request)
         if request.method == "POST":
             self.traffic.status = response.status_code

@@ -345,16 +345,24 @@ def test_an_address_without_a_server(place):
     assert "ConnectError" in found
 
 
-def web_answers(place, answer, **more):
+def web_answers(place, answer, *, after=lambda _servers: None, **more):
     """The text of the failure of a server over HTTP that answers every request with `answer`."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append({":method": "GET"})
+            head(self, 200, Content_Type="text/event-stream")
+            self.wfile.write(b"retry: 0\n\n")
+
+        def do_DELETE(self):
+            head(self, 200, Content_Length="0")
+
         def do_POST(self):
-            self.rfile.read(int(self.headers.get("content-length", 0)))
-            asked.append({name.lower(): value for name, value in self.headers.items()})
+            self.body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            asked.append({":method": "POST", **{name.lower(): value for name, value in self.headers.items()}})
             try:
                 answer(self)
             except (BrokenPipeError, ConnectionResetError):
@@ -368,7 +376,9 @@ def web_answers(place, answer, **more):
     try:
         url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
         servers = place.servers(web={"url": url, "timeout": 5, **more})
-        return servers.list_all(["web"])["web"], asked
+        found = servers.list_all(["web"])["web"]
+        after(servers)
+        return found, asked
     finally:
         server.shutdown()
         server.server_close()
@@ -426,6 +436,31 @@ def test_a_compressed_body_is_refused(place):
 
     found, _ = web_answers(place, bomb)
     assert "compressed" in found
+
+
+def test_the_stream_of_messages_outside_of_calls_is_not_opened(place):
+    import json
+
+    def answer(one):
+        message = json.loads(one.body)
+        if message["method"] == "initialize":
+            about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "w", "version": "1"}}
+            result = {"protocolVersion": message["params"]["protocolVersion"], **about}
+        elif message["method"] == "tools/list":
+            result = {"tools": []}
+        else:
+            head(one, 202 if "id" not in message else 404, Content_Length="0")
+            return
+        data = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        head(one, 200, Content_Type="application/json", Mcp_Session_Id="abc", Content_Length=str(len(data)))
+        one.wfile.write(data)
+
+    def wait_then(servers):
+        time.sleep(0.5)
+
+    found, asked = web_answers(place, answer, after=wait_then)
+    assert found == []
+    assert [one[":method"] for one in asked].count("GET") == 0
 
 
 def test_a_page_of_html_is_no_server(place):

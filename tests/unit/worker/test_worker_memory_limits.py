@@ -1,5 +1,9 @@
 """What a task and each of its commands may hold in memory, whatever holds it."""
 
+import os
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +12,7 @@ from agent import clock
 from agent.config import settings_of
 from agent.values import End, Outcome
 from agent.worker import memory_limits, process_groups
-from agent.worker.memory_limits import TaskMemory, first_outcome
+from agent.worker.memory_limits import ServerMemory, TaskMemory, first_outcome
 
 MIB = 1 << 20
 OWN = 50 * MIB
@@ -144,3 +148,20 @@ def test_in_a_container_the_kernels_memory_says_nothing_of_the_task(task, time, 
     monkeypatch.setattr(memory_limits.process_tree, "kernel_memory", lambda: 1 << 41)
     time.move(1)
     assert not command()
+
+
+def test_a_server_is_measured_with_all_below_it_and_ended_over_the_limit_of_a_command():
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    inner = "held = bytearray(200 << 20); print('ready', flush=True); import time; time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, inner], stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            assert child.stdout.readline() == b"ready\n"
+            small = ServerMemory(settings_of({"sandbox": {"limits": {"memory": "100M"}}}), child.pid)
+            large = ServerMemory(settings_of({"sandbox": {"limits": {"memory": "2G"}}}), child.pid)
+            none = ServerMemory(settings_of({"sandbox": {"limits": {"memory": None}}}), child.pid)
+            early = ServerMemory(settings_of({"sandbox": {"limits": {"memory": "100M"}}}))
+            assert [small(), large(), none(), early()] == [True, False, False, False]
+            assert "MiB of memory; `sandbox.limits.memory` is 100M" in small.why
+            assert small()
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
