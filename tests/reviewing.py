@@ -57,6 +57,8 @@ def texts_of(body):
     parts = {"system": system, "user": ""}
     for message in body["messages"]:
         content = message["content"]
+        if message["role"] not in ("system", "developer", "user"):
+            continue
         if isinstance(content, list):
             content = "".join(one.get("text", "") for one in content)
         parts[message["role"] if message["role"] != "developer" else "system"] += content

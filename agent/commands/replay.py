@@ -209,7 +209,7 @@ def issue_of(original: RecordedTask, settings: Settings) -> bytes:
 
 def copy_beginning(original: RecordedTask, folder: Path) -> None:
     """Copy the recorded system prompt and briefing, the marker of their fences, what was recalled, whether the model
-    had the tool for that, the calls of MCP servers, and the templates."""
+    had the tool for that, the calls of MCP servers, the decisions of reviewers, and the templates."""
     lines = []
     for record in original.records():
         if record.get("kind") not in HEAD:
@@ -225,8 +225,9 @@ def copy_beginning(original: RecordedTask, folder: Path) -> None:
     for name in (
         "recalled.jsonl",
         "mcp.jsonl",
+        "deliberations.jsonl",
         TEMPLATES,
-    ):  # the tool `recall` and those of servers give the recorded results
+    ):  # the tool `recall`, those of servers, and reviewers give the recorded results
         recorded = original.folder / name
         if recorded.is_file() and not recorded.is_symlink():
             durable_files.write_file(folder / name, [recorded.read_bytes()])

@@ -41,8 +41,19 @@ class Personas(Section):
 
 
 class Consensus(Section):
-    """How reviewers deliberate."""
+    """Whether reviewers vote on finished work, and how they deliberate."""
 
+    enabled: bool = Field(
+        default=False,
+        description="Ask three reviewers before a pull request is called ready, after the check, the scan for secrets "
+        "and the path policy.",
+    )
+    max_rounds: Whole = Field(
+        default=2,
+        ge=0,
+        le=10,
+        description="How often finished work goes back to the model with conditions of the reviewers.",
+    )
     rounds: Whole = Field(
         default=1,
         ge=0,

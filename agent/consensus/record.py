@@ -43,10 +43,19 @@ class DeliberationRecord:
         return {(line["phase"], line["round"], line["persona"]): line for line in self._lines(STATEMENT)}
 
     def decision(self) -> Json | None:
-        """The decision, None while the deliberation goes on."""
-        return next((line["result"] for line in self._lines(DECISION)), None)
+        """The newest decision, None while the deliberation goes on."""
+        return next((line["result"] for line in reversed(self._lines(DECISION))), None)
 
     def _lines(self, kind: str) -> list[Json]:
         return [
             line for line in self.store.records() if line.get("deliberation") == self.number and line["kind"] == kind
         ]
+
+
+def decisions_of(store: DeliberationStore) -> list[Json]:
+    """The newest decision of each deliberation, in the order in which they began."""
+    found: dict[int, Json] = {}
+    for line in store.records():
+        if line.get("kind") == DECISION:
+            found[int(line["deliberation"])] = line["result"]
+    return [found[number] for number in sorted(found)]

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from agent.values import Json
 
-KINDS = (None, "comment")
-"""Kinds of a user message that a person wrote after the briefing; None is a message from the library interface."""
+CONDITION = "condition"
+KINDS = (None, "comment", CONDITION)
+"""Kinds of a user message after the briefing that every later view has: comments of people, and conditions of the
+reviewers.  None is a message from the library interface."""
 
 MOST_NAMED = 20
 """The maximum number of comments that are listed by number when there is no room for their text; further comments are
@@ -43,7 +45,7 @@ class Comment(NamedTuple):
     ratios).
 
     `question` is the number of the message with the question that the comment answers, `asked_at` the offset of that
-    message; both are 0 if there is none.
+    message; both are 0 if there is none.  `whole`: it is a condition, which is never shortened or left out.
     """
 
     seq: int
@@ -51,6 +53,7 @@ class Comment(NamedTuple):
     tokens: int
     question: int = 0
     asked_at: int = 0
+    whole: bool = False
 
 
 class Note(NamedTuple):
@@ -68,7 +71,7 @@ def form_of(text: str) -> int:
 
 
 def is_comment(record: Json) -> bool:
-    """Whether a person wrote this message to the running task."""
+    """Whether this message is a comment of a person to the running task, or a condition of the reviewers."""
     return record["role"] == "user" and record.get("kind") in KINDS
 
 
@@ -111,7 +114,7 @@ def render_comments(
             missing.append(comment.seq)
             continue
         text = shorten(str(read(comment.at).get("content") or ""), comment.seq, wanted[comment.seq])
-        what = "the answer" if comment.question else "a comment"
+        what = "conditions of the reviewers" if comment.whole else "the answer" if comment.question else "a comment"
         part = _part_of(text, f"[message {comment.seq}, {what}]\n")
         if parts and part.opening and (parts[-1].opening, parts[-1].closing) == (part.opening, part.closing):
             part = part._replace(text=f"{parts.pop().text}\n\n{part.text}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.context import pictures
-from agent.context.comments import Comment, Note, form_of, is_comment, question_of
+from agent.context.comments import CONDITION, Comment, Note, form_of, is_comment, question_of
 from agent.context.hash_set import HashSet
 from agent.context.message_records import is_legible, is_seen, open_calls_of
 from agent.context.usage_reports import MessageCost, UsageReports
@@ -221,6 +221,9 @@ class MessageIndex:
         """Store the offsets of a comment (with the question that it answers), of an open question, and of answers."""
         if is_comment(record):
             tokens = int(record.get("tokens") or 0) - pictures.tokens_of(record)
+            if record.get("kind") == CONDITION:
+                self.comments = (*self.comments, Comment(seq, offset, tokens, whole=True))
+                return
             self.comments = (*self.comments, Comment(seq, offset, tokens, *(self.asked or ())))
             self.asked = None
         elif record["role"] == "assistant" and is_seen(record):

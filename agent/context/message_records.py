@@ -30,6 +30,7 @@ KINDS = {
     "comment": "user",
     "nudge": "user",
     "fix": "user",
+    "condition": "user",
     "memory": "user",
     "summary": "assistant",
 }

@@ -80,6 +80,7 @@ class MessageStore:
         durability = settings.context_storage.durability
         self.summaries = summaries or SummaryStore(self.context_dir, durability=durability, redact=self.redact)
         self.compactions = compactions or CompactionStore(self.context_dir, durability=durability, redact=self.redact)
+        self._owns_requests = requests is None
         self.requests = requests or RequestStore(self.context_dir, durability=durability, redact=self.redact)
         self.tools = tools
         self._others = tuple(others)
@@ -426,10 +427,12 @@ class MessageStore:
             self._view.sync()
 
     def close(self) -> None:
-        """Close the file descriptors; after that nothing can be added."""
+        """Close the file descriptors; after that nothing can be added.  A store of requests that was handed in stays
+        open, since several message stores may share it."""
         self._file.close()
         self._view.close()
-        self.requests.close()
+        if self._owns_requests:
+            self.requests.close()
 
     def move_to(self, context_dir: Path) -> None:
         """Set the paths after the task's folder was moved; the files are closed then."""

@@ -33,6 +33,36 @@ _FACTS: dict[str, Any] = {
 }
 
 
+_REVIEW: dict[str, Any] = {
+    "decision": "CONDITIONAL",
+    "exit_code": 11,
+    "reason": "3 of 3 are for it, under conditions",
+    "votes": {
+        "safety": {
+            "vote": "CONDITIONAL",
+            "reason": "It logs a key.",
+            "findings": [
+                {"file": "a.py", "line": 3, "problem": "Here."},
+                {"file": "tests/test_a.py::test_key", "line": 0, "problem": "It fails."},
+            ],
+            "conditions": ["Do not log the key."],
+        },
+    },
+    "conditions": ["Do not log the key."],
+    "excluded": {"upkeep": "rate_limited"},
+    "struck": {"safety": 1},
+    "kept_denials": ["safety"],
+    "models": {"safety": "openai/gpt-x"},
+    "distinct_models": 1,
+    "reductions": [],
+    "rules_hit": {},
+    "templates": {},
+    "permutations": {},
+    "met": ["Add a test."],
+    "rounds": 1,
+}
+
+
 class DiffStat(SimpleNamespace):
     """As `work/changes.DiffStat`: it has a text."""
 
@@ -71,6 +101,7 @@ def report(**more: Any) -> SimpleNamespace:
         "left_behind": ("b.py: git ignores it",),
         "unrun": "",
         "paths": ("a.py",),
+        "review": _REVIEW,
         "problem": ("verify_failed", "exit code 2"),
         "was_red": False,
     }
@@ -79,7 +110,7 @@ def report(**more: Any) -> SimpleNamespace:
 
 def nothing_delivered() -> SimpleNamespace:
     """The report of a run without a change."""
-    empty = ("commit", "pull", "stat", "verdict", "before")
+    empty = ("commit", "pull", "stat", "verdict", "before", "review")
     none = ("findings", "conflicts", "touched_tests", "look", "left_behind", "paths")
     known: dict[str, Any] = dict.fromkeys(empty) | dict.fromkeys(none, ())
     return report(**known, changed=False, rejected="", code="", patch="", patch_file="", problem=("", ""))
@@ -164,6 +195,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "broken_off": ({"reason": "content_filter"},),
     "commit": ({"title": "Round tax once", "issue": ISSUE, "key": _KEY, "uuid": _UUID},),
+    "condition": ({"round": 1, "rounds": 2, "conditions": ["Add a test."]},),
     "deliberation": tuple(
         {"phase": phase, "parts": [("The change", _FENCED)], "left_out": left_out, "said": said, "tool": "vote"}
         | {"errors": errors}

@@ -42,6 +42,8 @@ def choose_comments(
     newest of all comments may be whole up to `newest` tokens, because the model works on it; half of the budget then
     remains for the others.
 
+    Conditions of the reviewers are always whole; the others share the rest of the budget.
+
     `known` caches the tokens of questions (offset → tokens) between calls for the same conversation, so that the record
     of a question is read once.
     """
@@ -49,8 +51,13 @@ def choose_comments(
     found: list[Json] = []
     old = [one for one in comments if one.seq <= end_seq or 0 < one.question <= end_seq]
     costs = [_cost(one, end_seq, count, read, known) for one in old]
-    left, older = budget, sum(costs)
+    must = sum(cost for one, cost in zip(old, costs, strict=True) if one.whole)
+    budget = max(0, budget - must)
+    left, older = budget, sum(costs) - must
     for comment, cost in zip(reversed(old), reversed(costs), strict=True):
+        if comment.whole:
+            found.append({"seq": comment.seq})
+            continue
         older -= cost
         is_newest = comment is comments[-1]
         if (cost <= left and (cost <= budget // 2 or older <= left - cost)) or (is_newest and cost <= newest):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import ForgeError, GitError, PolicyViolation, PushRejected, RulesRefused, WorkError
-from agent.values import End
+from agent.values import End, Status
 from agent.wiring.private_tracker import keep_pull
 from agent.worker.commit_check import check_commit
 from agent.worker.outcome import decide, is_checked
@@ -92,10 +92,21 @@ class Delivery:
             report = check_commit(run, self.commands, report, run.settings.verify.command)
         if not self.commits.pushes and not report.findings:
             report = self.commits.write_patch(report)
+        report = self._reviewed(outcome, report)
         if report.pull is not None:
             report = self._publish(report, title, ready=decide(outcome, report).ready, **words)
             keep_pull(run.settings, run.key.instance, report.pull, self.workspace.context_dir)
         return report
+
+    def _reviewed(self, outcome: Outcome, report: Report) -> Report:
+        """Ask the reviewers about work that is ready otherwise; in a replay use the recorded decision."""
+        run, decision = self.run, decide(outcome, report)
+        ready = decision.ready or (not run.publishing and report.changed and decision.status is Status.COMPLETED)
+        if not (ready and is_checked(outcome) and run.settings.consensus.enabled):
+            return report
+        from agent.worker.review import reviewed
+
+        return reviewed(run, self.issue, self.workspace, report)
 
     def _publish(self, report: Report, title: str, *, ready: bool, summary: str = "", ended: str = "") -> Report:
         """Scan the commits, push them, and show them in the pull request, as far as each step is allowed."""

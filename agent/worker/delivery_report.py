@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agent.forge.base import PullRef
+    from agent.values import Json
     from agent.work.changes import DiffStat
     from agent.work.verify import Verdict
 
@@ -23,7 +24,8 @@ class Report:
     `left_behind`: files that tools wrote and no commit has.  These files do not make the task fail; the model gets the
     list once.  `unrun`: the reason why every command of the model was refused; "" if a command ran, or the model ran
     none.  `before`: the verdict of a failed check on the base commit, None if there is none.  `paths`: the paths that
-    this task's commits change."""
+    this task's commits change.  `review`: the decision of the reviewers (`ConsensusDecision.to_dict`) with `met` (the
+    conditions of earlier rounds, if it is approved) and `rounds`; None if nobody was asked."""
 
     branch: str
     changed: bool = False
@@ -47,6 +49,7 @@ class Report:
     left_behind: tuple[str, ...] = ()
     unrun: str = ""
     paths: tuple[str, ...] = ()
+    review: Json | None = None
 
     @property
     def problem(self) -> tuple[str, str]:

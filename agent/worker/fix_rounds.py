@@ -19,6 +19,7 @@ from agent.security.sanitise import output
 from agent.values import End, Outcome, Status
 from agent.window.budgets import LEAST, divide
 from agent.worker import unpublished_work
+from agent.worker.conditions import KIND as CONDITION
 from agent.worker.outcome import decide, is_mendable
 
 if TYPE_CHECKING:
@@ -83,12 +84,14 @@ def send_back(conversation: Conversation, outcome: Outcome, report: Report) -> b
 
 
 def earlier_finish(run: TaskRun, outcome: Outcome) -> Outcome | None:
-    """The stored finish, if the model ended in another way after a fix message and changed nothing: then the reasons
-    why the work is not ready are unchanged.  None in all other cases."""
-    kept = run.effects.receipt(KIND)
-    if not kept or outcome.end not in NO_ANSWER or run.workspace is None:
+    """The stored finish, if the model ended in another way after a fix message, or after conditions of the reviewers,
+    and changed nothing: then the reasons why the work is not ready are unchanged.  None in all other cases."""
+    if outcome.end not in NO_ANSWER or run.workspace is None:
         return None
-    if kept["commit"] != run.workspace.head() or run.workspace.uncommitted():
+    head = run.workspace.head()
+    receipts = (run.effects.receipt(name) for name in (KIND, CONDITION))
+    kept = next((one for one in receipts if one and one["commit"] == head), None)
+    if kept is None or run.workspace.uncommitted():
         return None
     why = outcome.summary if outcome.end is not End.ANSWERED else "it answered in words alone"
     run.reports.append(f"the model was asked to put right what was found, and did not: {why}")

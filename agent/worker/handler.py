@@ -18,6 +18,7 @@ from agent.llm.base import Interrupted
 from agent.values import End, Outcome, Status
 from agent.work import work_tree_snapshot
 from agent.worker import requeue, unopened, unpublished_work
+from agent.worker.condition_rounds import send_conditions
 from agent.worker.conversation import Conversation
 from agent.worker.delivery import Delivery
 from agent.worker.end_by_error import carry_out, disposition_of
@@ -26,7 +27,7 @@ from agent.worker.final_state import FinalState
 from agent.worker.fix_rounds import earlier_finish, send_back
 from agent.worker.lease import Lease
 from agent.worker.notify import compose, notify_paused
-from agent.worker.outcome import decide, is_checked
+from agent.worker.outcome import decide, is_checked, review_code
 from agent.worker.preparation import prepare
 from agent.worker.replicator import END_SECONDS
 from agent.worker.session import open_run
@@ -162,14 +163,20 @@ class TaskHandler:
         report = run.disk_overuse.retry_with_space(partial(self.delivery.deliver, outcome), run.reports)
         if report.changed:
             run.context.set_columns(branch=report.branch, url=report.pull.url if report.pull else None)
-            if earlier is None and self.conversation is not None and send_back(self.conversation, outcome, report):
+            if earlier is None and self.conversation is not None and self._goes_on(self.conversation, outcome, report):
                 self.outcome = None  # the model continues
                 run.resume_work()
                 return self._conclude(run, run.disk_overuse.run_or_end(self.conversation.work))
         return self._close(run, outcome, report)
 
+    def _goes_on(self, conversation: Conversation, outcome: Outcome, report: Report) -> bool:
+        """Whether the work goes back to the model: with findings, or with conditions of the reviewers."""
+        return send_back(conversation, outcome, report) or send_conditions(conversation, outcome, report)
+
     def _close(self, run: TaskRun, outcome: Outcome, report: Report | None) -> Outcome:
         """Run notify → close: store the end with its texts, then post it and close the task."""
+        if (word := review_code(report)) and decide(outcome, report).status is Status.COMPLETED:
+            outcome = replace(outcome, code=word)
         self.outcome = outcome
         if report is not None and run.publishing and run.settings.remembers:
             record_delivery(run.effects, report, run.workspace.git_dir if run.workspace is not None else None)

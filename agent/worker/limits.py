@@ -54,13 +54,19 @@ class TaskLimits:
     def __call__(self) -> Outcome | None:
         """The outcome of the first limit that is reached; None if no limit is reached."""
         used = self.used()
+        if (over := limit_outcome_of("turns", self.limits.turns, used.turns, "turns")) is not None:
+            return over
+        return self.check_requests()
+
+    def check_requests(self) -> Outcome | None:
+        """The outcome of the first limit that is reached by requests outside the conversation, which are no turns."""
+        used = self.used()
         for key, limit, value, unit in (
-            ("turns", self.limits.turns, used.turns, "turns"),
             ("tokens", self.limits.tokens, used.tokens, "tokens"),
             ("cost", self.limits.cost, used.cost, "of money"),
         ):
-            if limit is not None and value >= limit:
-                return limit_outcome(key, limit, value, unit)
+            if (over := limit_outcome_of(key, limit, value, unit)) is not None:
+                return over
         return self.check_calls()
 
     def check_calls(self) -> Outcome | None:
@@ -78,6 +84,11 @@ class TaskLimits:
         now = clock.monotonic() if self.stopped is None else self.stopped
         limit, wall = self.limits.wall_seconds, now - self.started
         return limit_outcome(WALL, limit, wall, "seconds") if limit is not None and wall >= limit else None
+
+
+def limit_outcome_of(key: str, limit: float | None, value: float, unit: str) -> Outcome | None:
+    """The outcome if `value` has reached the limit; None if it has not, or if there is no limit."""
+    return limit_outcome(key, limit, value, unit) if limit is not None and value >= limit else None
 
 
 def limit_outcome(key: str, limit: float, value: float, unit: str) -> Outcome:

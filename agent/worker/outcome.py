@@ -12,6 +12,7 @@ person:
 | the model finished | findings, a refusal, a conflict | failed, with the code of the problem | not ready |
 | the model finished | the check passed, or there is none | completed | ready |
 | the model finished | the check failed, and in the same way on the base | completed, with a note | ready |
+| the model finished | the check passed, but the reviewers did not approve | completed, `review_code` | not ready |
 | the model finished | the check failed in another way, or could not run | failed, verify_failed | not ready |
 | the model stopped with a text, or finished | every command was refused | failed, no_sandbox | not ready |
 
@@ -63,7 +64,14 @@ def decide(outcome: Outcome, report: Report | None) -> Decision:
     code, problem = report.problem
     if code:
         return Decision(Status.FAILED, code, problem)
-    return Decision(Status.COMPLETED, ready=changed and report.pull is not None)
+    return Decision(Status.COMPLETED, ready=changed and report.pull is not None and not review_code(report))
+
+
+def review_code(report: Report | None) -> str:
+    """The row's `outcome` for work that the reviewers did not approve: denied, conditional, failed_safe; "" if they
+    did, or were not asked."""
+    word = str(report.review["decision"]).lower() if report is not None and report.review is not None else ""
+    return "" if word == "approved" else word
 
 
 def is_checked(outcome: Outcome) -> bool:

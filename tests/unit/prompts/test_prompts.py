@@ -74,6 +74,7 @@ SAMPLES = {
     "commit": {"title": "Fix it", "issue": ISSUE, "key": KEY, "uuid": UUID},
     "nudge": {},
     **{f"reviewer_{name}": {} for name in PERSONAS},
+    "condition": {"round": 1, "rounds": 2, "conditions": ["Add a test."]},
     "reviewer_rules": {"schema": '{"type": "object"}'},
     "deliberation": {
         "phase": "voting",
@@ -494,3 +495,63 @@ def test_the_heading_says_what_kept_the_work_from_being_done():
     assert line == "**Not done: it could not be published.**"
     assert "it goes on from what is kept" in text
     assert "goes on from this branch" not in text
+
+
+REVIEW = {
+    "decision": "CONDITIONAL",
+    "reason": "3 of 3 are for it, under conditions",
+    "votes": {
+        "safety": {
+            "vote": "CONDITIONAL",
+            "reason": "It logs\na key.",
+            "findings": [
+                {"file": "a`b.py", "line": 3, "problem": "Here."},
+                {"file": "t::x", "line": 0, "problem": "P"},
+            ],
+            "conditions": ["Do not log it."],
+        }
+    },
+    "conditions": ["Do not log it."],
+    "excluded": {"upkeep": "rate_limited"},
+    "struck": {"safety": 2},
+    "kept_denials": [],
+    "models": {"safety": "openai/gpt-x"},
+    "distinct_models": 3,
+    "met": ["Add a test."],
+    "rounds": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("decision", "words"),
+    [
+        ("APPROVED", "**Reviewers**: approved: "),
+        ("DENIED", "**Reviewers**: **denied**: "),
+        ("CONDITIONAL", "**Reviewers**: approved under conditions that are **not met**: "),
+        ("FAILED_SAFE", "**Reviewers**: **no decision**, so a person has to decide: "),
+    ],
+)
+def test_the_pull_request_has_one_section_of_the_reviewers(decision, words):
+    given = report(review=REVIEW | {"decision": decision})
+    text = prompts.render("pull_request", **{**SAMPLES["pull_request"], "report": given}, **FACTS)
+    assert text.count("**Reviewers**") == 1
+    assert words in text
+    assert "- safety (saw the change and the checks only; openai/gpt-x): **CONDITIONAL**. It logs a key." in text
+    assert "  - ``a`b.py:3``: Here." in text
+    assert "  - `t::x`: P" in text
+    assert "- upkeep: no vote (rate_limited)" in text
+    assert "- Condition: Do not log it." in text
+    assert "- Condition of an earlier round, met: Add a test." in text
+    assert "not counted: 2 of safety" in text
+    assert "one model" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("denied", "**Denied: "), ("conditional", "**Not ready: "), ("failed_safe", "**Please decide: ")],
+)
+def test_the_last_comment_says_what_the_reviewers_decided(code, words):
+    outcome = replace(SAMPLES["final"]["outcome"], code=code)
+    text = prompts.render("final", **{**SAMPLES["final"], "outcome": outcome})
+    assert text.startswith(words)
+    assert "Did it." in text

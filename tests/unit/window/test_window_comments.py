@@ -228,6 +228,46 @@ def test_the_record_of_a_question_is_read_once_however_often_the_choice_is_made(
     assert sorted(one for one in read if one in asked) == sorted(asked)
 
 
+# --- conditions of the reviewers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", either([1, 4], [1, 3, 10]))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_conditions_of_the_reviewers_stay_word_for_word_beside_many_comments(new_task, strategy, times):
+    task = new_task(BAD, strategy=strategy).begin()
+    conditions = "Conditions (1 of 2 rounds):\n\n" + "\n".join(f"- Condition {n}: {'say so ' * 20}" for n in range(5))
+    task.group(300)
+    task.store.add_message("user", conditions, kind="condition")
+    for number in range(6):
+        task.group(300)
+        task.store.add_message("user", fenced("A long comment. " * 100, f"person{number}"), kind="comment")
+    compacted(task, times)
+    seq = task.store.index.comments[0].seq
+    assert task.store.index.cut.end_seq > seq
+    assert f"[message {seq}, conditions of the reviewers]\n{conditions}" in view_text(task)
+    same_as_the_files_say(task)
+
+
+def test_a_condition_answers_no_question(new_task):
+    task = new_task(BAD).begin()
+    call = {"id": "c1", "name": "ask_user", "arguments": {"question": "Which?"}}
+    task.store.add_message("assistant", "", tool_calls=[call])
+    task.store.add_message("tool", "asked", "ask_user", tool_call_id="c1")
+    task.store.add_message("user", "- Add a test.", kind="condition")
+    task.store.add_message("user", fenced("The second."), kind="comment")
+    condition, answer = task.store.index.comments
+    assert (condition.whole, condition.question) == (True, 0)
+    assert (answer.whole, answer.question > 0) == (False, True)
+
+
+def test_conditions_are_taken_before_comments_of_any_length():
+    comments = [Comment(1, 1, 100, whole=True), Comment(2, 2, 5000), Comment(3, 3, 50)]
+    chosen = choose_comments(comments, 3, 300, words, texts(100, 5000, 50))
+    assert chosen[0] == {"seq": 1}
+    assert {"seq": 3} in chosen
+    assert {"seq": 1} in choose_comments(comments, 3, 0, words, texts(100, 5000, 50))
+
+
 # --- the budget ----------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,25 @@ SECRET = "sk-@abc#123456789"
 DOOR = PublishFilter(Redactor())
 
 
+def review(text):
+    """The decision of reviewers who say `text` everywhere."""
+    finding = {"file": text, "line": 1, "problem": text}
+    vote = {"vote": "CONDITIONAL", "reason": text, "findings": [finding], "conditions": [text]}
+    return {
+        "decision": "CONDITIONAL",
+        "reason": text,
+        "votes": {"safety": vote},
+        "conditions": [text],
+        "excluded": {"upkeep": text},
+        "struck": {"safety": 1},
+        "kept_denials": [],
+        "models": {"safety": text},
+        "distinct_models": 1,
+        "met": [text],
+        "rounds": 1,
+    }
+
+
 @pytest.fixture(params=[GitHubPlace, GitLabPlace])
 def place(request, tmp_path):
     with clock.use(clock.FakeClock()):
@@ -42,6 +61,7 @@ def texts(key, issue, door):
         code="",
         conflicts=(),
         changed=False,
+        review=review(HOSTILE),
     )
     common = {"key": key, "issue": issue, "uuid": UUID % 1}
     return {

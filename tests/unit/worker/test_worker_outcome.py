@@ -7,7 +7,7 @@ from agent.values import End, Outcome, Status
 from agent.work.check_outline import outline
 from agent.work.verify import Verdict
 from agent.worker.delivery_report import Report
-from agent.worker.outcome import decide, is_mendable
+from agent.worker.outcome import decide, is_mendable, review_code
 
 PULL = PullRef("3", "https://forge.example/pulls/3", "T", "open", False, "makimono/7-0123abcd", "main")
 
@@ -21,6 +21,7 @@ def report(**more):
 
 
 LATE = verdict(-9, timed_out=True)
+RED = ("failed", "verify_failed", False, True)
 UNABLE = verdict(None, "no sandbox")
 
 
@@ -30,6 +31,12 @@ UNABLE = verdict(None, "no sandbox")
         (End.FINISHED, report(), "completed", "", True, False),
         (End.FINISHED, report(verdict=verdict(0)), "completed", "", True, False),
         (End.FINISHED, report(pull=None), "completed", "", False, False),
+        (End.FINISHED, report(review={"decision": "APPROVED"}), "completed", "", True, False),
+        (End.FINISHED, report(review={"decision": "DENIED"}), "completed", "", False, False),
+        (End.FINISHED, report(review={"decision": "CONDITIONAL"}), "completed", "", False, False),
+        (End.FINISHED, report(review={"decision": "FAILED_SAFE"}), "completed", "", False, False),
+        (End.FINISHED, report(verdict=verdict(1), review={"decision": "APPROVED"}), *RED),
+        (End.FINISHED, report(findings=("a",), review={"decision": "APPROVED"}), "failed", "policy", False, True),
         (End.FINISHED, Report("b"), "completed", "", False, False),
         (End.FINISHED, report(left_behind=("lib/a.py",)), "completed", "", True, True),
         (End.FINISHED, Report("b", left_behind=("lib/a.py",)), "completed", "", False, True),
@@ -80,3 +87,18 @@ def test_without_a_delivery_a_finish_is_done():
 )
 def test_the_reason_says_what_the_base_does(before, words):
     assert words in decide(Outcome(End.FINISHED), report(verdict=verdict(1), before=before)).message
+
+
+@pytest.mark.parametrize(
+    ("review", "code"),
+    [
+        (None, ""),
+        ({"decision": "APPROVED"}, ""),
+        ({"decision": "DENIED"}, "denied"),
+        ({"decision": "CONDITIONAL"}, "conditional"),
+        ({"decision": "FAILED_SAFE"}, "failed_safe"),
+    ],
+)
+def test_what_the_reviewers_did_not_approve_is_in_the_row(review, code):
+    assert review_code(report(review=review)) == code
+    assert review_code(None) == ""

@@ -1,0 +1,43 @@
+"""Sends the conditions of the reviewers back to the model, up to `consensus.max_rounds` times.
+
+The message has the kind `condition` and stays word for word in every later view.  The number of these messages is the
+number of rounds: a process that dies before it appends the message delivers again and sends it once.  If the model then
+finishes again without a change, the conditions are not sent again.  `worker/handler.py` calls this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.prompts import render
+from agent.worker import unpublished_work
+from agent.worker.conditions import KIND, conditions_so_far
+
+if TYPE_CHECKING:
+    from agent.values import Outcome
+    from agent.worker.conversation import Conversation
+    from agent.worker.delivery_report import Report
+
+
+def send_conditions(conversation: Conversation, outcome: Outcome, report: Report) -> bool:
+    """Send the conditions to the model, if they are new and a round and the limits allow that; returns whether its loop
+    continues."""
+    run, review = conversation.run, report.review
+    if review is None or review["decision"] != "CONDITIONAL":
+        return False
+    store = run.context.get_message_store()
+    said, rounds = len(conditions_so_far(store)), run.settings.consensus.max_rounds
+    before = run.effects.receipt(KIND) or {}
+    if said >= rounds or run.limits() is not None or (said and before.get("commit") == report.commit):
+        return False
+    run.effects.done(KIND, {"commit": report.commit, "outcome": outcome.to_dict()})
+    unpublished_work.mark_asked(run.effects)
+    run.context.set_columns(outcome=None)
+    if run.model is None:  # only publishing was left before
+        conversation.begin()
+    conditions = [" ".join(one.split()) for one in review["conditions"]]
+    text = run.redact(render("condition", round=said + 1, rounds=rounds, conditions=conditions))
+    store.add_message("user", text, kind=KIND)
+    store.sync()
+    run.events.emit("sent_back", round=said + 1, rounds=rounds, why="conditional")
+    return True

@@ -1,0 +1,19 @@
+"""The conditions of the reviewers in the conversation of a task: messages of the kind `condition`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent.context import MessageStore
+
+KIND = "condition"
+"""Kind of the message, and name of the receipt with the outcome and the commit of the newest message."""
+
+_LINE = re.compile(r"^- (.+)$", re.MULTILINE)
+
+
+def conditions_so_far(store: MessageStore) -> list[list[str]]:
+    """The conditions of each message so far, the oldest first."""
+    return [_LINE.findall(str(one.get("content") or "")) for one in store.records() if one.get("kind") == KIND]

@@ -1,0 +1,113 @@
+"""Asks the reviewers about finished work, before its pull request is called ready (`consensus.enabled`).
+
+`worker/delivery.py` calls this module after the check, the scan for secrets and the path policy have passed; so no vote
+outweighs them.  A task without `consensus.enabled` does not import this module.
+
+Each commit is reviewed once: after a crash the deliberation goes on from the last finished vote, and a decision that
+was recorded is used again.  A replay uses the recorded decisions and asks nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from agent import prompts
+from agent.consensus import ConsensusEngine, ConsensusRequest, Decision
+from agent.consensus.change import code_around, diff_of, rules_of
+from agent.consensus.decision import ConsensusDecision
+from agent.consensus.errors import ConsensusError
+from agent.consensus.material import Material
+from agent.consensus.record import DeliberationRecord, decisions_of
+from agent.consensus.reviewers import open_reviewers
+from agent.context.deliberations import DeliberationStore
+from agent.errors import ConfigError, ModelError
+from agent.security.sanitise import clean
+from agent.work import changes
+from agent.worker.conditions import conditions_so_far
+
+if TYPE_CHECKING:
+    from agent.forge.base import IssueText
+    from agent.values import Json
+    from agent.work.workspace import Workspace
+    from agent.worker.delivery_report import Report
+    from agent.worker.session import TaskRun
+
+NAMED = 50
+"""The maximum number of tests, and of notices, that the reviewers get."""
+QUESTION = "Is this change right, harmless and complete enough to be merged?"
+MET = "Reviewers set these conditions for an earlier version of the change. Check for each whether it is met:"
+
+
+def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report) -> Report:
+    """The report with the decision about its commit.
+
+    Raises Interrupted for a stop, or for a limit of the task; DiskError; or Fenced.
+    """
+    store = run.context.store(DeliberationStore)
+    earlier = conditions_so_far(run.context.get_message_store())
+    if not run.publishing:
+        recorded = decisions_of(store)
+        found = recorded[min(len(earlier), len(recorded) - 1)] if recorded else None
+    else:
+        record = DeliberationRecord.open(store, report.commit or "")
+        found = record.decision()
+        if found is None or found["decision"] == Decision.FAILED_SAFE:
+            found = _deliberate(run, issue, workspace, report, record, [one for told in earlier for one in told])
+    if found is None:
+        return report
+    met = [one for told in earlier for one in told] if found["decision"] == Decision.APPROVED else []
+    return replace(report, review={**found, "met": met, "rounds": len(earlier)})
+
+
+def _deliberate(
+    run: TaskRun,
+    issue: IssueText,
+    workspace: Workspace,
+    report: Report,
+    record: DeliberationRecord,
+    conditions: list[str],
+) -> Json:
+    """Ask the reviewers; what keeps them from being asked is FAILED_SAFE."""
+    run.check_held()
+    wiring = run.wiring
+    question = "\n".join([QUESTION, *([MET, *(f"- {one}" for one in conditions)] if conditions else [])])
+    material = _material(issue, workspace, report)
+    try:
+        with open_reviewers(
+            run.settings,
+            run.context.get_request_store(),
+            control=run.control,
+            events=run.events,
+            gate=run.limits.check_requests,
+            learnt=wiring.learnt,
+            templates=prompts.names(),
+        ) as reviewers:
+            engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
+            return engine.execute(ConsensusRequest(question, material=material)).to_dict()
+    except (ConfigError, ModelError, ConsensusError) as error:
+        failed = ConsensusDecision(Decision.FAILED_SAFE, reason=f"the reviewers could not be asked: {error}")
+        return failed.to_dict()
+    finally:
+        run.context.get_request_store().sync()
+
+
+def _material(issue: IssueText, workspace: Workspace, report: Report) -> Material:
+    """The change of the task's branch, with what the reviewers need to judge it."""
+    git_dir, base = workspace.git_dir, workspace.base_commit
+    head = workspace.head() or ""
+    diff = diff_of(git_dir, base or changes.empty_tree(git_dir), head)
+    said = [issue.title, issue.body, *(f"{one.author}: {one.body}" for one in issue.comments)]
+    verdict = report.verdict
+    checks = [str(verdict), verdict.tail] if verdict is not None else ["No check is configured."]
+    checks += [f"Changed test: {path}" for path in report.touched_tests[:NAMED]]
+    checks += [f"Noticed: {line}" for line in report.look[:NAMED]]
+    failing = verdict.outline.failing if verdict is not None else frozenset()
+    return Material(
+        issue="\n\n".join(clean(one).text for one in said if one.strip()),
+        diff=diff,
+        checks="\n".join(checks),
+        rules=rules_of(git_dir, base) if base else "",
+        code=code_around(git_dir, head, diff),
+        tests=frozenset(failing),
+    )
