@@ -31,8 +31,8 @@ def _loader(state: CliState, *, stores: bool = False) -> TemplateLoader:
 
 def _folder_of(state: CliState) -> None:
     """Raise UsageError if no templates of people are configured."""
-    if state.settings_to_inspect.prompts.folder is None:
-        raise UsageError("prompts.folder is not set: only the program's own templates are in use")
+    if not state.settings_to_inspect.prompts.is_set:
+        raise UsageError("neither prompts.folder nor prompts.url is set: only the program's own templates are in use")
 
 
 def _revisions(loader: TemplateLoader) -> dict[str, TemplateRevision]:
@@ -96,7 +96,7 @@ def show(
 
 @prompts.command()
 def check(context: typer.Context) -> int:
-    """Check the folder of templates as the program does before it uses them; nothing is changed."""
+    """Check the templates of the folder, or those downloaded, as before they are used; nothing is changed."""
     from agent.prompts.revision import TemplateRefused
     from agent.prompts.template_files import others
 
@@ -106,8 +106,8 @@ def check(context: typer.Context) -> int:
     loader.refresh(force=True)
     if loader.error:
         raise TemplateRefused(loader.error)
-    assert loader.current is not None and loader.folder is not None, "no error"  # noqa: PT018 - both follow from it
-    ignored = others(loader.folder)
+    assert loader.current is not None, "there is no error"
+    ignored = others(loader.folder) if loader.folder is not None else []
     names = sorted(loader.current.revisions)
     found = {"ok": True, "sha256": loader.current.sha256, "templates": names, "not_read": ignored}
     state.print_json(found)
@@ -119,12 +119,13 @@ def check(context: typer.Context) -> int:
 
 @prompts.command()
 def reload(context: typer.Context) -> int:
-    """Read the folder of templates again now; a running daemon and the next task use the result."""
+    """Read the templates again now, from folder or address; a running daemon and the next task use the result."""
     from agent.prompts.revision import TemplateRefused
 
     state: CliState = context.obj
     _folder_of(state)
     loader = _loader(state, stores=True)
+    loader.download()
     loader.refresh(force=True)
     if loader.error:
         raise TemplateRefused(f"{loader.error}; what was in use stays in use")

@@ -127,7 +127,7 @@ def _parts(settings: Settings | None) -> Iterator[tuple[str, Callable[[], Iterat
     if settings.mcp_servers:
         yield "mcp", lambda: mcp(settings)
     yield "plug-ins", lambda: (Check("plug-in", *one) for one in doctor_plug_ins.findings(settings))
-    if settings.prompts.folder is not None:
+    if settings.prompts.is_set:
         yield "prompts", lambda: (Check("prompts", *one) for one in doctor_templates.findings(settings))
     yield "disk", lambda: space(settings)
     yield "sandbox", lambda: sandbox(settings)

@@ -197,7 +197,7 @@ class Daemon:
 
     def _reloader(self) -> TemplateReloader | None:
         """The reloader of templates after its first look, None if no templates of people are configured."""
-        if self.settings.prompts.folder is None:
+        if not self.settings.prompts.is_set:
             return None
         from agent.daemon.template_reloader import TemplateReloader
 

@@ -169,7 +169,7 @@ class Supervisor:
                 *LedgerKind.of(self.settings).preload,
                 "agent.llm.transport",  # before a tokenizer's package can import `requests`
                 *modules_for([provider.model, *([summary] if summary else [])]),
-                *(["agent.prompts.loader"] if self.settings.prompts.folder is not None else []),
+                *(["agent.prompts.loader"] if self.settings.prompts.is_set else []),
                 "agent.daemon.preload",  # the last: it freezes what there is
             ]
         )

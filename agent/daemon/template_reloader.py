@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from agent import prompts
+from agent import clock, prompts
 from agent.prompts.loader import TemplateLoader
 
 if TYPE_CHECKING:
@@ -27,14 +27,24 @@ class TemplateReloader:
     def __init__(self, settings: Settings, events: Events, is_over: Callable[[], bool]) -> None:
         self.loader = TemplateLoader(settings, events.emit)
         self._is_over = is_over
+        self._downloaded_at: float | None = None
+        self._seconds = settings.prompts.ttl_seconds
 
     def step(self) -> None:
-        """Look once, and use the set that is good."""
+        """Look once at this disk, and use the set that is good."""
         prompts.use(self.loader.refresh())
+
+    def download_if_due(self) -> None:
+        """Download when the last try is `prompts.ttl_seconds` ago; a server may let this thread wait."""
+        now = clock.monotonic()
+        if self._downloaded_at is None or now - self._downloaded_at >= self._seconds:
+            self._downloaded_at = now
+            self.loader.download()
 
     def work(self) -> None:
         """Look again and again until the daemon ends."""
         pause = threading.Event()
         while not self._is_over():
+            self.download_if_due()
             self.step()
             pause.wait(SECONDS)

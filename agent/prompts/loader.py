@@ -1,4 +1,4 @@
-"""Loads the templates of people (`prompts.folder`) as a whole set, and swaps it in when all of it is good.
+"""Loads the templates of people (`prompts.folder`, `prompts.url`) as a whole set, and swaps it in when all are good.
 
 A set is read, checked, stored in base_dir, and then put in place in one assignment.  After any failure the last good
 set stays, at the very start the program's own templates; the failure is announced once.  Processes share the work: one
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agent import clock, durable_files
 from agent.errors import DiskError, LockHeld, MakimonoError
 from agent.prompts import rendering, template_store
+from agent.prompts.download import download, mark_of_download, parse_document, read_download
 from agent.prompts.revision import TemplateRefused, TemplateRevision, TemplateSet, hash_of, make_set
 from agent.prompts.template_check import check
 from agent.prompts.template_files import FolderChanges, mark_of, read_folder
@@ -51,7 +52,10 @@ class TemplateLoader:
     def __init__(self, settings: Settings, announce: Announce = _quiet, *, stores: bool = True) -> None:
         self.settings = settings
         self.folder: Path | None = settings.prompts.folder
-        self.source = str(self.folder) if self.folder is not None else ""
+        self.url = settings.prompts.url
+        self.source = self.url or (str(self.folder) if self.folder is not None else "")
+        self._download_error = ""
+        self._downloading = threading.Lock()
         self._emit = announce
         self._stores = stores
         self._stored = Stored(self.source)
@@ -68,7 +72,7 @@ class TemplateLoader:
     @property
     def error(self) -> str:
         """Why the newest state of the source is not in use; "" if it is."""
-        return self._stored.error
+        return self._stored.error or self._download_error
 
     def load(self, name: str) -> TemplateRevision:
         """The revision of the template `name` that is in use.  Raises TemplateRefused for an unknown name."""
@@ -88,6 +92,8 @@ class TemplateLoader:
         if mode not in MODES:
             raise TemplateRefused(f"reload: mode {mode!r} is not known; known are {', '.join(MODES)}")
         if mode != "ttl" or self._is_old(name):
+            if mode != "auto":
+                self.download()
             self.refresh(force=mode != "auto")
         return self.load(name)
 
@@ -102,15 +108,18 @@ class TemplateLoader:
 
         One thread does this at a time; another one gets the set in use at once.  Nothing is raised for a broken source.
         """
-        if self.folder is None or not self._single.acquire(blocking=False):
+        if not self.source or not self._single.acquire(blocking=False):
             return self.current
         try:
-            mark, changed = mark_of(self.folder)
+            mark, changed = self._mark()
+            if self.url is not None and not mark and not force:
+                self._adopt(self._read_stored())  # nothing is downloaded yet
+                return self.current
             if not force and self._is_known(self._stored, mark):
                 return self.current
-            if not force:
-                mark = self._settled(self.folder, mark, changed)
-            self._take(self.folder, mark, force=force)
+            if not force and self.folder is not None:
+                mark = self._settled(mark, changed)
+            self._take(mark, force=force)
         finally:
             self._single.release()
         return self.current
@@ -120,7 +129,32 @@ class TemplateLoader:
         taken = mark == found.mark and not found.error
         return found.program == template_store.program_hash() and (taken or mark == found.failed_mark)
 
-    def _settled(self, folder: Path, mark: str, changed: float) -> str:
+    def download(self) -> None:
+        """Ask the server of `prompts.url` for a newer set, and store it; `refresh` then takes it.
+
+        One thread does this at a time; nothing is raised.  A failure is announced once."""
+        if self.url is None or not self._downloading.acquire(blocking=False):
+            return
+        try:
+            download(self.settings)
+        except Exception as error:  # noqa: BLE001 - a server is foreign; its errors never end the daemon's thread
+            why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
+            if why != self._download_error:
+                self._emit("template.reload_failed", source=self.source, error=why, kept=_name_of(self.current))
+            self._download_error = why
+        else:
+            self._download_error = ""
+        finally:
+            self._downloading.release()
+
+    def _mark(self) -> tuple[str, float]:
+        """The state of the source on this disk, and the time of its newest change."""
+        return mark_of(self.folder) if self.folder is not None else mark_of_download(self.settings)
+
+    def _read_stored(self) -> Stored:
+        return template_store.read_stored(self.settings.base_dir, self.source, self._failed)
+
+    def _settled(self, mark: str, changed: float) -> str:
         """The mark of the folder when nobody has written to it for SETTLED seconds, or after PATIENCE."""
         until = clock.monotonic() + PATIENCE
         while clock.monotonic() < until:
@@ -128,25 +162,25 @@ class TemplateLoader:
             if not 0 <= age < SETTLED:
                 break
             clock.sleep(SETTLED - age)
-            mark, changed = mark_of(folder)
+            mark, changed = self._mark()
         return mark
 
-    def _take(self, folder: Path, mark: str, *, force: bool) -> None:
+    def _take(self, mark: str, *, force: bool) -> None:
         """Take the set that another process has read, or read it."""
         try:
             if not self._stores:
-                self._adopt(template_store.read_stored(self.settings.base_dir, self.source, self._failed))
+                self._adopt(self._read_stored())
                 if force or not self._is_known(self._stored, mark):
-                    self._read(folder, mark)
+                    self._read(mark)
                 return
             durable_files.make_dir(self.settings.base_dir, durable_files.passable())
             with durable_files.locked(self.settings.base_dir / f".{template_store.NAME}.lock"):
-                stored = template_store.read_stored(self.settings.base_dir, self.source, self._failed)
+                stored = self._read_stored()
                 self._adopt(stored)
                 if force or not self._is_known(stored, mark):
-                    self._read(folder, mark)
+                    self._read(mark)
         except (DiskError, LockHeld):
-            self._read(folder, mark)  # base_dir cannot be written; this process goes on without it
+            self._read(mark)  # base_dir cannot be written; this process goes on without it
 
     def _adopt(self, stored: Stored) -> None:
         """Use what another process has stored."""
@@ -156,12 +190,12 @@ class TemplateLoader:
             self._stored = replace(stored, templates=known if same else found)
             self._loaded_at = clock.monotonic()
 
-    def _read(self, folder: Path, mark: str) -> None:
-        """Read and check the folder, and swap the set in, or announce the failure once."""
+    def _read(self, mark: str) -> None:
+        """Read and check the source, and swap the set in, or announce the failure once."""
         before = self._stored
         program = template_store.program_hash()
         try:
-            found, mark = self._checked(folder)
+            found, mark = self._checked()
         except Exception as error:  # noqa: BLE001 - templates are foreign code; their errors never end a task
             why = str(error) if isinstance(error, MakimonoError) else f"{type(error).__name__}: {error}"
             after = replace(before, program=program, failed_mark=mark, error=why, at=clock.stamp())
@@ -183,20 +217,28 @@ class TemplateLoader:
             with suppress(DiskError):
                 template_store.write_stored(self.settings.base_dir, self._stored)
 
-    def _checked(self, folder: Path) -> tuple[TemplateSet, str]:
+    def _checked(self) -> tuple[TemplateSet, str]:
         """(the set, the mark of the state that was read)."""
         for left in reversed(range(TRIES)):
-            mark = mark_of(folder)[0]
+            mark = self._mark()[0]
             try:
-                files, schemas = read_folder(folder)
+                files, schemas = self._files()
             except FolderChanges:
                 if not left:
                     raise
                 continue
-            if mark_of(folder)[0] == mark or not left:
+            if self._mark()[0] == mark or not left:
                 checked = [check(path, fields, schemas) for path, fields in files]
                 return make_set(checked, schemas, clock.stamp(), self._failed), mark
-        raise FolderChanges(f"{folder} changes all the time")
+        raise FolderChanges(f"{self.source} changes all the time")
+
+    def _files(self) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
+        if self.folder is not None:
+            return read_folder(self.folder)
+        found = read_download(self.settings)
+        if found is None:
+            raise TemplateRefused(f"prompts.url: nothing was downloaded from {self.url} yet; run `prompts reload`")
+        return parse_document(self.source, found.text)
 
     def _failed(self, name: str, error: str) -> None:
         self._emit("template.render_failed", template=name, error=error)

@@ -135,7 +135,7 @@ def _fields(path: str, file: str, text: str) -> dict[str, Any]:
     if file.endswith(PLAIN):
         return {"name": file.removesuffix(PLAIN), "template": text}
     end = next(one for one in DESCRIBED if file.endswith(one))
-    fields = _json(path, text) if end == ".json" else _yaml(path, text)
+    fields = parse_json(path, text) if end == ".json" else _yaml(path, text)
     if not isinstance(fields, dict):
         raise TemplateRefused(f"{path}: it must be one mapping with the fields of a template")
     if fields.get("name", "") != file.removesuffix(end):
@@ -150,7 +150,9 @@ def _yaml(path: str, text: str) -> Any:
         raise TemplateRefused(str(error)) from None
 
 
-def _json(path: str, text: str) -> Any:
+def parse_json(path: str, text: str) -> Any:
+    """The JSON value in a text, without duplicate keys and NaN.  Raises TemplateRefused."""
+
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
@@ -217,7 +219,7 @@ def _schema(top: int, place: Path, ref: str, path: str) -> Any:
             f"{path}: schema_ref {ref[:200]!r}; allowed is the name of a file in the folder that ends in {SCHEMA}"
         )
     where = f"{path}: schema_ref {ref}"
-    schema = _json(where, _text(top, place, ref, where, follow=False))
+    schema = parse_json(where, _text(top, place, ref, where, follow=False))
     check_schema(where, schema)
     return schema
 

@@ -26,7 +26,7 @@ def templates_of(settings: Settings, events: Events, folder: Path) -> Iterator[N
     """Use the templates that the task with this folder began with, inside the block.
 
     A task that begins gets the present set, which is recorded in its folder.  Raises DiskError."""
-    if settings.prompts.folder is None and not (folder / FILE).exists():
+    if not settings.prompts.is_set and not (folder / FILE).exists():
         with prompts.using(None):
             yield
         return

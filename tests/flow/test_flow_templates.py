@@ -2,6 +2,8 @@
 
 import json
 import signal
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from flow_home import Held, do, finish, finished, until, write
 
@@ -107,4 +109,48 @@ def test_the_commands(home):
 def test_without_a_folder_reload_and_check_say_so(home):
     here = home({})
     for command in ("check", "reload"):
-        assert "prompts.folder is not set" in here.run("prompts", command, code=2)[1]
+        assert "neither prompts.folder nor prompts.url is set" in here.run("prompts", command, code=2)[1]
+
+
+def test_templates_of_an_address_are_in_use_after_reload_and_a_server_that_hangs_holds_no_task(home):
+    body = json.dumps({"templates": [{"name": "system", "template": "From afar."}]}).encode()
+    hangs, over = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            if hangs.is_set():
+                over.wait(120)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/"
+        plays = {
+            "First": [write("a.txt"), finish("First", "Done.")],
+            "Second": [write("b.txt"), finish("Second", "Done.")],
+        }
+        here = home(plays, config=f"prompts: {{url: '{url}', allow_unpinned: true, ttl_seconds: 1}}\n")
+        here.issue(1, "First")
+        here.once()
+        assert here.lines(1, "messages.jsonl")[0]["content"].startswith("You are a coding agent.")
+        assert "1 template(s) are in use: system" in here.run("prompts", "reload", code=0)[1]
+        hangs.set()
+        here.issue(2, "Second")
+        daemon = here.start("run")
+        until(lambda: here.row(2) and here.row(2)["status"] == "completed", "the second task")
+        assert here.lines(2, "messages.jsonl")[0]["content"].startswith("From afar.")
+        daemon.send_signal(signal.SIGTERM)
+        finished(daemon)
+    finally:
+        over.set()
+        server.shutdown()
+        server.server_close()

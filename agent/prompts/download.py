@@ -1,0 +1,158 @@
+"""Downloads a set of templates (`prompts.url`) into a file of base_dir, from which the loader reads it.
+
+The daemon's thread and `prompts reload` call this module, never a task: a server that hangs costs no task anything.
+The document is a JSON object with `templates`, a list of the fields of each, and `schemas`, a mapping of `schema_ref`
+to schema.  It is taken only with the SHA-256 of `prompts.sha256`, or unpinned if that is allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from agent import clock, durable_files
+from agent.prompts.revision import TemplateRefused, hash_of
+from agent.prompts.template_files import MOST_FILES, check_schema, parse_json
+
+if TYPE_CHECKING:
+    import requests
+
+    from agent.config import Settings
+
+NAME = "prompts.download.json"
+"""The file in base_dir: `url`, `etag`, `sha256` and `text`, the document."""
+LIMIT = 1 << 20
+"""The maximum bytes of a document."""
+TIMEOUTS = (5.0, 10.0)
+"""Seconds to connect, and without a byte of the answer."""
+WHOLE_SECONDS = 30.0
+"""Seconds for a whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """A document that was downloaded from `url`; `sha256` is that of `text` in UTF-8."""
+
+    url: str
+    etag: str
+    sha256: str
+    text: str
+
+
+def read_download(settings: Settings) -> Downloaded | None:
+    """The downloaded document; None if there is none from this address, or none with the pinned hash."""
+    try:
+        data = orjson.loads((settings.base_dir / NAME).read_bytes())
+        found = Downloaded(*(str(data[name]) for name in ("url", "etag", "sha256", "text")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    pin = settings.prompts.sha256
+    right = found.url == settings.prompts.url and pin in (None, found.sha256)
+    return found if right and _hash(found.text.encode("utf-8", "surrogatepass")) == found.sha256 else None
+
+
+def mark_of_download(settings: Settings) -> tuple[str, float]:
+    """(a text that changes with the document, the time of its download in seconds)."""
+    found = read_download(settings)
+    if found is None:
+        return "", 0.0
+    return hash_of([found.url, found.sha256]), (settings.base_dir / NAME).stat().st_mtime
+
+
+def parse_document(where: str, text: str) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]:
+    """(place and fields of each template, the schemas).  Raises TemplateRefused."""
+    document = parse_json(where, text)
+    if not isinstance(document, dict) or set(document) - {"templates", "schemas"}:
+        raise TemplateRefused(f"{where}: it must be one object with `templates` and `schemas`")
+    templates, schemas = document.get("templates"), document.get("schemas", {})
+    if not isinstance(templates, list) or not all(isinstance(one, dict) for one in templates):
+        raise TemplateRefused(f"{where}: templates must be a list of objects with the fields of a template")
+    if not isinstance(schemas, dict) or len(templates) + len(schemas) > MOST_FILES:
+        raise TemplateRefused(f"{where}: schemas is a mapping; {MOST_FILES} templates and schemas are allowed in all")
+    names = [str(one.get("name")) for one in templates]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TemplateRefused(f"{where}: the template {twice!r} is there twice; keep one")
+    for ref, schema in schemas.items():
+        check_schema(f"{where}: schema {ref}", schema)
+    return [(f"{where}: template {name}", one) for name, one in zip(names, templates, strict=True)], schemas
+
+
+def download(settings: Settings) -> bool:
+    """Ask the server for a newer document, and store it; returns whether there is one.
+
+    Raises TemplateRefused when it cannot be had, is too large, or has another hash; what is stored stays.  Raises
+    DiskError."""
+    url = settings.prompts.url
+    assert url is not None, "the callers check this"
+    before = read_download(settings)
+    answer = _ask(url, before.etag if before is not None else "")
+    if answer is None:
+        return False
+    data, etag = answer
+    sha = _hash(data)
+    if (pin := settings.prompts.sha256) is not None and sha != pin:
+        raise TemplateRefused(f"prompts.url: {url} has the SHA-256 {sha}; prompts.sha256 allows {pin} alone")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TemplateRefused(f"prompts.url: {url}: byte {error.start} is not UTF-8") from None
+    parse_document(url, text)
+    if before is not None and (before.sha256, before.etag) == (sha, etag):
+        return False
+    durable_files.make_dir(settings.base_dir, durable_files.passable())
+    record = {"url": url, "etag": etag, "sha256": sha, "text": text, "at": clock.stamp()}
+    durable_files.write_file(settings.base_dir / NAME, orjson.dumps(record))
+    return before is None or before.sha256 != sha
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _ask(url: str, etag: str) -> tuple[bytes, str] | None:
+    """(body, ETag) of the document; None when the server says that it has not changed."""
+    import requests
+
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity", **({"If-None-Match": etag} if etag else {})}
+    session = requests.Session()
+    session.auth = _no_login  # else a login of ~/.netrc would be sent
+    try:
+        with session, session.get(url, headers=headers, timeout=TIMEOUTS, stream=True, allow_redirects=False) as answer:
+            if answer.status_code == requests.codes.not_modified and etag:
+                return None
+            if answer.status_code != requests.codes.ok:
+                raise TemplateRefused(f"prompts.url: {url} answered {answer.status_code}; 200 is expected, no redirect")
+            if answer.headers.get("Content-Encoding", "identity") != "identity":
+                raise TemplateRefused(f"prompts.url: {url} answered in a compressed form, which was not asked for")
+            return _body(answer, url), answer.headers.get("ETag", "")[:1000]
+    except requests.RequestException as error:
+        raise TemplateRefused(f"prompts.url: {url} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _no_login(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _body(answer: requests.Response, url: str) -> bytes:
+    """The body in at most LIMIT bytes and WHOLE_SECONDS; it is read as it comes, so that a slow one is noticed."""
+    import requests
+    from urllib3.exceptions import HTTPError
+
+    until, data = clock.monotonic() + WHOLE_SECONDS, b""
+    try:
+        while more := answer.raw.read1(65_536):
+            data += more
+            if len(data) > LIMIT:
+                raise TemplateRefused(f"prompts.url: {url} has more than the {LIMIT} bytes that are allowed")
+            if clock.monotonic() > until:
+                raise TemplateRefused(f"prompts.url: {url} has not answered whole within {WHOLE_SECONDS:g} s")
+    except (OSError, HTTPError) as error:
+        raise requests.ConnectionError(str(error)) from error
+    expected = answer.headers.get("Content-Length", "")
+    if expected.isdigit() and int(expected) != len(data):
+        raise TemplateRefused(f"prompts.url: {url} sent {len(data)} of {expected} bytes")
+    return data
