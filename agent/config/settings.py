@@ -27,6 +27,7 @@ from agent.config import (
     prompt_templates,
     reviewer_section,
     sections,
+    security_section,
 )
 from agent.config.base import SOURCES, Section, section_in
 from agent.config.mcp_servers import McpServer, ServerName  # noqa: TC001 - pydantic evaluates the annotations
@@ -134,6 +135,9 @@ class Settings(Section):
     )
     mcp_servers: dict[ServerName, McpServer] = Field(
         default={}, description="Servers of the Model Context Protocol, by name; the model gets their tools."
+    )
+    security: security_section.Security = Field(
+        default_factory=security_section.Security, description="How texts from outside are judged."
     )
     prompts: prompt_templates.Prompts = Field(
         default_factory=prompt_templates.Prompts,

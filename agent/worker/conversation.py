@@ -20,6 +20,7 @@ from agent.worker import briefing
 from agent.worker.checkpoint_publisher import Checkpoint
 from agent.worker.follow_shared_log import follow_shared_log
 from agent.worker.inbox import comments_since, for_model
+from agent.worker.issue_checks import withheld
 from agent.worker.issue_pictures import IssuePictures
 from agent.worker.later_recall import LaterRecall
 from agent.worker.long_term_memory import own_memory, recall_tool, request_index
@@ -172,6 +173,7 @@ class Conversation:
 
     def _fenced(self, comments: Sequence[Comment]) -> Iterator[FencedComment]:
         room = self.window.shares.comments_now
+        comments = [withheld(self.run.settings, comment) for comment in comments]
         for comment, text in briefing.fence_comments(comments, self.context.fence, room, self._budget()):
             images, about = self.pictures.fetch(comment.body) if comment is not None else ((), "")
             yield FencedComment(self.run.redact(f"{text}\n\n{about}" if about else text), tuple(images))

@@ -6,23 +6,47 @@ issue, or pushed to the fork of a pull request, since it was asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import EndedBefore, IssueUnreadable
 from agent.forge.base import ForgeReports
 from agent.issue import claims
+from agent.security.security_filter import SecurityFilter
 from agent.work import work_tree_snapshot
 
 if TYPE_CHECKING:
-    from agent.forge.base import IssueText
+    from agent.config import Settings
+    from agent.forge.base import Comment, IssueText
     from agent.worker.session import TaskRun
+
+
+def blocked_rules(settings: Settings, issue: IssueText) -> tuple[str, ...]:
+    """The ids of the rules for which `security.block` refuses the issue; () if it does not."""
+    if not settings.security.block:
+        return ()
+    guard = SecurityFilter(block=True)
+    found = [guard.detect_abuse(text) for text in (issue.title, issue.body, *(one.body for one in issue.comments))]
+    return tuple(sorted({rule for one in found if one.blocked for rule in one.matched_rules}))
+
+
+def withheld(settings: Settings, comment: Comment) -> Comment:
+    """The comment as the model may see it: with `security.block`, a text that is refused is replaced by its rules."""
+    if not settings.security.block:
+        return comment
+    found = SecurityFilter(block=True).detect_abuse(comment.body)
+    if not found.blocked:
+        return comment
+    rules = ", ".join(found.matched_rules)
+    return replace(comment, body=f"(The text of this comment is withheld: it matches {rules}.)")
 
 
 def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
     """Claim the issue, unless an earlier attempt did so.
 
     Raises EndedBefore when the forge shows the end of this task; TakenElsewhere when another daemon has the issue;
-    IssueUnreadable when the text was altered, or a fork's branch has changed, after a person requested the task.
+    IssueUnreadable when the text was altered, or a fork's branch has changed, after a person requested the task, or
+    when `security.block` refuses a text.
 
     After the model has read an issue, an edit is delivered to it as a comment (`Forge.comments_since`).  A work tree
     that has begun at a commit stays at it.
@@ -43,10 +67,16 @@ def check_issue(run: TaskRun, issue: IssueText, started_by: str | None) -> None:
         posted=run.progress.is_posted,
         is_over=claims.over_in(run.wiring.ledger),
     )
+    is_read = run.context.get_message_store().last_seq > 0
+    if not is_read and (rules := blocked_rules(run.settings, issue)):
+        raise IssueUnreadable(
+            f"{run.key}: a text of the issue or of a comment matches {', '.join(rules)}, and `security.block` is on; "
+            f"take it out of the issue, or set `security.block` to false",
+            code="text_blocked",
+        )
     if run.asked_here:
         return
     since = next((one.created_at for one in issue.comments if one.id == started_by), "")
-    is_read = run.context.get_message_store().last_seq > 0
     if not is_read and (why := run.forge.altered(run.key, since)):
         raise IssueUnreadable(f"{run.key}: {why}", code="issue_altered")
     pull = issue.pull

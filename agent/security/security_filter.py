@@ -1,0 +1,65 @@
+"""SecurityFilter: the names of docs/design/consensus.md for what `sanitise` and `fence` do.
+
+Patterns are telemetry and never a wall.  So nothing is refused because of them, unless the operator wants that
+(`security.block`): "system prompt" is a legitimate term in an issue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.security.fence import defuse, fence, new_marker
+from agent.security.finding_catalogue import RULES, Risk
+from agent.security.sanitise import clean
+
+FORGED = "PI-11"
+STAYS = frozenset(("PI-01", "PI-04", "PI-13", "PI-15"))
+"""Rules of phrases, which are counted and not removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SanitizedText:
+    """`safe` is the cleaned text between the markers of data; `markers_applied` is False for a text without content.
+    `removed_patterns`: the ids of the rules whose content was removed or made harmless, sorted."""
+
+    safe: str
+    markers_applied: bool
+    removed_patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionResult:
+    """`matched_rules`: the ids of all rules that match, sorted.  `blocked`: one of them has the risk `high`, and
+    blocking is on."""
+
+    blocked: bool
+    matched_rules: tuple[str, ...]
+
+
+class SecurityFilter:
+    """Sanitises and judges text from outside.
+
+    `block` is `security.block`.  `marker` marks the text as data; without one, this object has a random marker.
+    """
+
+    def __init__(self, *, block: bool = False, marker: str | None = None) -> None:
+        self.block = block
+        self.marker = marker if marker is not None else new_marker()
+
+    def sanitize_prompt(self, raw: str, *, source: str = "input") -> SanitizedText:
+        """The text without content that a person would not see, marked as data from `source`."""
+        found = clean(raw)
+        _, forged = defuse(found.text, self.marker)
+        removed = {*found.findings, *((FORGED,) if forged else ())} - STAYS
+        if not found.text.strip():
+            return SanitizedText("", False, tuple(sorted(removed)))
+        safe = fence(found.text, self.marker, source=source)
+        return SanitizedText(safe, True, tuple(sorted(removed)))
+
+    def detect_abuse(self, text: str) -> DetectionResult:
+        """The rules that match; the text itself is not changed."""
+        found = clean(text)
+        _, forged = defuse(found.text, self.marker)
+        matched = {*found.findings, *((FORGED,) if forged else ())}
+        high = any(RULES[rule].risk is Risk.HIGH for rule in matched)
+        return DetectionResult(self.block and high, tuple(sorted(matched)))
