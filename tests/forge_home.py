@@ -24,6 +24,7 @@ from forges.git_http import served, write_logins
 from forges.github_emulate import GitHubEmulatePlace, emulate
 from forges.github_place import TOKEN as GITHUB_TOKEN
 from forges.github_place import GitHubPlace
+from forges.github_state import now
 from forges.gitlab_place import PROJECT, GitLabPlace
 from forges.gitlab_place import TOKEN as GITLAB_TOKEN
 from forges.local_place import LocalPlace
@@ -127,6 +128,20 @@ class ForgeHome:
         """Every pull request, oldest first."""
         raise NotImplementedError
 
+    def merge(self, pull):
+        """A person merges a pull request: its branch becomes the base, in git too."""
+        tip = git("rev-parse", f"refs/heads/{pull.head}", cwd=self.repo).strip()
+        git("update-ref", f"refs/heads/{pull.base}", tip, cwd=self.repo)
+        self.merged(pull)
+
+    def merged(self, pull):
+        """Mark it as merged at the forge."""
+        raise NotImplementedError
+
+    def close_pull(self, pull):
+        """A person closes a pull request without a merge."""
+        raise NotImplementedError
+
     def changes(self):
         """The changes at the forge by its API so far, in order, as text."""
         raise NotImplementedError
@@ -201,6 +216,17 @@ class GitHubHome(ForgeHome):
             if one["pull"]
         ]
 
+    def _pull(self, pull):
+        return next(one for one in self.state.issues.values() if one["pull"] and one["pull"]["head"] == pull.head)
+
+    def merged(self, pull):
+        with self.server.state.lock:
+            self.state.merge(self._pull(pull)["number"])
+
+    def close_pull(self, pull):
+        with self.server.state.lock:
+            self._pull(pull).update(state="closed", updated_at=now())
+
     def changes(self):
         return [f"{verb} {path}" for verb, path, status in self.server.journal if verb != "GET" and status < 400]
 
@@ -271,6 +297,15 @@ class GitLabHome(ForgeHome):
             for one in self.place.project["merge_requests"].values()
         ]
 
+    def _request(self, pull):
+        return next(one for one in self.place.project["merge_requests"].values() if one["source_branch"] == pull.head)
+
+    def merged(self, pull):
+        self.server.merge(self._request(pull))
+
+    def close_pull(self, pull):
+        self.server.state(self._request(pull), "closed")
+
     def changes(self):
         return [f"{verb} {path}" for verb, path in self.server.asked() if verb != "GET"]
 
@@ -316,6 +351,16 @@ class GitHubEmulateHome(ForgeHome):
             )
             for one in sorted(found, key=lambda one: one["number"])
         ]
+
+    def _number(self, pull):
+        found = self.place.as_("alice", "GET", f"{self.place.path}/pulls?state=all&per_page=100")
+        return next(one["number"] for one in found if one["head"]["ref"] == pull.head)
+
+    def merged(self, pull):
+        self.place.as_("alice", "PUT", f"{self.place.path}/pulls/{self._number(pull)}/merge", {})
+
+    def close_pull(self, pull):
+        self.place.as_("alice", "PATCH", f"{self.place.path}/pulls/{self._number(pull)}", {"state": "closed"})
 
     def changes(self):
         return [f"{verb} {path}" for verb, path, status in self.front.journal if verb != "GET" and status < 400]

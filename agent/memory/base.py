@@ -107,11 +107,12 @@ class EventHit:
 @dataclass(frozen=True, slots=True)
 class FileHit:
     """A file that changes similar to the query have touched.  `score` is 0 to 1.  `commits` are the hashes of the most
-    similar commits that touched the file."""
+    similar commits that touched the file, `sessions` the most similar tasks that did."""
 
     path: str
     score: float
     commits: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

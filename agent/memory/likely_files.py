@@ -44,7 +44,9 @@ _HOUSEKEEPING = re.compile(
 )
 """Change logs and lock files.  They are left out, because changes of every kind touch them."""
 SHOWN = 3
-"""Commits in the result for a file."""
+"""Commits, and tasks, in the result for a file."""
+NAMED = 0.2
+"""Least relevance of an episode whose task is in the result."""
 
 
 class LikelyFiles:
@@ -62,6 +64,7 @@ class LikelyFiles:
     def __call__(self, query: str, actor_id: str, top_k: int, episodes: Sequence[MemoryHit]) -> list[FileHit]:
         terms = self.terms.of_query(query)
         votes, commits = self._votes(terms, actor_id, episodes)
+        sessions = _sessions(episodes)
         ranked = sorted(votes, key=lambda path: (-votes[path], path))[:FILES]
         similar = self._similar_files(terms, actor_id)
         scores: defaultdict[str, float] = defaultdict(float)
@@ -70,7 +73,10 @@ class LikelyFiles:
                 if not _HOUSEKEEPING.search(path):
                     scores[path] += RANK / (RANK + rank) / 2
         best = sorted(scores, key=lambda path: (-scores[path], path))[:top_k]
-        return [FileHit(path, scores[path], tuple(commits.get(path, ())[:SHOWN])) for path in best]
+        return [
+            FileHit(path, scores[path], tuple(commits.get(path, ())[:SHOWN]), tuple(sessions.get(path, ())[:SHOWN]))
+            for path in best
+        ]
 
     def _votes(
         self, terms: Sequence[str], actor_id: str, episodes: Sequence[MemoryHit]
@@ -113,3 +119,13 @@ class LikelyFiles:
 def _share(files: int) -> float:
     """The divisor of a commit's vote: a commit with many files says less about each of them."""
     return 1 + math.log(files)
+
+
+def _sessions(episodes: Sequence[MemoryHit]) -> Mapping[str, list[str]]:
+    """path → sessions of the episodes that touched it, if the episode is near enough to be named."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for hit in episodes:
+        if hit.score >= NAMED:
+            for path in hit.record.files:
+                found[path].append(hit.record.session_id)
+    return found

@@ -132,8 +132,10 @@ class TaskRecall:
 
 
 def _plausible(files: Sequence[FileHit]) -> list[FileHit]:
-    """The files, if any commit is like the query; without a very long path."""
-    return [hit for hit in files if len(hit.path) <= LONGEST_PATH] if any(hit.commits for hit in files) else []
+    """The files, if any commit or task is like the query; without a very long path."""
+    if not any(hit.commits or hit.sessions for hit in files):
+        return []
+    return [hit for hit in files if len(hit.path) <= LONGEST_PATH]
 
 
 def _of_record(hit: MemoryHit) -> Mapping[str, Any]:
@@ -163,11 +165,12 @@ def _of_event(hit: EventHit) -> Mapping[str, Any]:
 
 
 def _of_file(hit: FileHit) -> Mapping[str, Any]:
-    commits = ", ".join(commit[:SHORT] for commit in hit.commits)
+    tasks = [f"task {session[:SHORT]}" for session in hit.sessions]
+    commits = [f"commits {', '.join(commit[:SHORT] for commit in hit.commits)}"] if hit.commits else []
     return {
         "id": hit.path,
         "kind": "file",
         "content": hit.path,
-        "source": f"commits {commits}" if commits else "words of the file",
+        "source": ", ".join([*tasks, *commits]) or "words of the file",
         "relevance": hit.score,
     }

@@ -21,6 +21,10 @@ def newest_block(write: Writing, namespace: str, session_id: str) -> int:
     return int(found[0]["block"]) if found and found[0]["records"] < BLOCK else 0
 
 
+VERSIONS = 100
+"""Versions of a record that are followed."""
+
+
 def promote(write: Writing, record_id: str, *, trust: int | None, reason: str) -> None:
     """Make a record active that is in quarantine or has ended.  `trust` None leaves its trust as it is."""
     row = _row(write, record_id)
@@ -72,4 +76,15 @@ def _row(write: Writing, record_id: str) -> dict[str, object]:
 
 
 def _existing(write: Writing, record_ids: Iterable[str]) -> list[str]:
-    return [one for one in dict.fromkeys(record_ids) if write.run("record_row", id=one)]
+    """The records that exist; for a superseded one its present version."""
+    return list(dict.fromkeys(newest for one in record_ids if (newest := _newest(write, one))))
+
+
+def _newest(write: Writing, record_id: str) -> str:
+    """The record, or the last of those that superseded it one after the other; "" if there is none."""
+    for _ in range(VERSIONS):
+        rows = write.run("record_row", id=record_id)
+        if not rows or not rows[0]["superseded_by"]:
+            return record_id if rows else ""
+        record_id = str(rows[0]["superseded_by"])
+    return record_id

@@ -91,6 +91,16 @@ def test_use_counts_once_for_each_session(store):
     assert [store.get_memory_record(one.id).uses for one in (made, other)] == [2, 1]
 
 
+def test_use_and_outcome_count_for_the_present_version_of_a_record(store):
+    old = add(store, "The till rounds down.")
+    new = add(store, "The till of the shop rounds up since May.", supersedes=[old.id])
+    store.mark_used([old.id], "first")
+    store.mark_outcome([old.id, new.id], helped=False)
+    assert store.get_memory_record(old.id).status == "superseded"
+    now = store.get_memory_record(new.id)
+    assert (now.uses, now.hurt) == (1, 1)
+
+
 def test_memory_is_opened_once_for_all_calls_of_a_task_and_again_after_it_was_replaced(store, recall):
     add(store, "The till rounds down.")
     found = recall()
