@@ -3,7 +3,7 @@
 The first rule that applies decides:
 
 1. Fewer voters than the quorum: FAILED_SAFE.
-2. DENY of a persona with a veto, and a finding whose place exists: DENIED, whatever the others say.
+2. DENY of a persona with a veto, with a finding at an existing place: DENIED, regardless of the other votes.
 3. As many DENY as the quorum: DENIED.
 4. As many APPROVE and CONDITIONAL together as the quorum: CONDITIONAL if one is CONDITIONAL, else APPROVED.
 5. No rule applies: FAILED_SAFE.

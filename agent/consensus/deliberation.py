@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 YOU = "You"
 Said = dict[str, Any]
-"""Persona → its VotePayload or Critique of one phase, with only the findings whose place exists."""
+"""Persona → its VotePayload or Critique of one phase, with only the findings that name an existing place."""
 
 
 class _FailedSafe(Exception):

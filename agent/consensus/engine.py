@@ -1,8 +1,8 @@
 """ConsensusEngine lets three reviewers deliberate on a request, and returns one decision.
 
 The reviewers think blind and cast provisional votes, criticise each other in `consensus.rounds` rounds, and vote.
-Whatever prevents that, a lost quorum, a budget, an answer that is no vote, ends FAILED_SAFE and never APPROVED.  The
-checks that a machine can make come before, in the caller, and no vote can outweigh them.
+If anything prevents that (a lost quorum, a budget, an answer without a vote), the decision is FAILED_SAFE and never
+APPROVED.  The caller has run the checks that a machine can make before; no vote can outweigh them.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class ModelExtraction:
     def run(self, events: Sequence[TaskEvent], ids: Mapping[str, int]) -> tuple[int, int]:
         """Ask the model and store the accepted proposals; return (number of records, number of dropped proposals).
 
-        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or whose
-        limits of money or tokens are used up.  Errors of the client pass through."""
+        `events` are those that the model may see.  No request is sent for a task that has only an outcome, or that
+        has used up its limits of money or tokens.  Errors of the client pass through."""
         if all(one.source == "outcome" for one in events):
             return 0, 0
         folder = self.writer.task.folder

@@ -33,7 +33,7 @@ NEIGHBOUR = 300
 SESSION = 100
 """Terms of each text that are indexed in the document of its session."""
 _NEAR = 1000
-"""Two changed texts of a session whose keys are further apart than this are read in separate queries."""
+"""Two changed texts of a session are read in separate queries if their keys are further apart than this."""
 
 
 @dataclass(frozen=True, slots=True)

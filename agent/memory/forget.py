@@ -95,7 +95,7 @@ def _contains(match: str | None, *texts: str) -> bool:
 
 
 def _close(database: MemoryDatabase, found: Selection) -> None:
-    """Add records whose sources are all in the selection, until no more are found."""
+    """Add records that have all their sources in the selection, until no more are found."""
     sources: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in database.run("sources_all"):
         sources[row["record_id"]].append(row)

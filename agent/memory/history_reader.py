@@ -18,7 +18,7 @@ MOST_FILES = 200
 """Maximum number of files of a commit whose paths are read.  A commit with more (a reformatting, an import) does not
 show which files belong to a change."""
 LARGEST = 200 << 10
-"""Largest file whose content is read, in bytes."""
+"""Maximum size of a file for its content to be read, in bytes."""
 CONTENT = 16 << 20
 """Maximum number of bytes of content that one call of git reads."""
 TOTAL = 32 << 20

@@ -18,7 +18,7 @@ QUEUED, RUNNING, DONE, FAILED = "queued", "running", "done", "failed"
 
 
 class ExtractionJobs:
-    """The table `memory_jobs`, beside the log.  `session_id` is the task whose row of the ledger is due."""
+    """The table `memory_jobs`, beside the log.  `session_id` is the uuid of the task."""
 
     def __init__(self, database: MemoryDatabase | SharedEntries) -> None:
         self.database = database

@@ -61,7 +61,7 @@ def mark_outcome(write: Writing, record_ids: Iterable[str], *, helped: bool, rea
 
 
 def end_expired(write: Writing) -> int:
-    """Make the records invalid whose `expires_at` has passed; return their number."""
+    """Make the records with a past `expires_at` invalid; return their number."""
     rows = write.run("records_expired", now=clock.stamp())
     for row in rows:
         write.append("invalidated", row["id"], {}, "expired")

@@ -348,7 +348,7 @@ class MemoryStore:
             record_changes.mark_outcome(write, record_ids, helped=helped, reason=self.mask(reason))
 
     def end_expired(self) -> int:
-        """Make the records invalid whose `expires_at` has passed; return their number."""
+        """Make the records with a past `expires_at` invalid; return their number."""
         with self._lock, self.writing() as write:
             return record_changes.end_expired(write)
 

@@ -98,6 +98,17 @@ def test_the_changelog_is_for_somebody_who_upgrades():
     assert {title for level, title in headings if level == "###"} == {"Added", "Changed", "Fixed", "Security"}
 
 
+def test_entries_of_the_changelog_have_at_most_two_sentences():
+    """In the sections; a new entry is at the top of Unreleased until it is sorted in."""
+    _, _, sorted_in = text("CHANGELOG.md").partition("\n### ")
+    long = []
+    for entry in re.findall(r"(?m)^- .*(?:\n  .*)*", sorted_in):
+        plain = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", "X", " ".join(entry.split()))
+        if len(re.findall(r"[.!?](?= |$)", plain)) > 2:
+            long.append(entry)
+    assert long == []
+
+
 def test_lines_of_pages_are_short():
     """Rows of tables and made pages too: a long cell belongs into a list.  bench.md is made on the machine of a release."""
     pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "bench.md"]
