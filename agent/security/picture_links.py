@@ -9,23 +9,22 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
+from agent.security.author_text import parsed_part
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from markdown_it.token import Token
 
-LONGEST = 65_536
-"""The text is parsed up to this many characters, GitHub's limit; pictures behind them do not count."""
-
 
 def links(text: str) -> list[tuple[str, str]]:
-    """(URL, alternative text) of each picture, in order, each URL once."""
+    """(URL, alternative text) of each picture in the parsed part of the text, in order, each URL once."""
     if "![" not in text and "<img" not in text.lower():
         return []
     from markdown_it import MarkdownIt
 
     found: dict[str, str] = {}
-    for address, words in _pictures(MarkdownIt("commonmark").parse(text[:LONGEST])):
+    for address, words in _pictures(MarkdownIt("commonmark").parse(parsed_part(text))):
         found.setdefault(address, words)
     return list(found.items())
 

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from agent.errors import PictureRefused
-from agent.security.picture_links import LONGEST, links
+from agent.security.author_text import LONGEST, MOST_BRACKETS, own_text
+from agent.security.picture_links import links
 from agent.security.pictures import EDGE, LARGEST, PIXELS, prepare, tokens_of
 
 ROOM = 2000
@@ -127,3 +128,20 @@ def test_a_hostile_text_costs_no_more_than_its_length(piece):
 
 def test_what_lies_behind_the_longest_text_is_not_looked_at():
     assert links("x" * (LONGEST - 9) + "\n![](a.b)" + "\n![](c.d)") == [("a.b", "")]
+
+
+@pytest.mark.parametrize("unit", ["[", "![", "[a](", "[[", "]["])
+def test_brackets_that_nothing_closes_hold_no_parser(unit):
+    """65,536 of them took four seconds, with the square of their number."""
+    text = unit * (LONGEST // len(unit))
+    began = time.monotonic()
+    links(text)
+    own_text(text)
+    assert time.monotonic() - began < 2
+
+
+def test_text_before_many_brackets_is_read():
+    many = "[x] " * MOST_BRACKETS
+    assert links(f"![](a.b) {many} [ ![](c.d)") == [("a.b", "")]
+    assert own_text(f"{many}@makimono").endswith("@makimono")
+    assert not own_text(f"{many}[x] @makimono").endswith("@makimono")
