@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from agent.errors import MemoryUnavailable
+from agent.memory.database import refuse_network
 from agent.wiring.memory import open_memory
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ def findings(settings: Settings) -> Iterator[tuple[str, str, str]]:
 def _of_shared_log(store: MemoryStore) -> tuple[str, str, str]:
     """The finding about the log that hosts share.  memory.db of this host is made at the first use, so that nothing is
     compared before that."""
+    try:
+        refuse_network(store.path)
+    except MemoryUnavailable as error:
+        return "warn", str(error), "tasks go on without memory until then"
     if not store.path.exists():
         return "ok", f"this host has not followed the log of {store.shared.where if store.shared else ''} yet", ""
     try:

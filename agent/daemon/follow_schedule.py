@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from agent import clock
-from agent.errors import LedgerError
+from agent.errors import HostError, LedgerError
 from agent.memory.shared_log import PURGE_SECONDS
 from agent.memory.upkeep import position
 from agent.store.queries import queries
@@ -69,6 +69,6 @@ class FollowSchedule:
             before = clock.format_stamp(db.now() - timedelta(seconds=PURGE_SECONDS))
             (row,) = db.execute(queries("memory")["shared_position"], before=before)
             return int(row["number"]), row["unpurged"] is not None
-        except LedgerError:
+        except (HostError, LedgerError):
             self._has_log = False
             return None

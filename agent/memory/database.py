@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import HostError, LedgerError, MemoryUnavailable
+from agent.mountinfo import mounts
 from agent.store import migrate
 from agent.store.db import Database, is_broken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 FILE = "memory.db"
 MIGRATIONS = "memory_log"
+NETWORK = re.compile(r"(nfs|cifs|smb|ceph|9p|glusterfs|lustre|gfs2|ocfs2|afs|beegfs|fuse\.(sshfs|glusterfs|ceph|s3fs))")
+"""Types of file systems that several hosts can mount at once."""
 BUSY_SECONDS = 5.0
 """Seconds that a writer waits for another writer.  Readers do not wait."""
 
@@ -65,6 +69,19 @@ class MemoryDatabase(Database):
                 f"its -shm away: memory then begins anew, or follows the shared log; or put a backup in its place"
             )
         return MemoryUnavailable(f"memory cannot be used: {super()._translate(error)}")
+
+
+def refuse_network(path: Path, process: Path = Path("/proc/self")) -> None:
+    """Raise MemoryUnavailable for a file that several hosts may open: SQLite's write-ahead log needs one kernel
+    (https://www.sqlite.org/wal.html).  `process` is the folder of a process in /proc."""
+    place = path.absolute()
+    holds = [one for one in mounts(process) if place.is_relative_to(one.place)]
+    kind = max(holds, key=lambda one: len(one.place)).kind if holds else ""
+    if NETWORK.match(kind):
+        raise MemoryUnavailable(
+            f"{path} is on a network file system ({kind}), where several hosts would damage it; give each host a "
+            f"context_storage.base_dir on a local disk, or set memory.enabled to false"
+        )
 
 
 def _migrate(database: Any) -> None:

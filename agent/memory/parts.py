@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.memory.context_search import ContextSearch
-from agent.memory.database import MemoryDatabase
+from agent.memory.database import MemoryDatabase, refuse_network
 from agent.memory.events import EventSearch
 from agent.memory.history import History
 from agent.memory.jobs import ExtractionJobs
@@ -36,6 +36,8 @@ class Parts:
         busy_timeout: float,
         shared: SharedPlace | None,
     ) -> None:
+        if shared is not None:
+            refuse_network(path)
         self.database = MemoryDatabase(path, busy_timeout=busy_timeout)
         self.terms = Terms()
         self.views = Views(self.database, self.terms)

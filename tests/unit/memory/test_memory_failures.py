@@ -5,12 +5,14 @@ import random
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from agent.config import Settings
 from agent.errors import MemoryUnavailable
 from agent.memory import MemoryStore, NewEvent
+from agent.memory.database import refuse_network
 from agent.store import db
 
 
@@ -158,3 +160,19 @@ while True:
     assert events % 50 == 0
     assert len(store._open.log.entries(limit=10**6)) == events
     assert store.create_event("a", "s", "text 0 0", client_token="0 0") == 1
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "ceph", "fuse.sshfs", "9p"])
+def test_a_file_that_several_hosts_may_open_is_refused(tmp_path, kind):
+    """A list of mounts as the kernel writes it (proc_pid_mountinfo(5))."""
+    (tmp_path / "mountinfo").write_text(
+        "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+        f"40 22 0:45 / /srv/shared rw,relatime shared:9 - {kind} store:/export rw,vers=4.2\n"
+        "41 40 8:2 / /srv/shared/local rw,relatime - xfs /dev/sdb1 rw\n"
+    )
+    for place in ("/srv/shared/contexts", "/srv/shared"):
+        with pytest.raises(MemoryUnavailable, match=rf"network file system \({kind}\)"):
+            refuse_network(Path(place) / "memory.db", tmp_path)
+    for place in ("/srv", "/srv/shared2", "/srv/shared/local/contexts", "/"):
+        refuse_network(Path(place) / "memory.db", tmp_path)
+    refuse_network(Path("/srv/shared/memory.db"), tmp_path / "no list")
