@@ -26,6 +26,7 @@ BENCHES = {
     "planning": "p95 of planning a request with 100 messages and 1,000 memories, and behind 100,000 messages",
     "memory_store": "long-term memory: import, retrieval, the history of 20,000 commits, RSS",
     "patterns": "each pattern that reads foreign text, on a megabyte of its worst input: CPU",
+    "consensus": "30 changes, scripted reviewers: false approvals, tokens and time of single, vote and debate",
     "fidelity": "facts of a task that are still in its requests after 1, 3 and 10 compactions",
 }
 
