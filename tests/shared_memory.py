@@ -2,8 +2,6 @@
 
 from functools import partial
 
-import services
-
 from agent.config import Settings
 from agent.memory import MemoryStore, SharedPlace
 from agent.store.postgres_memory_log import open_memory_log
@@ -57,6 +55,3 @@ def file_bytes(address):
                 OR oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = 'memory_log'::regclass)"""
         ).fetchall()
     return b"".join(bytes(one[0]) for one in found)
-
-
-__all__ = ["contents", "file_bytes", "host", "place", "rows", "services"]
