@@ -22,7 +22,9 @@ from agent.consensus.record import DeliberationRecord, decisions_of
 from agent.consensus.reviewers import open_reviewers
 from agent.context.deliberations import DeliberationStore
 from agent.errors import ConfigError, ModelError
+from agent.llm.base import Interrupted
 from agent.security.sanitise import clean
+from agent.values import End
 from agent.work import changes
 from agent.worker.conditions import conditions_so_far
 
@@ -42,7 +44,7 @@ MET = "Reviewers set these conditions for an earlier version of the change. Chec
 def reviewed(run: TaskRun, issue: IssueText, workspace: Workspace, report: Report) -> Report:
     """The report with the decision about its commit.
 
-    Raises Interrupted for a stop, or for a limit of the task; DiskError; or Fenced.
+    Raises Interrupted for a stop, DiskError, or Fenced.
     """
     store = run.context.store(DeliberationStore)
     earlier = conditions_so_far(run.context.get_message_store())
@@ -68,8 +70,11 @@ def _deliberate(
     record: DeliberationRecord,
     conditions: list[str],
 ) -> Json:
-    """Ask the reviewers; what keeps them from being asked is FAILED_SAFE."""
+    """Ask the reviewers; what keeps them from voting is FAILED_SAFE, a limit of tokens or cost included: the work is
+    finished, and a person can decide about it."""
     run.check_held()
+    if (over := run.limits.check_requests()) is not None:
+        return _failed(over.summary)
     wiring = run.wiring
     question = "\n".join([QUESTION, *([MET, *(f"- {one}" for one in conditions)] if conditions else [])])
     material = _material(issue, workspace, report)
@@ -86,10 +91,17 @@ def _deliberate(
             engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
             return engine.execute(ConsensusRequest(question, material=material)).to_dict()
     except (ConfigError, ModelError, ConsensusError) as error:
-        failed = ConsensusDecision(Decision.FAILED_SAFE, reason=f"the reviewers could not be asked: {error}")
-        return failed.to_dict()
+        return _failed(f"the reviewers could not be asked: {error}")
+    except Interrupted as stop:
+        if stop.outcome.end is not End.LIMIT or run.control.outcome is not None:
+            raise
+        return _failed(stop.outcome.summary)
     finally:
         run.context.get_request_store().sync()
+
+
+def _failed(reason: str) -> Json:
+    return ConsensusDecision(Decision.FAILED_SAFE, reason=reason).to_dict()
 
 
 def _material(issue: IssueText, workspace: Workspace, report: Report) -> Material:

@@ -151,10 +151,11 @@ def test_the_cost_of_reviewers_counts_and_is_limited(office):
     home = office(panel, config=ON.replace("}", ", slots: 1}") + "limits: {cost: 0.4}\n")
     text = home.config.read_text().replace("model: m,", "model: m, price: {input: 1000, output: 1000},")
     home.config.write_text(text)
-    home.once(code=1)
+    home.once()
     assert len(panel.asked) == 2, "two turns cost 0.24, each review 0.12"
-    assert row(home)["error_code"] == "limit_cost"
+    assert (row(home)["status"], row(home)["outcome"]) == ("completed", "failed_safe")
     assert "draft: true" in pull(home)
+    assert "a person has to decide: `limits.cost` is 0.4; 0.48 of money were used." in pull(home)
     assert row(home)["cost"] == pytest.approx(0.48)
     assert [one["purpose"] for one in home.lines(1, "requests.jsonl")] == ["turn", "turn", "vote", "vote"]
 
