@@ -91,7 +91,10 @@ def openai_parameters(body, _server):
 
 
 def openai_tools(body, _server):
-    """langchain-ai/langchainjs#9804, ruvnet/ruflo#1296 and the API reference: names and schemas of functions."""
+    """langchain-ai/langchainjs#9804, ruvnet/ruflo#1296 and the API reference: names, schemas and number."""
+    if (count := len(body.get("tools") or ())) > 128:
+        words = f"Invalid 'tools': array too long. Expected an array with maximum length 128, but got {count} instead."
+        return 400, openai_error(words, code="array_above_max_length", param="tools")
     for number, tool in enumerate(body.get("tools") or ()):
         name, schema = tool["function"]["name"], tool["function"].get("parameters") or {}
         if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name):
@@ -104,7 +107,8 @@ def openai_tools(body, _server):
                 "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level."
             )
             return 400, openai_error(words, code="invalid_function_parameters", param=f"tools[{number}].parameters")
-        if any("array" in str(one.get("type")) and "items" not in one for one in schema.get("properties", {}).values()):
+        arguments = [one for one in schema.get("properties", {}).values() if isinstance(one, dict)]
+        if any("array" in str(one.get("type")) and "items" not in one for one in arguments):
             words += "In context=('properties',), array schema missing items."
             return 400, openai_error(words, code="invalid_function_parameters", param=f"tools[{number}].parameters")
     return None

@@ -17,10 +17,10 @@ from agent.sandbox.probe import TRIAL, trial_folder
 from agent.security.redact import masker_of
 from agent.security.sanitise import output
 from agent.tokens import count_tools, counter_for
-from agent.tools.base import TOOLS
 from agent.tools.mcp.lock import Changes, McpLock
 from agent.tools.mcp.offered import OfferedTool, offer
 from agent.tools.mcp.servers import McpServers
+from agent.worker.mcp_tools import OWN_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,7 +85,7 @@ def survey(settings: Settings, names: Sequence[str] = ()) -> list[ServerReport]:
     lock = McpLock(settings.base_dir)
     with _listed(settings, wanted) as lists:
         reports = []
-        taken: set[str] = {*TOOLS.entries, "recall"}
+        taken = set(OWN_TOOLS)
         for name, listed in lists.items():
             transport = "http" if wanted[name].url is not None else "stdio"
             if isinstance(listed, str):

@@ -104,6 +104,13 @@ class McpServer(Section):
                 raise ValueError(f"the value of {name} (not shown) has a NUL, which no variable can carry")
         return value
 
+    @field_validator("command")
+    @classmethod
+    def _no_option(cls, value: str | None) -> str | None:
+        if value is not None and value.startswith("-"):
+            raise ValueError(f"{value!r} is no program; put options into `args`")
+        return value
+
     @field_validator("url")
     @classmethod
     def _encrypted_or_here(cls, value: str | None) -> str | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LEAST_LEFT = 0.6
 """The part of the window that the tools must leave free."""
+OWN_TOOLS = (*TOOLS.entries, "recall")
 NAMED = 12
 """Maximum tools that a message names."""
 
@@ -96,10 +97,12 @@ class TaskMcpTools:
                 self._failed(name, listed)
                 continue
             found += self._offered(lock, name, listed, found)
-        if len(found) > MOST_TOOLS:
+        room = MOST_TOOLS - len(OWN_TOOLS)
+        if len(found) > room:
             raise ConfigError(
                 f"mcp_servers: the servers have {len(found):,} tools together, and model servers take at most "
-                f"{MOST_TOOLS}. Name the tools that are needed in `mcp_servers.NAME.tools`; `mcp list` shows all"
+                f"{room} beside those of this program. Name the tools that are needed in `mcp_servers.NAME.tools`; "
+                "`mcp list` shows all"
             )
         self.store.add_tools([one.to_dict() for one in found], self._notices)
         self.store.sync(force=True)
@@ -123,7 +126,7 @@ class TaskMcpTools:
                 f"The MCP server `{name}` has changed or added tools since they were accepted, and the model did not "
                 f"get them: {_some(wanted)}. `mcp list` shows them, `mcp accept {name}` accepts them."
             )
-        taken = {*TOOLS.entries, "recall", *(one.name for one in before)}
+        taken = {*OWN_TOOLS, *(one.name for one in before)}
         kept = [one for one in listed if one.tool not in refused]
         tools, left_out = offer(name, kept, server.tools, self._clean, taken)
         left_out = {tool: why for tool, why in left_out.items() if tool not in refused}

@@ -264,7 +264,7 @@ def test_a_tool_that_changes_within_a_task_is_not_called(start, bad, programs):
 
 def test_tools_that_take_too_much_of_the_window_end_the_task_with_their_names(start, bad, programs):
     tools = programs / "many.json"
-    described(tools, "A long description. " * 40, *(f"tool{number}" for number in range(120)))
+    described(tools, "A long description. " * 40, *(f"tool{number}" for number in range(100)))
     home = start({"Act": [finish()]}, bad("--tools", str(tools)))
     home.issue(7, "Act please")
     home.once(code=1)
@@ -376,7 +376,7 @@ def test_more_tools_than_model_servers_take_end_the_task_with_advice(start, bad,
     home.issue(7, "Act please")
     home.once(code=1)
     assert home.row(7)["error_code"] == "config"
-    assert "have 500 tools together, and model servers take at most 128" in home.row(7)["error_message"]
+    assert "have 500 tools together, and model servers take at most 117 beside those" in home.row(7)["error_message"]
     assert "the tools of all servers take" in home.run("doctor")[1]
 
 

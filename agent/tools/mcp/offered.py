@@ -26,7 +26,7 @@ LONGEST_NAME = 64
 LONGEST_DESCRIPTION = 1024
 """Maximum characters of a description that every model server takes (Azure OpenAI, "Function calling")."""
 MOST_TOOLS = 128
-"""Maximum tools of all servers together (the API reference of OpenAI: "a max of 128 functions are supported")."""
+"""Maximum tools of one request (the API reference of OpenAI: "a max of 128 functions are supported")."""
 _SIGNS = re.compile(r"[^A-Za-z0-9_-]+")
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

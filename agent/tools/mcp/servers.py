@@ -127,7 +127,7 @@ def command_line(server: McpServer) -> str:
     """The shell command line that runs a server."""
     assert server.command is not None
     line = f"exec {shlex.join([server.command, *server.args])}"
-    return line if server.cwd is None else f"cd {shlex.quote(server.cwd)} && {line}"
+    return line if server.cwd is None else f"cd -- {shlex.quote(server.cwd)} && {line}"
 
 
 class ConnectedServer:

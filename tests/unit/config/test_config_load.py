@@ -243,6 +243,7 @@ def test_a_wrong_value_in_the_environment_names_the_variable(tmp_path):
             "mcp_servers: {fs: {command: x, comand: y}}\n",
             ["fs.comand is not a known key; did you mean mcp_servers.fs.c"],
         ),
+        ("mcp_servers: {fs: {command: -l}}\n", ["mcp_servers.fs.command: '-l' is no program; put options into `args`"]),
         (
             "mcp_servers: {fs: {command: x, timeout: 0}}\n",
             ["mcp_servers.fs.timeout: found 0; allowed is a number above"],

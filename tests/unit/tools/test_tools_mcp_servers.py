@@ -1,5 +1,6 @@
 """Servers of MCP as real processes and over HTTP: what they answer, and what becomes of those that misbehave."""
 
+import json
 import os
 import shutil
 import sys
@@ -297,6 +298,37 @@ def test_nothing_of_a_server_runs_between_calls(place, sandboxed):
     assert ticks.read_bytes() == before, "the daemon of the server lives on"
 
 
+def test_arguments_and_folders_with_every_character_arrive_whole(place):
+    odd = [
+        "$(touch made)",
+        "a b",
+        "'",
+        '"',
+        "-n",
+        "--",
+        "`x`",
+        "line\nline",
+        "\\",
+        "*",
+        "",
+        "ファイル",
+        "&& false",
+        "~",
+    ]
+    folder = place.folder / "-odd $(x) 'name"
+    folder.mkdir()
+    script = folder / "show.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "sys.stderr.write(json.dumps([sys.argv[1:], os.path.basename(os.getcwd())]))\n"
+        "sys.exit(3)\n"
+    )
+    servers = place.servers(bad={"command": sys.executable, "args": ["show.py", *odd], "cwd": folder.name})
+    found = servers.list_all(["bad"])["bad"]
+    assert json.loads(found.partition("stderr: ")[2]) == [odd, folder.name]
+    assert sorted(path.name for path in folder.iterdir()) == ["show.py"]
+
+
 def test_a_server_sees_no_variable_of_another_process(sandboxed, monkeypatch):
     monkeypatch.setenv("MAKIMONO_TEST_TOKEN", "s3cr3t-of-the-parent")
     servers = sandboxed(env={"TOKEN": "of-the-server"})
@@ -439,8 +471,6 @@ def test_a_compressed_body_is_refused(place):
 
 
 def test_the_stream_of_messages_outside_of_calls_is_not_opened(place):
-    import json
-
     def answer(one):
         message = json.loads(one.body)
         if message["method"] == "initialize":
