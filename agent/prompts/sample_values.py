@@ -176,8 +176,7 @@ _PULL_REQUEST: dict[str, Any] = {
 _ENDS = tuple(
     {"outcome": Outcome(end, "It is so.", "Round once", code="limit"), "report": one, "uuid": _UUID, "facts": facts}
     for end in End
-    for one in (None, nothing_delivered(), report())
-    for facts in ({}, _FACTS)
+    for one, facts in ((None, {}), (nothing_delivered(), _FACTS), (report(), _FACTS))
 )
 
 SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
@@ -209,7 +208,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     ),
     "final": (
         *_ENDS,
-        *(one | {"decision": None} for one in _ENDS),
+        _ENDS[0] | {"decision": None},
         *(one | {"decision": decision()} for one in _ENDS),
         *(one | {"decision": decision(status=Status.COMPLETED, code="", ready=True)} for one in _ENDS),
     ),

@@ -7,6 +7,7 @@ allowed.
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
@@ -33,6 +34,8 @@ MUST_USE = {
 
 _REFUSED = (nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport, nodes.Block, nodes.ScopedEvalContextModifier)
 _SHORT = 200
+SECONDS = 5.0
+"""The maximum CPU time for all samples of one template."""
 
 
 def check(where: str, fields: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +140,10 @@ def _render(where: str, name: str, text: str, meanings: dict[str, str] | None) -
     if samples is None:
         samples = (dict.fromkeys(_packaged_variables(name) or {}, "text") if meanings is None else meanings,)
     plain, published = (environment(published=one).from_string(text) for one in (False, True))
-    longest = ""
+    longest, until = "", time.thread_time() + SECONDS
     for sample in samples:
+        if time.thread_time() > until:
+            raise TemplateRefused(f"{where}: it takes longer than {SECONDS:g} s to render all samples")
         try:
             shown = limited_environment.fill(plain, sample)
             limited_environment.fill(published, {**sample, WORDS: str})

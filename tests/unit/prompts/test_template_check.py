@@ -1,6 +1,7 @@
 """Templates of people are refused with a clear reason, before they are used; samples are like the real values."""
 
 import dataclasses
+import time
 
 import pytest
 
@@ -110,6 +111,15 @@ def test_a_wrong_template_is_refused_with_the_reason(given, why):
 )
 def test_a_good_template_is_taken(given):
     assert check("here", given, {}) == given
+
+
+def test_a_template_that_is_slow_with_each_sample_is_refused_after_some_of_them(monkeypatch):
+    monkeypatch.setattr("agent.prompts.template_check.SECONDS", 0.2)
+    slow = "{% for i in range(3000) %}{{ loop.index }}{% endfor %}{{ outcome.end }}"
+    started = time.thread_time()
+    with pytest.raises(TemplateRefused, match=r"takes longer than 0\.2 s to render all samples"):
+        check("here", fields("final", slow), {})
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.parametrize(
