@@ -53,7 +53,8 @@ def purge(database: MemoryDatabase, views: Views, exports: Path, pieces: Sequenc
     _remove_lines(exports, _forgotten_ids(database))
     busy = _truncate_log(database)
     files = [database.path, database.path.with_name(f"{database.path.name}-wal"), *_exports(exports)]
-    if not busy and _left(database, files, pieces):
+    is_unknown = bool(unpurged) and not pieces  # the texts are gone, or too short to be looked for
+    if not busy and (is_unknown or _left(database, files, pieces)):
         database.execute("VACUUM")
         busy = _truncate_log(database)
     left = _left(database, files, pieces)

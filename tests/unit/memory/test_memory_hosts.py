@@ -254,6 +254,23 @@ def _raise(*_):
     raise ZeroDivisionError
 
 
+def test_where_nobody_knows_the_texts_any_more_the_file_is_written_anew(hosts, tmp_path):
+    """A worker applies the forgetting and ends; another process removes the bytes later."""
+    a, b = hosts("a", "b")
+    fill(a, 100)
+    a.create_event("o", "s9", f"the owner said {WORD} once")
+    b.follow()
+    a.forget(Selector(match=WORD), dry_run=False)
+    b.follow(purges=False)
+    b.close()
+    [again] = hosts("b")
+    before = (tmp_path / "b" / "memory.db").stat().st_size
+    assert again.follow().remains == ()
+    assert WORD.encode() not in bytes_of(tmp_path / "b")
+    assert again._open.database.execute("PRAGMA freelist_count")[0]["freelist_count"] == 0
+    assert (tmp_path / "b" / "memory.db").stat().st_size <= before
+
+
 def test_the_same_for_a_memory_of_one_host(tmp_path, monkeypatch):
     store = alone(tmp_path)
     store.create_events([NewEvent("a", "s", f"message {n}") for n in range(50)])
