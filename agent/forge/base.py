@@ -252,8 +252,7 @@ class Task:
     def confirm(self) -> None:
         """Check who asked for the work, before the task is taken.
 
-        Raises IssueUnreadable when that person has no permission, or when the text of the issue was changed after the
-        request; ForgeError when the forge does not answer.
+        Raises IssueUnreadable when that person has no permission; ForgeError when the forge does not answer.
         """
         if self.asker is not None:
             self.user, self.asker = self.asker(), None

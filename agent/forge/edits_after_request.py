@@ -27,5 +27,5 @@ def said_altered(edits: Iterable[tuple[datetime, str]], asked: datetime) -> str:
     by = f"@{who}" if who else "a deleted account"
     return (
         f"its title or text was edited by {by}, whose word does not count here, on {when:{TIME}} UTC, after it "
-        f"was asked for ({asked:{TIME}} UTC); read it again, then take the label away and set it again"
+        f"was asked for ({asked:{TIME}} UTC); read it again, then set the label again"
     )

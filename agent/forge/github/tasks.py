@@ -17,7 +17,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, IssueUnrea
 from agent.forge.base import Task
 from agent.forge.github.auth import AppToken
 from agent.forge.github.repositories import login
-from agent.forge.github.requesting_person import altered, events_of, last_actor
+from agent.forge.github.requesting_person import events_of, last_actor
 from agent.forge.task_getter import RESERVE, BaseTaskGetter
 from agent.observe.item_loop import Items
 from agent.values import TaskKey
@@ -126,29 +126,25 @@ class GitHubTaskGetter(BaseTaskGetter):
     def _asker(self, project: Project, item: dict[str, Any], state: tuple[Any, ...]) -> str:
         """The login of the account that set the label or assigned the bot; the author if GitHub reports neither.
 
-        Raises IssueUnreadable when no account with permission has asked, or when an account without permission has
-        edited the text since then.
+        Raises IssueUnreadable when no account with permission has asked.  Whether the text was edited since then is
+        checked by the worker (`Forge.altered`), which reports it on the issue.
 
         The account is looked up once for each state of an issue: during a poll if the author has no permission,
         otherwise when the task is taken.
         """
         places = self.forge.places
         where = f"{project.full_name}#{item['number']}"
-        found = self.forge.askers.get(state)
-        if found is None:
+        if state in self.forge.askers:
+            actor = self.forge.askers[state]
+        else:
             events = events_of(self.forge, project, item["number"])
             actor = last_actor(self.forge, project, events, labelled=state[-1])
             actor = item.get("user") if actor is None else actor
-            why = altered(self.forge, project, item, events=events) if places.may_ask(project, actor) else ""
-            found = actor, why
         if clock.now() - clock.parse(str(item["updated_at"])) > SETTLED:
-            self._askers[state] = self.forge.askers[state] = found
-        actor, why = found
+            self._askers[state] = self.forge.askers[state] = actor
         if not places.may_ask(project, actor):
-            why = (
-                f"asked for by {login(actor) or 'a deleted account'}, who may not write to {project.full_name} or is "
-                f"not in allowed_users; somebody who may has to set the label"
+            raise IssueUnreadable(
+                f"{where}: asked for by {login(actor) or 'a deleted account'}, who may not write to "
+                f"{project.full_name} or is not in allowed_users; somebody who may has to set the label"
             )
-        if why:
-            raise IssueUnreadable(f"{where}: {why}")
         return login(actor)

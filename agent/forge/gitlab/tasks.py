@@ -16,7 +16,7 @@ from agent.errors import AnswerOdd, ForgeAccessRefused, ForgeRefused, ForgeUnrea
 from agent.forge.base import Task
 from agent.forge.gitlab.http import QUICK
 from agent.forge.gitlab.projects import DEVELOPER, username
-from agent.forge.gitlab.requesting_person import altered, who_asked
+from agent.forge.gitlab.requesting_person import who_asked
 from agent.forge.rate_limiter import KEPT_SECONDS
 from agent.forge.task_getter import RESERVE, BaseTaskGetter
 from agent.observe.item_loop import Items
@@ -117,15 +117,8 @@ class GitLabTaskGetter(BaseTaskGetter):
             if not self._may_look_up():
                 return None
             label = self.forge.labels.queued if labelled else None
-            wire, queued = self.forge.wire, self.forge.labels.queued
-            found = who_asked(wire, places, project, kind, item, label, patience=QUICK)
-            counts = places.may_ask(project, found, patience=QUICK)
-            why = altered(wire, places, project, kind, item, queued, patience=QUICK) if counts else ""
-            self.forge.askers[state] = found, why
-        user, why = self._askers[state] = self.forge.askers[state]
-        if why:
-            self._tell(IssueUnreadable(f"{where}: {why}"), f"{where} {item.get('updated_at')}")
-            return None
+            self.forge.askers[state] = who_asked(self.forge.wire, places, project, kind, item, label, patience=QUICK)
+        user = self._askers[state] = self.forge.askers[state]
         if not places.may_ask(project, user, patience=QUICK):
             if places.is_ours(user):
                 why = "it is the agent's own account; if that is you, list it in allowed_users"

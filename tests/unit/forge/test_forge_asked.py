@@ -82,7 +82,7 @@ def one(request, tmp_path):
 
 
 def look(one):
-    """(who asks for what waits, the problems) of a new process's look, a minute later."""
+    """(who asks for what is worked on, the problems) of a new process's look, a minute later."""
     clock.sleep(60)
     forge = one.place.again()
     getter = forge.task_getter()
@@ -90,7 +90,11 @@ def look(one):
     for task in getter.get_task_list():
         try:
             task.confirm()
-            users.append(task.get_user())
+            why = forge.altered(task.get_task_key())  # as the worker does before the first turn
+            if why:
+                said.append(f"{one.name}: {why}")
+            else:
+                users.append(task.get_user())
         except IssueUnreadable as error:
             said.append(str(error))
     said += [str(problem) for problem in getter.problems]
@@ -111,7 +115,7 @@ def test_what_a_stranger_edits_after_the_label_is_asked_for_again(one, text):
     users, said = look(one)
     assert users == []
     assert said[0].startswith(f"{one.name}: its title or text was edited by @mallory")
-    assert "set it again" in said[0]
+    assert "set the label again" in said[0]
     one.label("bob")
     assert look(one) == (["bob"], [])
 
