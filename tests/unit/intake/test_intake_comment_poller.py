@@ -113,8 +113,8 @@ def test_an_idle_hour_asks_as_often_as_doctor_says(watching):
     assert asked == watching.place.forge.per_hour(interval) == {"github": 42, "gitlab": 78}[watching.place.forge.source]
     assert watching.place.forge.idle(interval).startswith(f"{asked} requests per idle hour")
     said = {
-        "github": (f"costs {asked} requests an hour on GitHub", f"an idle project | {asked} an hour"),
-        "gitlab": (f"and {asked} on GitLab", f"one idle project | {asked} an hour"),
+        "github": (f"costs {asked} requests an hour on GitHub", f"**an idle project** - *requests*: {asked} an hour"),
+        "gitlab": (f"and {asked} on GitLab", f"**one idle project**: {asked} an hour"),
     }[watching.place.forge.source]
     for page, words in zip(("README.md", "docs/forges.md"), said, strict=True):
         assert words in " ".join((ROOT / page).read_text("utf-8").split()), page
