@@ -483,3 +483,16 @@ def test_what_is_told_of_a_server_survives_the_process_that_tried_it(start, bad)
     daemon.send_signal(signal.SIGTERM)
     finished(daemon)
     assert home.said(7)[-1].count("The MCP server `bad` could not be used") == 1
+
+
+def test_two_workers_that_list_at_the_same_time_pin_once(start, bad):
+    servers = {**bad("--start", "slow1"), "other": bad("--start", "slow1")["bad"]}
+    home = start({"Act": [act("hello"), write("a.txt"), finish()]}, servers)
+    for number in (7, 8, 9):
+        home.issue(number, "Act please")
+    home.once()
+    assert {home.row(number)["status"] for number in (7, 8, 9)} == {"completed"}
+    pinned = [one["server"] for number in (7, 8, 9) for one in events(home, "mcp_pinned", number)]
+    assert sorted(pinned) == ["bad", "other"]
+    assert [one[1] for number in (7, 8, 9) for one in results(home, number)[:1]] == ["success"] * 3
+    assert set(json.loads((home.contexts / "mcp.lock").read_text())["servers"]) == {"bad", "other"}
