@@ -104,14 +104,19 @@ def test_no_other_user_of_the_machine_reads_anything_and_commands_read_the_mirro
 
 def test_a_check_sees_a_clean_check_out_that_it_may_write_in(place):
     workspace, sandbox = place
-    inside(place, "echo 'a = 2' > app.py; echo '*.o' > .gitignore; echo x > left.o")
+    inside(
+        place, "echo 'a = 2' > app.py; echo '*.o' > .gitignore; echo x > left.o; echo '*.py eol=crlf' > .gitattributes"
+    )
     assert workspace.commit("change", name="n", email="e@x")
     inside(place, "echo 'a = 3' > app.py")
     with checked_out(workspace, workspace.head()) as made:
-        mounts = Mounts(**{**workspace.mounts(made.home), "work": made.tree})
-        command = "ls -A; cat app.py; git status --porcelain; touch new.o ~/new && pwd"
+        mounts = Mounts(**{**workspace.mounts(made.home), "work": made.tree, "git": made.git_dir})
+        command = "ls -A; cat app.py; git status --porcelain; git rev-parse HEAD; touch new.o ~/new && pwd"
         done = sandbox.run(command, mounts, timeout=60)
-    assert done.output.decode().split("\n") == [".git", ".gitignore", "app.py", "a = 2", "/work", ""]
+        refused = sandbox.run("git add new.o; echo x > /git/config", mounts, timeout=60)
+    files = [".git", ".gitattributes", ".gitignore", "app.py", "a = 2\r"]
+    assert done.output.decode().split("\n") == [*files, workspace.head(), "/work", ""]
+    assert refused.output.decode().count("Read-only file system") == 2
     assert inside(place, "cat app.py left.o") == "a = 3\nx\n"
     assert not list(workspace.context_dir.glob(".*.tmp"))
 
