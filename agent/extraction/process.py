@@ -13,7 +13,7 @@ import platform
 import signal
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from agent.wiring.memory import CONFIDENTIAL, open_memory
 from agent.wiring.wiring import Wiring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from agent.config import Settings
@@ -56,20 +56,8 @@ def main(settings: Settings, uuid: str, report: Connection | None = None) -> Non
 
 def index(settings: Settings, request: IndexRequest, report: Connection | None = None) -> None:
     """Entry point of the forked process that indexes the history of a repository; events go to `report`."""
-    with suppress(PermissionError):  # it leads a session already
-        os.setsid()
-    log.lose_what_stderr_refuses()
-    proc.title(f"{TITLE}: history of {request.actor}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    give_way()
-    signal.signal(signal.SIGTERM, _stop)
-    events = Events([_to(report)])
-    try:
+    with _in_background(f"history of {request.actor}", report) as events:
         _index(settings, request, events)
-    except job.Stopped:
-        return
-    except MakimonoError as error:
-        events.emit("memory_unavailable", uuid="", error=str(error))
 
 
 def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
@@ -87,21 +75,34 @@ def _index(settings: Settings, request: IndexRequest, events: Events) -> None:
 
 def follow(settings: Settings, _: str, report: Connection | None = None) -> None:
     """Entry point of the forked process that brings memory.db up to the log that hosts share; events go to `report`."""
+    with _in_background("follow", report) as events, closing(open_memory(settings, "follow")) as store:
+        job.follow(store, events)
+
+
+@contextmanager
+def _in_background(title: str, report: Connection | None) -> Iterator[Events]:
+    """Make this forked process one of low priority, which SIGTERM ends; yields its events, which go to `report`.
+
+    An error of this program becomes the event `memory_unavailable`."""
     with suppress(PermissionError):  # it leads a session already
         os.setsid()
     log.lose_what_stderr_refuses()
-    proc.title(f"{TITLE}: follow")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    give_way()
-    signal.signal(signal.SIGTERM, _stop)
+    _prepare(title)
     events = Events([_to(report)])
     try:
-        with closing(open_memory(settings, "follow")) as store:
-            job.follow(store, events)
+        yield events
     except job.Stopped:
         return
     except MakimonoError as error:
         events.emit("memory_unavailable", uuid="", error=str(error))
+
+
+def _prepare(title: str) -> None:
+    """Set title, priority and signals.  The caller handles `job.Stopped`, which SIGTERM raises from now on."""
+    proc.title(f"{TITLE}: {title}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    give_way()
+    signal.signal(signal.SIGTERM, _stop)
 
 
 def start_beside(settings: Settings, uuid: str) -> None:
@@ -128,11 +129,8 @@ def detached(uuid: str) -> None:
 
 
 def _do(settings: Settings, uuid: str, listener: Listener) -> int:
-    proc.title(f"{TITLE}: {uuid}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    give_way()
     try:
-        signal.signal(signal.SIGTERM, _stop)
+        _prepare(uuid)
         with closing(Wiring(settings, events=Events([listener]))) as wiring:
             try:
                 job.run(wiring, uuid)

@@ -23,6 +23,7 @@ from jinja2.runtime import LoopContext, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from agent.errors import MakimonoError
 from agent.prompts.rendering import WORDS, Live, block, code, line, live, numbers
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ _FORMAT = re.compile(r"%(?:\((\w+)\))?[-+ #0]*([0-9]*|\*)(?:\.([0-9]*|\*))?[a-zA
 _WIDEST = 100
 
 
-class LimitExceeded(TemplateError):
-    """A rendering needs more than a template may use."""
+class LimitExceeded(MakimonoError, TemplateError):
+    """A rendering needs more than a template may use.  It is also an error of Jinja, which Jinja itself catches."""
+
+    code = "config"
 
 
 class _Budget:
