@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.memory import purge
 from agent.memory.base import Selector
-from agent.memory.forget import entries_of, texts_of
+from agent.memory.forget import FORGOTTEN, entries_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from agent.memory.history import History
     from agent.memory.log import LocalLog
     from agent.memory.views import Views
-
-FORGOTTEN = "forgotten"
 
 
 class Follower:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from agent.memory.database import MemoryDatabase
     from agent.memory.writing import Writing
 
+FORGOTTEN = "forgotten"
+"""The operation of the entry that forgets."""
 PAGE = 500
 
 
@@ -130,7 +132,7 @@ def forget(write: Writing, found: Selection, reason: str, *, commits: Sequence[s
         "commits": list(commits),
         "actor": actor,
     }
-    write.append("forgotten", "", payload, reason)
+    write.append(FORGOTTEN, "", payload, reason)
     write.log.blank(numbers)
 
 

@@ -13,6 +13,7 @@ import orjson
 from agent import clock
 from agent.errors import ConfigError, HostError, LedgerError, MemoryUnavailable
 from agent.memory.base import Entry
+from agent.memory.forget import FORGOTTEN, entries_of
 from agent.memory.log import LocalLog, entry_of
 
 if TYPE_CHECKING:
@@ -157,6 +158,9 @@ class SharedEntries:
         while page := self.page(self.local.last()):
             for entry in page:
                 self.local.insert(entry)
+                if entry.operation == FORGOTTEN and entry.payload is not None:  # perhaps since the page before was read
+                    forgotten = entries_of(self.local.database, entry.payload["events"], entry.payload["records"])
+                    self.local.blank(forgotten)
         self.local.renumber()
 
 

@@ -333,6 +333,31 @@ def test_old_rows_that_an_open_transaction_keeps_are_told_and_removed_later(host
     assert WORD.encode() not in file_bytes(address)
 
 
+def test_what_is_forgotten_while_another_host_reads_the_log_again_leaves_no_byte_there(hosts, tmp_path, monkeypatch):
+    from agent.memory import shared_entries
+
+    a, b = hosts("a", "b")
+    a.create_event("o", "s9", f"the owner said {WORD} once")
+    a.create_memory_record("/facts/o/", f"{WORD} is the name", strategy="facts", event_ids=[1])
+    fill(a, 60)
+    b.follow()
+    monkeypatch.setattr(shared_entries, "PAGE", 20)
+    insert, inserted = b._open.shared.local.insert, []
+
+    def forget_in_between(entry):
+        inserted.append(entry)
+        if len(inserted) == 10:
+            a.forget(Selector(match=WORD), dry_run=False)
+        insert(entry)
+
+    monkeypatch.setattr(b._open.shared.local, "insert", forget_in_between)
+    b.rebuild()
+    monkeypatch.undo()
+    b.follow()
+    assert contents(a) == contents(b)
+    assert WORD.encode() not in bytes_of(tmp_path / "b")
+
+
 # --- a server that is away -----------------------------------------------------------------------------------------
 
 
