@@ -268,18 +268,22 @@ class GitHubWire:
         what = f"{self.host}: {verb} {path}"
         for attempt in count(1):
             try:
-                status, _, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
+                status, headers, text = self._send("app", verb, path, None, {} if verb == "POST" else None)
             except requests.exceptions.RequestException as error:
                 if attempt == TRIES or not http.may_pass(error):
                     raise ForgeUnreachable(f"{what}: {http.failure_text(error)}") from error
-                status, text = 599, ""
+                status, headers, text = 599, {}, ""
+            kind = headers.get("content-type", "")
             if status < 400:
-                answer = self.kept.decode(verb, path, None, None, status, {}, text.encode(), what)
+                kinds = {"content-type": kind}
+                answer = self.kept.decode(verb, path, None, None, status, kinds, text.encode(), what)
                 SHAPES.check(verb, path, answer.data, what)
                 return answer.data
             if status >= 500 and attempt < TRIES:
                 clock.sleep(4.0 ** (attempt - 1))
                 continue
+            if http.is_page(kind) and (status >= 500 or status in http.OF_A_PROXY):
+                raise ForgeUnreachable(f"{what}: {http.came(status, kind, text.encode())}")
             message, reasons = answers.parse_error(text)
             raise answers.error_of(what, verb, status, message, reasons)
         raise AssertionError  # the loop ends only with a return or an error

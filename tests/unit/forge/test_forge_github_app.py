@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from forges.faults import page
 from forges.github_place import GitHubPlace
 from pydantic import SecretStr
 
@@ -118,6 +119,16 @@ def test_a_server_that_fails_while_a_token_is_made_is_asked_again(place, slept):
     place.server.fault("POST", "/access_tokens$", status=502, times=3)
     with pytest.raises(ForgeUnreachable):
         place.forge.read_issue(key)
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 503])
+def test_a_page_while_a_token_is_made_is_an_outage(place, slept, status):
+    key = place.issue()
+    page(place.server, status, path="/app/|/installation$")
+    with pytest.raises(ForgeUnreachable, match=rf"{status} text/html '<!DOCTYPE html>"):
+        place.forge.read_issue(key)
+    place.server.faults.clear()
+    assert place.forge.read_issue(key).title == "Fix it"
 
 
 def test_an_app_that_is_not_installed_is_said(place, slept):
