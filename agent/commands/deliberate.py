@@ -29,6 +29,7 @@ from agent.security.sanitise import clean
 from agent.values import End, Outcome
 from agent.wiring.folders import DELIBERATIONS
 from agent.wiring.wiring import Wiring
+from agent.worker.task_templates import present_templates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,11 +69,12 @@ def deliberate(
     emitter = StreamingEmitter(consumer, session=session)
     events = Events([to_log])
     with (
+        present_templates(settings, events),
         closing(emitter),
         closing(RequestStore(folder, redact=redact)) as requests,
         closing(DeliberationStore(folder, redact=redact)) as store,
         open_reviewers(
-            settings, requests, events=events, gate=lambda: limit_of(settings, requests), templates=prompts.names()
+            settings, requests, events=events, gate=lambda: limit_of(settings, requests), templates=prompts.known()
         ) as reviewers,
     ):
         subject = hashlib.sha256(request.prompt.encode("utf-8", "replace")).hexdigest()

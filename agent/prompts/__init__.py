@@ -10,6 +10,7 @@ template.  The room `security` fences and cleans values before they come here.
 from agent.prompts.rendering import (
     Live,
     describe,
+    known,
     markdown,
     names,
     preload,
@@ -25,6 +26,7 @@ from agent.prompts.rendering import (
 __all__ = [
     "Live",
     "describe",
+    "known",
     "markdown",
     "names",
     "preload",

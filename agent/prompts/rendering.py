@@ -139,6 +139,12 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(_END) for path in _FOLDER.glob(f"*{_END}")))
 
 
+def known() -> tuple[str, ...]:
+    """The names that `render` takes: those of the program, and those that people have added; sorted."""
+    replacements = _InUse.replacements
+    return tuple(sorted({*names(), *(replacements.names() if replacements is not None else ())}))
+
+
 def source(name: str) -> str:
     """The text of the program's own template `name`.  Raises ValueError for an unknown name."""
     if name not in names():
@@ -151,6 +157,10 @@ class Replacements(Protocol):
 
     def fill(self, name: str, values: Mapping[str, object]) -> str | None:
         """The text of the template `name`; None when there is no replacement that can be filled."""
+        ...
+
+    def names(self) -> Collection[str]:
+        """The names of all replacements."""
         ...
 
     def version(self, name: str) -> str | None:
@@ -215,6 +225,8 @@ def _filled(environment: ImmutableSandboxedEnvironment, name: str, values: Mappi
     try:
         text = environment.get_template(f"{name}{_END}").render(values)
     except TemplateNotFound as error:
+        if replacements is not None and name in replacements.names():
+            raise ConfigError(f"prompts: the template {name!r} cannot be filled with {sorted(values)}") from error
         raise ValueError(f"there is no template {name!r}; known are {', '.join(names())}") from error
     except TemplateError as error:
         raise ValueError(f"template {name!r}: {error}") from error

@@ -100,6 +100,10 @@ class TemplateSet:
         """The hash of the names and contents of all templates, in hex."""
         return hash_of({name: one.sha256 for name, one in self.revisions.items()})
 
+    def names(self) -> list[str]:
+        """The names of all templates, sorted."""
+        return sorted(self.revisions)
+
     def version(self, name: str) -> str | None:
         """The version of the template `name`; None when this set does not have it."""
         return self.revisions[name].version if name in self.revisions else None

@@ -86,7 +86,7 @@ def _deliberate(
             events=run.events,
             gate=run.limits.check_requests,
             learnt=wiring.learnt,
-            templates=prompts.names(),
+            templates=prompts.known(),
         ) as reviewers:
             engine = ConsensusEngine(run.settings, reviewers, record=record, events=run.events)
             return engine.execute(ConsensusRequest(question, material=material)).to_dict()

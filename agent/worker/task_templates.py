@@ -22,6 +22,18 @@ FILE = "prompts.json"
 
 
 @contextmanager
+def present_templates(settings: Settings, events: Events) -> Iterator[None]:
+    """Use the templates as they are now, for work that is no task."""
+    if not settings.prompts.is_set:
+        yield
+        return
+    from agent.prompts.loader import TemplateLoader
+
+    with prompts.using(TemplateLoader(settings, events.emit).refresh()):
+        yield
+
+
+@contextmanager
 def templates_of(settings: Settings, events: Events, folder: Path) -> Iterator[None]:
     """Use the templates that the task with this folder began with, inside the block.
 

@@ -45,6 +45,15 @@ def test_the_metrics_of_the_seed_have_their_names(metrics, events):
     assert found["memory_layer_usage_total", ("system",)] == 1000
 
 
+def test_sets_of_templates_are_counted_by_result(metrics, events):
+    for name, times in (("template.reloaded", 2), ("template.reload_failed", 1), ("template.render_failed", 3)):
+        for _ in range(times):
+            events.emit(name)
+    found = metrics.text().decode()
+    for result, times in (("reloaded", 2), ("reload_failed", 1), ("render_failed", 3)):
+        assert f'makimono_template_events_total{{result="{result}"}} {times}.0' in found
+
+
 def test_turns_tools_tokens_and_tasks_are_counted(metrics, events):
     events.emit("turn_started", turn=1)
     events.emit("turn_started", turn=2)

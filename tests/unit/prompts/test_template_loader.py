@@ -11,6 +11,7 @@ import pytest
 
 from agent import clock, prompts
 from agent.config import settings_of
+from agent.errors import ConfigError
 from agent.prompts import template_store
 from agent.prompts.loader import TemplateLoader, packaged
 from agent.prompts.revision import TemplateRefused, from_json
@@ -59,6 +60,22 @@ def test_a_template_of_people_takes_the_place_of_the_programs_own(home):
         assert prompts.version("nudge") == prompts.versions()["nudge"]
         assert prompts.render("nudge").startswith("You have made the same call")
     assert prompts.render("system").startswith("You are a coding agent")
+
+
+def test_a_template_with_a_new_name_is_known_and_one_that_cannot_be_filled_is_named(home):
+    text = (
+        "name: reviewer_speed\nversion: '3'\ntemplate: Judge the speed of {{ what }}.\nvariables: {what: the thing}\n"
+    )
+    (home.folder / "reviewer_speed.yaml").write_text(text)
+    assert "reviewer_speed" not in prompts.known()
+    with prompts.using(home.loader().refresh()):
+        assert set(prompts.known()) == {*prompts.names(), "reviewer_speed"}
+        assert prompts.version("reviewer_speed") == "3"
+        assert prompts.render("reviewer_speed", what="it") == "Judge the speed of it."
+        with pytest.raises(ConfigError, match="'reviewer_speed' cannot be filled with"):
+            prompts.render("reviewer_speed")
+    with pytest.raises(ValueError, match="there is no template 'reviewer_speed'"):
+        prompts.render("reviewer_speed", what="it")
 
 
 def test_a_published_template_still_cleans_its_values(home):

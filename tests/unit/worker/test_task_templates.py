@@ -9,7 +9,7 @@ from agent import prompts
 from agent.config import settings_of
 from agent.observe.events import Events
 from agent.store.replica import take_snapshot
-from agent.worker.task_templates import FILE, templates_of
+from agent.worker.task_templates import FILE, present_templates, templates_of
 
 
 @pytest.fixture
@@ -32,6 +32,18 @@ def test_a_task_uses_its_set_inside_the_block_alone_and_the_replica_has_it(tmp_p
     assert FILE in take_snapshot(folder, (), {}, {}).once
 
 
+def test_work_that_is_no_task_uses_the_present_set_and_records_nothing(tmp_path, folder):
+    (tmp_path / "own").mkdir(mode=0o755)
+    (tmp_path / "own" / "reviewer_safety.md.j2").write_text("Look for harm.")
+    (tmp_path / "own" / "reviewer_speed.yaml").write_text("name: reviewer_speed\ntemplate: Speed.\nvariables: {}\n")
+    with present_templates(settings(tmp_path, folder="own"), Events()):
+        assert prompts.render("reviewer_safety") == "Look for harm."
+        assert "reviewer_speed" in prompts.known()
+    assert not (folder / FILE).exists()
+    with present_templates(settings(tmp_path), Events()):
+        assert prompts.known() == prompts.names()
+
+
 def test_a_recorded_set_is_used_although_none_is_configured_any_more(tmp_path, folder):
     (tmp_path / "own").mkdir(mode=0o755)
     (tmp_path / "own" / "system.md.j2").write_text("One.")
@@ -45,6 +57,9 @@ def test_the_set_of_the_daemon_is_not_that_of_a_task_without_one(tmp_path, folde
     class Set:
         def fill(self, name, values):
             return "of the daemon"
+
+        def names(self):
+            return []
 
         def version(self, name):
             return "1"
