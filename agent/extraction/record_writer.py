@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.extraction.suspicion import suspicion
 from agent.memory import namespaces
 
 if TYPE_CHECKING:
@@ -74,6 +75,6 @@ class RecordWriter:
             files=files,
             metadata=metadata,
             supersedes=supersedes,
-            quarantine=quarantine,
+            quarantine=quarantine or suspicion(self.title),  # a record is shown with its title
         )
         return int(made.status != "forgotten")
